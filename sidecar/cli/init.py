@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sidecar.cli.init_steps import COMPOSE, next_commands
 from sidecar.cli.inject import Group, Mode, Servers, Topics, Url, replace
 from sidecar.cli.terminal.confirm import question
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk, write
 from sidecar.errors import ConfigError
 from sidecar.printable import printable
-from sidecar.settings.addresses import is_loopback
-from sidecar.settings.load import DEFAULT_FILE
+from sidecar.settings.load import DEFAULT_FILE, load
 
 if TYPE_CHECKING:
     from sidecar.deploy.starter.configuration import Answers
 
-COMPOSE = "compose.yaml"
 LIKELY = {"servers": "localhost:9092", "mode": "push", "url": "http://127.0.0.1:8080/events"}
+KEEP = "; without --group and the other values a configuration that is there is taken as it is"
 QUESTIONS = {
     "group": "The service's consumer group",
     "topics": "The topics that it consumes, with a comma between them",
@@ -56,26 +56,37 @@ def init(
 
     Asks for what no option gives, if there is a terminal. Each value is checked as a sidecar checks it, and each line
     of the file is explained in it. -c says where the file goes; a file that is there stays, unless --force is given.
-    At the end it prints the next commands.
+    With --compose or --kubernetes and none of the values, a configuration that is there is taken as it is, and only
+    the files around it are written. At the end it prints the next commands.
 
     \b
     Examples:
       reconsume init
       reconsume init --group billing --topics orders --bootstrap-servers kafka:9092 --url http://127.0.0.1:8080/events
       reconsume init --group billing --topics orders --bootstrap-servers localhost:9092 --mode pull --compose --dry-run
+      reconsume init --kubernetes k8s
     """
+    from sidecar.deploy.starter.configuration import answers_in, configuration
+
     options.expect_no_format("the files are printed as they are")
     if options.sets:
         raise typer.BadParameter("--set changes a configuration that is there, and init writes a new one")
     path = options.config or DEFAULT_FILE
     given = {"group": group, "topics": topics, "servers": bootstrap_servers, "mode": mode, "url": url}
-    answers = complete({name: text for name, text in given.items() if text is not None})
-    texts = files(answers, path, compose=compose, kubernetes=kubernetes)
+    given = {name: text for name, text in given.items() if text is not None}
+    around = compose or kubernetes is not None
+    taken = around and not given and path.exists()
+    answers = answers_in(load(path, (), {})) if taken else complete(given)
+    configured = path.read_text("utf-8") if taken else configuration(answers)
+    texts = files(answers, path, configured, compose=compose, kubernetes=kubernetes)
+    if taken:
+        talk(f"{printable(str(path))}: is there, and is taken as it is")
+        del texts[path]
     if dry_run:
         print_files(texts)
         return
-    write_files(texts, force=force)
-    next_commands(answers, path, compose=compose, kubernetes=kubernetes)
+    write_files(texts, force=force, hint=KEEP if around and path in texts else "")
+    next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes)
 
 
 def complete(given: dict[str, str]) -> Answers:
@@ -128,21 +139,23 @@ def answers_of(given: dict[str, str]) -> Answers:
     )
 
 
-def files(answers: Answers, path: Path, *, compose: bool, kubernetes: Path | None) -> dict[Path, str]:
-    """Return the texts of the files to write. Raises ConfigError if one cannot be made for these answers."""
+def files(answers: Answers, path: Path, configured: str, *, compose: bool, kubernetes: Path | None) -> dict[Path, str]:
+    """Return the texts of the files to write. `configured`: that of the configuration.
+
+    Raises ConfigError if one cannot be made for these answers.
+    """
     from sidecar.deploy.starter.compose import compose as compose_file
-    from sidecar.deploy.starter.configuration import configuration
     from sidecar.deploy.starter.manifests import manifests
     from sidecar.deploy.starter.placeholder import placeholder_faults
 
     if (compose or kubernetes is not None) and (wrong := placeholder_faults(answers)):
         raise ConfigError(wrong)
-    texts = {path: configuration(answers)}
+    texts = {path: configured}
     if compose:
         texts[path.parent / COMPOSE] = compose_file(answers, path.name)
     if kubernetes is not None:
-        made = manifests(answers, texts[path])
-        texts |= {kubernetes / name: text for name, text in made.items()}
+        made = manifests(answers, configured, printable(str(path)))
+        texts = {kubernetes / name: text for name, text in made.items()} | texts
     return texts
 
 
@@ -153,12 +166,12 @@ def print_files(texts: dict[Path, str]) -> None:
         write(f"{head}{text}".rstrip("\n"))
 
 
-def write_files(texts: dict[Path, str], *, force: bool) -> None:
-    """Write all files, or none if one is there already and `force` is not given. Raises ConfigError."""
+def write_files(texts: dict[Path, str], *, force: bool, hint: str) -> None:
+    """Write all files, or none if one is there and `force` is not given. Raises ConfigError, which ends with `hint`."""
     there = [path for path in texts if os.path.lexists(path)]
     if there and not force:
         names = ", ".join(printable(str(path)) for path in there)
-        raise ConfigError([f"{names}: is there already, and nothing was written; --force replaces it"])
+        raise ConfigError([f"{names}: is there already, and nothing was written; --force replaces it{hint}"])
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(path):
@@ -167,19 +180,3 @@ def write_files(texts: dict[Path, str], *, force: bool) -> None:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
         talk(f"{printable(str(path))}: written")
-
-
-def next_commands(answers: Answers, path: Path, *, compose: bool, kubernetes: Path | None) -> None:
-    """Print what to do now."""
-    where = "" if path == DEFAULT_FILE else f" -c {printable(str(path))}"
-    talk("")
-    talk(f"reconsume config check{where}   # every fault at once")
-    talk(f"reconsume topics apply{where}   # creates the topics of the group; the main topics must be there")
-    talk(f"reconsume run{where}            # the sidecar")
-    talk(f"reconsume dev up -c {printable(str(path))}   # or all of it with a Kafka of its own, to try it out")
-    if compose:
-        talk(f"docker compose -f {printable(str(path.parent / COMPOSE))} up   # all of it on this machine")
-    if kubernetes is not None:
-        talk(f"kubectl apply -k {printable(str(kubernetes))}   # the service, its sidecar, and a Job for the topics")
-        if is_loopback(answers.servers.rpartition(":")[0]):
-            talk("in a pod localhost is the pod itself: name the cluster's brokers in its reconsume.yaml")

@@ -74,11 +74,11 @@ def bare(mode: str) -> str:
 
 
 def test_the_next_commands_are_told() -> None:
-    shown = reconsume("init", *COMMON, *MODES["push"], "-c", "other.yaml", "--compose", "--kubernetes", "k8s")
+    shown = reconsume("init", *COMMON, *MODES["push"], "-c", "other.yaml", "--compose")
     for command in ("config check -c other.yaml", "topics apply -c other.yaml", "run -c other.yaml"):
         assert f"reconsume {command}" in shown.stderr
     assert "docker compose -f compose.yaml up" in shown.stderr
-    assert "kubectl apply -k k8s" in shown.stderr
+    assert "make image" in shown.stderr, "no registry has it"
 
 
 def test_a_dry_run_prints_and_writes_nothing() -> None:

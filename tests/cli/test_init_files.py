@@ -79,7 +79,9 @@ def test_the_manifests_have_the_sidecar_of_inject() -> None:
     again = reconsume("inject", "-f", folder / "deployment.yaml")
     assert (again.exit_code, again.stdout) == (0, deployment)
     assert "unchanged" in again.stderr
-    assert (folder / "reconsume.yaml").read_text("utf-8") == Path("reconsume.yaml").read_text("utf-8")
+    copy = (folder / "reconsume.yaml").read_text("utf-8")
+    assert copy.startswith("# A copy of reconsume.yaml,")
+    assert copy.endswith("\n\n" + Path("reconsume.yaml").read_text("utf-8"))
     made = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))["configMapGenerator"]
     assert made == [{"name": "billing", "files": ["reconsume.yaml"]}]
 
@@ -148,3 +150,62 @@ def test_the_placeholder_of_pull_acknowledges_json_and_retries_the_rest() -> Non
     assert calls[0] == ("/v1/receive", {"max": 10, "invisible": "30s", "wait": "10s"})
     assert calls[1] == ("/v1/ack", {"handles": ["a"]})
     assert calls[2] == ("/v1/reconsume-later", {"handle": "b", "reason": "no-json"})
+
+
+EDITED = """\
+# Mine, edited by hand.
+group: billing
+topics: [orders]
+kafka: {bootstrap.servers: "kafka-1:9092"}
+deliver: {url: "http://127.0.0.1:8081/mine", concurrency: 3}
+"""
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["once", "forced"])
+@pytest.mark.parametrize("words", [("--kubernetes", "k8s"), ("--compose",)], ids=["kubernetes", "compose"])
+def test_a_configuration_that_is_there_is_taken_and_never_written(
+    words: tuple[str, ...], force: tuple[str, ...]
+) -> None:
+    Path("reconsume.yaml").write_text(EDITED, "utf-8")
+    for _ in range(1 + len(force)):
+        shown = reconsume("init", *words, *force)
+        assert (shown.exit_code, shown.stdout) == (0, "")
+        assert "reconsume.yaml: is there, and is taken as it is" in shown.stderr
+    assert Path("reconsume.yaml").read_text("utf-8") == EDITED
+    if "--compose" in words:
+        assert "8081" in Path("compose.yaml").read_text("utf-8"), "its placeholder listens where the sidecar posts"
+    else:
+        assert Path("k8s/reconsume.yaml").read_text("utf-8").endswith(EDITED)
+
+
+def test_one_that_is_there_beside_given_values_is_told_how_it_can_stay() -> None:
+    Path("reconsume.yaml").write_text(EDITED, "utf-8")
+    refused(reconsume("init", *COMMON, *MODES["push"], "--kubernetes", "k8s"), "without --group", "taken as it is")
+    assert (Path("reconsume.yaml").read_text("utf-8"), Path("k8s").exists()) == (EDITED, False)
+
+
+def test_one_that_is_wrong_is_refused_and_nothing_is_written() -> None:
+    Path("reconsume.yaml").write_text(EDITED.replace("[orders]", "[or ders]"), "utf-8")
+    refused(reconsume("init", "--kubernetes", "k8s"), "topics")
+    assert not Path("k8s").exists()
+
+
+def test_a_configuration_in_the_folder_of_the_manifests_is_the_only_one() -> None:
+    words = ("init", *COMMON, *MODES["push"], "--kubernetes", "k8s", "-c", "k8s/reconsume.yaml")
+    assert reconsume(*words).exit_code == 0
+    assert [path.parent.name for path in Path().rglob("reconsume.yaml")] == ["k8s"]
+    assert "copy" not in Path("k8s/reconsume.yaml").read_text("utf-8")
+
+
+def test_the_next_steps_of_the_manifests_begin_with_the_image_and_end_with_the_cluster() -> None:
+    shown = reconsume("init", *COMMON, *MODES["push"], "--kubernetes", "k8s")
+    steps = shown.stderr.partition("\n\n")[2].splitlines()
+    assert [step.partition("   #")[0] for step in steps] == [
+        "make image",
+        "push it to the registry of the cluster, and name that under `images` in k8s/kustomization.yaml",
+        "kubectl apply -k k8s",
+        "the main topics must be there",
+    ]
+    assert "# images: [{name: reconsume, newName: registry.example/reconsume}]" in Path(
+        "k8s/kustomization.yaml"
+    ).read_text("utf-8")

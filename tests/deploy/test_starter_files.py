@@ -64,6 +64,37 @@ def test_every_container_passes_the_restricted_profile(mode: str) -> None:
         assert security["capabilities"] == {"drop": ["ALL"]}
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_every_container_has_the_resources_that_a_quota_asks_for(mode: str) -> None:
+    made(mode)
+    pods = [one["spec"]["template"]["spec"] for one in documents(kustomized(Path("k8s").resolve()))[1:]]
+    for container in (one for pod in pods for one in (*pod.get("initContainers", ()), *pod["containers"])):
+        resources = container["resources"]
+        assert {"cpu", "memory"} <= resources["requests"].keys()
+        assert "memory" in resources["limits"]
+
+
+@pytest.mark.parametrize("group", ["billing", "Billing_1", "true", "1"])
+def test_the_monitor_gives_every_metric_its_group(group: str) -> None:
+    words = ("--group", group, *COMMON[2:], *MODES["pull"], "--kubernetes", "k8s")
+    assert reconsume("init", *words).exit_code == 0
+    monitor = yaml.safe_load(Path("k8s/monitoring/podmonitor.yaml").read_text("utf-8"))
+    check(monitor, NEWEST)
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "group", "replacement": group}]
+
+
+def test_the_image_can_be_named_once_for_the_sidecar_and_the_job() -> None:
+    made("push")
+    kustomization = Path("k8s/kustomization.yaml")
+    kustomization.write_text(kustomization.read_text("utf-8").replace("# images:", "images:"), "utf-8")
+    pods = [one["spec"]["template"]["spec"] for one in documents(kustomized(Path("k8s").resolve()))[1:]]
+    images = {
+        one["image"].rpartition(":")[0] for pod in pods for one in (*pod.get("initContainers", ()), *pod["containers"])
+    }
+    assert images == {"registry.example/reconsume", "python"}
+
+
 def compose_faults(*texts: str) -> list[str]:
     """What the Compose specification's own schema says against these files."""
     files = [Path(f"checked-{number}.yaml") for number in range(len(texts))]

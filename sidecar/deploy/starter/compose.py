@@ -19,7 +19,8 @@ PARTITIONS = 3
 TEMPLATE = """\
 # Kafka, the topics, a service and its sidecar on this machine, to try them out together: docker compose up
 # Nothing is kept: `docker compose down` removes it all.
-# `make image` in Reconsume's repository builds the image @image@.
+# `make image` in Reconsume's repository builds the image @image@. Docker Compose 2.23.1 or newer reads this file:
+# older ones know no `content` of a config.
 #
 # To see a retry, produce a record that the placeholder refuses (its value is no JSON), and look at the dashboard:
 #

@@ -14,6 +14,7 @@ from sidecar.settings.faults import sentence
 from sidecar.settings.fields import field_at, written
 from sidecar.settings.layers import Layers
 from sidecar.settings.load import STAND_INS, validate
+from sidecar.settings.model import Settings
 from sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
@@ -55,6 +56,13 @@ class Line(NamedTuple):
     modes: Sequence[str] = ()
 
 
+def answers_in(settings: Settings) -> Answers:
+    """Return the answers that a configuration gives."""
+    servers = str(settings.kafka["bootstrap.servers"])
+    deliver = settings.deliver
+    return Answers(settings.group, settings.topic_names, servers, deliver.mode, deliver.url or "")
+
+
 LINES = (
     Line(("group",), "The service's consumer group. Its retry topics are named after it."),
     Line(("topics",), "The main topics that the service consumes."),
@@ -65,7 +73,9 @@ LINES = (
     Line(("deliver", "mode"), "The sidecar posts each record to the service.", ("push",)),
     Line(("deliver", "mode"), "The service asks the sidecar's API for records.", (PULL,)),
     Line(("deliver", "mode"), "The service reads Kafka itself, and posts its failures to the sidecar.", (RELAY,)),
-    Line(URL, "The service's address. A 2xx answer means done, any other a retry.", ("push",)),
+    Line(
+        URL, "The service's address. A 2xx answer means done, any other a retry, but for 429 and an outage.", ("push",)
+    ),
     Line(("deliver", "concurrency"), "Requests in flight at most.", ("push",)),
     Line(("deliver", "timeout"), "How long one delivery may take; then it has failed.", ("push",)),
     Line(("retry",), "How often and when a failed record is delivered again."),

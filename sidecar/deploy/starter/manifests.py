@@ -45,6 +45,12 @@ spec:
         # @comment@
         - name: service
           image: @image@
+          resources: # of the placeholder; a namespace with a quota takes no pod without
+            requests:
+              cpu: 50m
+              memory: 64Mi
+            limits:
+              memory: 128Mi
           command:
             - python3
             - -u
@@ -65,6 +71,8 @@ kind: Kustomization
 resources:
   - deployment.yaml
   - topics-job.yaml # creates the group's topics; leave it out where a pipeline does
+# `make image` in Reconsume's repository builds @sidecar_image@. No registry serves it: push it to yours, and name that:
+# images: [{name: reconsume, newName: registry.example/reconsume}]
 configMapGenerator:
   - name: @name@ # a hash becomes part of its name, so that a changed configuration restarts the pods
     files: [reconsume.yaml]
@@ -103,6 +111,12 @@ spec:
         - name: topics
           image: @sidecar_image@
           args: [topics, apply, --yes, -c, @file@]
+          resources:
+            requests:
+              cpu: 50m
+              memory: 96Mi
+            limits:
+              memory: 256Mi
           securityContext:
             runAsUser: 65532
             allowPrivilegeEscalation: false
@@ -138,14 +152,26 @@ spec:
     - port: reconsume
       path: /metrics
       interval: 15s
+      relabelings: # the label `group` of all its metrics, by which alerts and dashboards tell groups apart
+        - targetLabel: group
+          replacement: @group@
+"""
+COPY = """\
+# A copy of @path@, because Kustomize reads no file outside its folder. Change both, or this one alone.
+
 """
 
 
-def manifests(answers: Answers, configuration: str) -> dict[str, str]:
-    """Return the texts of the manifests by the names of their files. `configuration`: the text of `reconsume.yaml`."""
+def manifests(answers: Answers, configuration: str, path: str) -> dict[str, str]:
+    """Return the texts of the manifests by the names of their files.
+
+    `configuration`: the text of `reconsume.yaml`; `path`: where that is, for people.
+    """
     name = workload_name(answers.group)
     values = {
         "name": flow(name),
+        "group": flow(answers.group),
+        "path": path,
         "comment": placeholder.COMMENTS[answers.mode],
         "image": placeholder.IMAGE,
         "program": textwrap.indent(placeholder.placeholder(answers).strip(), " " * 14),
@@ -166,7 +192,7 @@ def manifests(answers: Answers, configuration: str) -> dict[str, str]:
         "monitoring/kustomization.yaml": MONITORING,
         "monitoring/podmonitor.yaml": fill(POD_MONITOR, values),
         "kustomization.yaml": fill(KUSTOMIZATION, values),
-        "reconsume.yaml": configuration,
+        "reconsume.yaml": fill(COPY, values) + configuration,
     }
 
 
