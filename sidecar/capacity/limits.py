@@ -51,7 +51,6 @@ def limits(load: Load) -> list[Limit]:
     one, stored = instance(load), storage(load)
     replicas = sum(kind.replicas for kind in stored.values()) + load.partitions * load.replication
     writes = sum(kind.writes for kind in stored.values())
-    state = load.rate * load.fails * KEEP_S
     found = [
         Limit("a sidecar's speed", one.busy, "more instances, batches or a Unix socket"),
         Limit("a partition of a level", busiest_partition(load), "{topic}-{group}, more groups: a level has 12"),
@@ -64,10 +63,17 @@ def limits(load: Load) -> list[Limit]:
         ),
         Limit("replicas on the brokers", replicas / (load.brokers * figures.BROKER_PARTITIONS), "fewer levels"),
         Limit("the brokers' disks (retries)", writes / (load.brokers * figures.BROKER_BYTES_PER_S), "more brokers"),
+    ]
+    return sorted([*found, *(of_spark(load) if load.spark else ())], key=lambda limit: -limit.used)
+
+
+def of_spark(load: Load) -> tuple[Limit, ...]:
+    """Return the limits of the Spark job that keeps the view."""
+    state = load.rate * load.fails * KEEP_S
+    return (
         Limit("Spark's state (37 d)", state / figures.STATE_ROWS, "a shorter --keep, or a table (docs/capacity.md)"),
         Limit("one Spark core", events(load) / figures.SPARK_EVENTS_PER_CORE, "more cores"),
-    ]
-    return sorted(found, key=lambda limit: -limit.used)
+    )
 
 
 def busiest_partition(load: Load) -> float:

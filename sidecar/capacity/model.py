@@ -21,8 +21,8 @@ from topics.specs import Source, TopicSpec, group_specs
 class Load(msgspec.Struct, frozen=True):
     """The load of a group: `rate` in records/s, `fails` and `fails_again` as fractions, `attempt` in seconds.
 
-    `fails_again` is the share of retries that fail. Failures come in bunches, so it is more than `fails`. Raises
-    ValueError if a number makes no sense.
+    `fails_again` is the share of retries that fail. Failures come in bunches, so it is more than `fails`. `spark`: a
+    Spark job keeps the view. Raises ValueError if a number makes no sense.
     """
 
     rate: float
@@ -39,6 +39,7 @@ class Load(msgspec.Struct, frozen=True):
     retries: int = 16
     ladder: Ladder = build_ladder("rocketmq")
     delays: tuple[int, ...] = build_ladder("rocketmq").delays
+    spark: bool = False
 
     def __post_init__(self) -> None:
         if not (0 < self.rate <= 1e9 and 0 <= self.fails <= 1 and 0 <= self.fails_again <= 1):
@@ -158,11 +159,20 @@ class Storage(NamedTuple):
     writes: float
 
 
+SPARKS = (Kind.VIEW, Kind.STATS)
+"""The topics that only a Spark job writes."""
+
+
 def storage(load: Load) -> dict[Kind, Storage]:
-    """Return the group's own topics on disk by kind, once retention has begun to delete."""
+    """Return the group's own topics on disk by kind, once retention has begun to delete.
+
+    Those of the view are none of these unless a Spark job writes them.
+    """
     source = Source("orders", load.partitions, load.replication, 1_048_588, max(1, load.replication - 1))
     found: dict[Kind, Storage] = {}
     for spec in group_specs(Names("billing"), [source], load.delays):
+        if spec.kind in SPARKS and not load.spark:
+            continue
         old = found.get(spec.kind, Storage(0, 0, 0, 0.0, 0.0))
         writes = written(load, spec) * load.replication
         size = writes * int(spec.config.get("retention.ms", 0)) / 1_000

@@ -73,7 +73,7 @@ def simulate(
 
     What waits in each level, topics and disk, requests, transactions, CPU and memory, second deliveries after a crash,
     lateness, and which limit breaks first. A model with constants measured on one machine (docs/capacity.md). With -c
-    or --set, ladder, levels and concurrency are the configuration's.
+    or --set, ladder, levels and concurrency are the configuration's. Spark's part is shown with view.source: spark.
 
     \b
     Examples:
@@ -114,6 +114,7 @@ def load_of(options: Options, given: Given) -> Load:
             retries=most if given.retries is None else given.retries,
             ladder=steps,
             delays=level_delays(levels, steps),
+            spark=configured is not None and configured.view.source == "spark",
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -158,7 +159,7 @@ def flow_rows(load: Load) -> Iterator[Row]:
     yield row("group", "waiting", sum(waiting(load).values()), "records", "in all levels together")
     yield row("group", "requests", load.rate + found.retried, "1/s", "to the service; fewer when batched")
     yield row("group", "transactions", transactions(load), "1/s", "of all lanes of all instances")
-    yield row("group", "events", events(load), "1/s", "what Spark has to read")
+    yield row("group", "events", events(load), "1/s", "what the view is made from")
 
 
 def instance_rows(load: Load) -> Iterator[Row]:

@@ -38,6 +38,37 @@ def test_a_configuration_gives_ladder_levels_and_concurrency() -> None:
     assert found["limit", "requests in flight"] == 51.0
 
 
+def test_spark_is_a_part_of_it_only_where_it_keeps_the_view() -> None:
+    sets = ("group=g", "topics=[t]", "kafka={bootstrap.servers: 'x:1'}", "deliver.url=http://127.0.0.1:1/")
+    of_spark = {
+        ("limit", "Spark's state (37 d)"),
+        ("limit", "one Spark core"),
+        ("storage", "view"),
+        ("storage", "stats"),
+    }
+    for source, seen in (("auto", set()), ("events", set()), ("spark", of_spark)):
+        found = figures(*(word for text in (*sets, f"view.source={source}") for word in ("--set", text)))
+        assert found.keys() & of_spark == seen
+    assert figures().keys() & of_spark == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (("simulate",), "reconsume simulate --rate 1000 --fail-rate 0.01 -o table"),
+        (("dev", "produce"), "reconsume dev produce "),
+        (("dlq", "show"), "reconsume dlq show "),
+    ],
+)
+def test_what_is_missing_is_named_with_an_example(words: tuple[str, ...], example: str) -> None:
+    shown = reconsume(*words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "Missing " in shown.stderr
+    assert f"For example: {example}" in shown.stderr
+    told = json.loads(reconsume(*words, "-o", "json").stderr)
+    assert f"For example: {example}" in told["detail"]
+
+
 def test_an_outage_is_a_backlog_on_the_main_topics() -> None:
     assert figures("--outage", "10m")["outage", "backlog"] == 600_000
 

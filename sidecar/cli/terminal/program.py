@@ -56,7 +56,21 @@ class Group(TyperGroup):
 
 
 class Program(Group):
-    """The root. With `-o json` or `-o jsonl` wrong usage is one line of JSON on stderr, as all errors are."""
+    """The root. With `-o json` or `-o jsonl` wrong usage is one line of JSON on stderr, as all errors are.
+
+    What is missing is named with an example of the command.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            asked = getattr(error, "ctx", None)
+            # The class is typer's own, and differs between its versions.
+            if type(error).__name__ == "MissingParameter" and (example := example_of(asked.command.help or "")):
+                error.message = f"For example: {example}"  # type: ignore[attr-defined]
+            raise
 
     def main(
         self,
@@ -83,6 +97,12 @@ class Program(Group):
             json_error("wrong usage", error.format_message(), WRONG_USAGE)
             sys.exit(WRONG_USAGE)
         sys.exit(code or 0)
+
+
+def example_of(text: str) -> str:
+    """Return the first example in a command's help; empty if it has none."""
+    lines = (line.strip() for line in text.partition("Examples:")[2].splitlines())
+    return next(filter(None, lines), "").partition("  #")[0]
 
 
 def asks_json(words: Sequence[str]) -> bool:

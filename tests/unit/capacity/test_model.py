@@ -84,10 +84,9 @@ def test_topics_are_those_that_topics_plan_makes() -> None:
         Kind.DLQ: 1,
         Kind.READY: 1,
         Kind.EVENTS: 1,
-        Kind.VIEW: 1,
-        Kind.STATS: 1,
         Kind.POLICY: 1,
     }
+    assert storage(replace(LOAD, spark=True)).keys() - found.keys() == {Kind.VIEW, Kind.STATS}
     assert found[Kind.LEVEL].replicas == 16 * 12 * 3
 
 
@@ -109,6 +108,8 @@ def test_the_fullest_limit_comes_first_and_lateness_is_not_promised_beyond_it() 
     assert limits(crowded)[0].used > 1
     assert next(limit for limit in limits(crowded) if limit.what == "requests in flight").used > 1
     assert lateness(crowded) is None
+    sparks = {limit.what for limit in limits(replace(LOAD, spark=True))} - {limit.what for limit in limits(LOAD)}
+    assert sparks == {"Spark's state (37 d)", "one Spark core"}
     assert lateness(LOAD) == {"p50": figures.LATE_P50, "p99": figures.LATE_P99}
 
 
