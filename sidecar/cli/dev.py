@@ -16,6 +16,7 @@ from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import talk, write
 from sidecar.cli.terminal.program import Group
 from sidecar.dev.kafka.releases import RELEASES, USUAL
+from sidecar.dev.main_topics import create_main_topics, parse_wanted
 from sidecar.errors import SetupError
 from sidecar.settings import load_with_origins
 
@@ -36,15 +37,19 @@ def broker(
     nodes: Annotated[int, typer.Option("--nodes", help="1 or 3 nodes.")] = 1,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Of the first node; 0 takes a free one.")] = 0,
     kafka: Annotated[str, typer.Option("--kafka", metavar="RELEASE", help=f"{', '.join(RELEASES)}.")] = USUAL,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Create a topic; may be repeated. One partition."),
+    ] = None,
 ) -> int:
     """Run a real Apache Kafka.
 
-    It prints its bootstrap.servers as one line on stdout and runs until Ctrl-C or SIGTERM.
+    It prints its bootstrap.servers as one line on stdout, once the topics are there, and runs until Ctrl-C or SIGTERM.
     Needs Java 17 or later; the broker is downloaded once, checked and cached. Its data is gone afterwards.
 
     \b
     Examples:
-      reconsume dev broker --port 9092
+      reconsume dev broker --port 9092 --topic orders:3
       reconsume dev broker --nodes 3
       reconsume dev broker --kafka 3.9
     """
@@ -52,6 +57,10 @@ def broker(
         raise typer.BadParameter("--nodes must be 1 or 3: two nodes are no safer than one")
     if kafka not in RELEASES:
         raise typer.BadParameter(f"--kafka {kafka}: known are {', '.join(RELEASES)}")
+    try:
+        wanted = [parse_wanted(text) for text in topics or ()]
+    except ValueError as fault:
+        raise typer.BadParameter(f"--topic {fault}") from fault
     from sidecar.dev.kafka.embedded import EmbeddedKafka
     from sidecar.java.download_bar import progress_bar
 
@@ -60,6 +69,7 @@ def broker(
         cluster = EmbeddedKafka.start(nodes, release=kafka, port=port, progress=progress)
     with cluster:
         try:
+            create_main_topics(cluster.bootstrap, wanted, nodes)
             announce(options, cluster.bootstrap)
             watch(cluster)
         except KeyboardInterrupt:  # the normal end
@@ -143,6 +153,8 @@ def tell(options: Options, links: Links) -> None:
     talk(f"produce a record: {shlex.join(links.producing('flaky'))}")
     if not links.is_own:
         talk(f"the service's answer depends on order-case: {', '.join(links.cases)}")
+    for line in links.moved():
+        talk(line)
     talk(f"commands for this group: reconsume dlq list -c {links.file}")
     talk(f"sign in to the dashboard by this token, to redrive: {links.token}")
     talk("Ctrl-C ends it all")

@@ -44,7 +44,9 @@ def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "
         answer = connection.getresponse()
         body = answer.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
-        raise SetupError(f"no sidecar answers on {shown(place)}: {error or type(error).__name__}") from error
+        raise SetupError(
+            f"no sidecar answers on {shown(place)} (api.listen): {error or type(error).__name__}"
+        ) from error
     finally:
         connection.close()
     return _read(place, answer.status, body)
@@ -62,9 +64,9 @@ def token_in(file: Path) -> str:
         first = found[0].secret.decode("ascii") if found else ""
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "it is not ASCII"
-        raise SetupError(f"the token file {file} cannot be read: {why}") from fault
+        raise SetupError(f"the token file {file} (api.token_file) cannot be read: {why}") from fault
     if not first.isprintable() or not first:
-        raise SetupError(f"the token file {file} holds no token")
+        raise SetupError(f"the token file {file} (api.token_file) holds no token")
     return first
 
 

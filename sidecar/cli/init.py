@@ -72,8 +72,8 @@ def init(
     if options.sets:
         raise typer.BadParameter("--set changes a configuration that is there, and init writes a new one")
     path = options.config or DEFAULT_FILE
-    given = {"group": group, "topics": topics, "servers": bootstrap_servers, "mode": mode, "url": url}
-    given = {name: text for name, text in given.items() if text is not None}
+    said = {"group": group, "topics": topics, "servers": bootstrap_servers, "mode": mode, "url": url}
+    given = {name: text for name, text in said.items() if text is not None}
     around = compose or kubernetes is not None
     taken = around and not given and path.exists()
     answers = answers_in(load(path, (), {})) if taken else complete(given)

@@ -33,7 +33,8 @@ THREADS = 8
 CHUNK = 1 << 16
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are present and the bytes of the whole lock, never by two threads at once."""
+"""Called with the bytes that were downloaded and those of all that must be, never by two threads at once. At the end
+both are the same; 0 if all jars were in the cache."""
 
 
 class Jar(msgspec.Struct, frozen=True):
@@ -99,13 +100,25 @@ def fetch(
     Several processes may call it at once. Raises SetupError that names the jar which cannot be downloaded.
     """
     jars = read_lock(lock) if isinstance(lock, Path) else lock
-    count = _Count(sum(jar.size for jar in jars), progress)
-    source = _Source(mirror or maven_mirror(), cache_dir or cache_folder(), first_wait, count)
+    cache = cache_dir or cache_folder()
     pool = ThreadPoolExecutor(THREADS, "jars")
     try:
-        return list(pool.map(source.get, jars))
+        there = pool.map(lambda jar: is_cached(jar, cache), jars)
+        missing = [jar for jar, cached in zip(jars, there, strict=True) if not cached]
+        count = _Count(sum(jar.size for jar in missing), progress)
+        source = _Source(mirror or maven_mirror(), cache, first_wait, count)
+        for _ in pool.map(source.get, missing):
+            pass
     finally:
         pool.shutdown(cancel_futures=True)
+    count.add(0)
+    return [cache / jar.path for jar in jars]
+
+
+def is_cached(jar: Jar, cache: Path) -> bool:
+    """Return whether the cache has the jar, as the lock has it."""
+    target = cache / jar.path
+    return target.is_file() and _sha256(target) == jar.sha256
 
 
 class _Count:
@@ -127,11 +140,9 @@ class _Source:
     def __init__(self, mirror: str, cache: Path, first_wait: float, count: _Count) -> None:
         self._mirror, self._cache, self._first_wait, self._count = mirror, cache, first_wait, count
 
-    def get(self, jar: Jar) -> Path:
+    def get(self, jar: Jar) -> None:
+        """Download a jar, and put it into the cache."""
         target = self._cache / jar.path
-        if target.is_file() and _sha256(target) == jar.sha256:
-            self._count.add(jar.size)
-            return target
         part = self._new_part(target.parent)
         try:
             self._download(jar, part)
@@ -139,7 +150,6 @@ class _Source:
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
-        return target
 
     def _new_part(self, folder: Path) -> Path:
         """Create an empty file for one download. Raises SetupError if the folder cannot be written."""

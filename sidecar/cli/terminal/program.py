@@ -66,10 +66,9 @@ class Program(Group):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            asked = getattr(error, "ctx", None)
-            # The class is typer's own, and differs between its versions.
-            if type(error).__name__ == "MissingParameter" and (example := example_of(asked.command.help or "")):
-                error.message = f"For example: {example}"  # type: ignore[attr-defined]
+            wrong: Any = error  # its class is typer's own, and differs between its versions
+            if type(error).__name__ == "MissingParameter" and (example := example_of(wrong.ctx.command.help or "")):
+                wrong.message = f"For example: {example}"
             raise
 
     def main(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -23,7 +25,8 @@ from sidecar.java.spark_job import prepare
 
 LADDER = "10s,30s,1m"
 """Long enough that a user sees records wait on the dashboard, short enough that their end comes while they look."""
-KAFKA_PORT, API_PORT, DASHBOARD_PORT = 9092, 8471, 8473
+USUAL_PORTS = 9092, 8471, 8473
+"""Of Kafka, the API and the dashboard."""
 LOOK_SECONDS = 0.2
 """Seconds between two checks that every process still runs."""
 NO_SPARK = "without the view: it is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
@@ -33,8 +36,8 @@ VALUE = '{"sku": "A-17"}'
 class Links(NamedTuple):
     """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration.
 
-    `is_own`: whether the service is the user's own, and not the sample service. `has_view`: whether Spark keeps the
-    view, without which the dashboard's first page is empty. `log`: the file with the sidecar's log.
+    `is_own`: whether the service is the user's own, and not the sample service. `log`: the file with the sidecar's log.
+    `displaced`: the usual ports that other programs have, so that parts of this one have others.
     """
 
     dashboard: str
@@ -44,17 +47,26 @@ class Links(NamedTuple):
     token: str
     topic: str = TOPIC
     is_own: bool = False
-    has_view: bool = False
     log: Path = Path("sidecar.log")
+    displaced: tuple[int, ...] = ()
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the address of each part."""
-        yield "dashboard", f"{self.dashboard}/{'' if self.has_view else 'instances'}"
+        yield "dashboard", f"{self.dashboard}/"
         yield "api", f"{self.api}/status"
         yield "metrics", f"{self.api}/metrics"
         yield "brokers", self.brokers
         yield "configuration", str(self.file)
         yield "log", str(self.log)
+
+    def moved(self) -> Iterator[str]:
+        """Yield a sentence for each part that has another port than the usual one."""
+        places = (self.brokers, self.api, self.dashboard)
+        for port, part, where in zip(USUAL_PORTS, ("Kafka", "the API", "the dashboard"), places, strict=True):
+            if port in self.displaced:
+                yield f"port {port} is in use by another program: {part} of this one is at {where}"
+        if self.displaced:
+            yield f"give each command -c {self.file}: without it, it asks the other one"
 
     def producing(self, case: str) -> tuple[str, ...]:
         """Return a command that produces one record; its last word is the value.
@@ -114,32 +126,46 @@ def open_playground(
     jars = prepare() if view else []
     plan = make_plan(Mode.PUSH, LADDER, orders)
     token = secrets.token_urlsafe()
-    ports = usual_or_free(API_PORT), usual_or_free(DASHBOARD_PORT)
-    additions = Additions(
-        jars,
-        usual_or_free(KAFKA_PORT),
-        lambda home: sections(home, ports, token, view=view),
-        None if own is None else own.tree,
-        None if own is None else new_log(own.log),
-    )
-    with open_environment(plan, (), None, additions, say) as stage:
-        for port in ports:
+    kafka, api_port, ui_port = got = tuple(map(usual_or_free, USUAL_PORTS))
+    displaced = tuple(port for port, taken in zip(USUAL_PORTS, got, strict=True) if port != taken)
+    with ExitStack() as stack:
+        additions = Additions(
+            jars,
+            kafka,
+            lambda home: sections(home, (api_port, ui_port), token, view=view),
+            None if own is None else own.tree,
+            None if own is None else stack.enter_context(own_log(own.log)),
+        )
+        stage = stack.enter_context(open_environment(plan, (), None, additions, say))
+        for port in (api_port, ui_port):
             await_listener(port, stage)
-        api, dashboard = (f"http://{HOST}:{port}" for port in ports)
-        topic = stage.settings.topic_names[0]
-        log = stage.sidecar.log
-        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, view, log)
+        api, dashboard = (f"http://{HOST}:{port}" for port in (api_port, ui_port))
+        topic, log = stage.settings.topic_names[0], stage.sidecar.log
+        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, log, displaced)
         samples = plan.make_orders() if own is None else ()
         yield Playground(stage, links, Traffic(stage.bootstrap, samples, plan.produce_seconds))
 
 
-def new_log(file: Path) -> Path:
-    """Make the log empty, for its owner alone, and return it. Raises SetupError if it cannot be written."""
-    try:
-        os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
-    except OSError as error:
-        raise SetupError(f"{file}: the sidecar's log cannot be written: {error.strerror}") from error
-    return file
+@contextmanager
+def own_log(file: Path) -> Iterator[Path]:
+    """Yield an empty log for its owner alone: `file`, or with a number while another `dev up` writes to that.
+
+    Raises SetupError if it cannot be written.
+    """
+    for number in itertools.count(1):
+        named = file if number == 1 else file.with_suffix(f".{number}.log")
+        try:
+            handle = os.open(named, os.O_CREAT | os.O_WRONLY, 0o600)
+        except OSError as error:
+            raise SetupError(f"{named}: the sidecar's log cannot be written: {error.strerror}") from error
+        with os.fdopen(handle, "wb") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            held.truncate(0)
+            yield named
+            return
 
 
 def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> Mapping[str, Any]:

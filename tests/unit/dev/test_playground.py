@@ -6,11 +6,17 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
+from sidecar.cli.dev import tell
+from sidecar.cli.terminal.options import Options
+from sidecar.cli.terminal.output import Format
 from sidecar.dev.demo.modes import Mode
 from sidecar.dev.demo.orders import Case
 from sidecar.dev.demo.plan import make_plan
-from sidecar.dev.demo.playground import LADDER, Links, sections, usual_or_free
+from sidecar.dev.demo.playground import LADDER, Links, own_log, sections, usual_or_free
 from sidecar.dev.demo.shop.web import HOST, PORTS
+from sidecar.errors import SetupError
 from sidecar.settings.load import validate
 
 
@@ -48,9 +54,39 @@ def test_the_hint_is_a_short_command_for_each_answer_of_the_service() -> None:
     assert dict(links().rows())["api"] == "http://127.0.0.1:8471/status"
 
 
-def test_the_first_page_is_one_that_shows_something() -> None:
-    assert dict(links().rows())["dashboard"] == "http://127.0.0.1:8473/instances"
-    assert dict(links()._replace(has_view=True).rows())["dashboard"] == "http://127.0.0.1:8473/"
+def test_the_first_page_is_that_of_the_group() -> None:
+    assert dict(links().rows())["dashboard"] == "http://127.0.0.1:8473/"
+
+
+def test_a_second_one_in_the_same_folder_writes_a_log_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "reconsume.dev-up.log"
+    file.write_text("of an earlier one", "utf-8")
+    with own_log(file) as first:
+        first.write_text("of the first", "utf-8")
+        with own_log(file) as second:
+            assert (second.name, second.read_text("utf-8")) == ("reconsume.dev-up.2.log", "")
+            assert second.stat().st_mode & 0o077 == 0
+        assert first.read_text("utf-8") == "of the first", "it was not emptied"
+    with own_log(file) as later:
+        assert (later, later.read_text("utf-8")) == (file, "")
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SetupError, match=r"dev-up\.log: the sidecar's log cannot be written"),
+        own_log(tmp_path / "none" / "reconsume.dev-up.log"),
+    ):
+        pass
+
+
+def test_a_displaced_port_is_told_with_the_file_for_the_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for displaced in ((), (9092, 8471)):
+        tell(Options(format=Format.JSONL), links()._replace(displaced=displaced))
+        said = capsys.readouterr().err
+        assert [port for port in (9092, 8471, 8473) if f"port {port} is in use" in said] == list(displaced)
+        assert ("give each command -c reconsume.yaml" in said) == bool(displaced)
 
 
 def test_a_service_of_ones_own_gets_no_header_of_the_sample_service() -> None:
