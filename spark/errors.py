@@ -8,7 +8,7 @@ class GoneError(Exception):
 
 
 class TakenError(Exception):
-    """Another job uses the checkpoint."""
+    """What the job needs is in use: its checkpoint, by another job, or the address of its metrics."""
 
 
 def first_line(error: BaseException) -> str:

@@ -35,14 +35,17 @@ DATE_EVERY = 1.0
 
 
 class Server:
-    """The server of one app on one address. `start` and `stop` are called on the event loop, once each."""
+    """The server of one app on one address. `start` and `stop` are called on the event loop, once each.
 
-    def __init__(self, app: ASGIApp, listen: Listen, limits: Limits | None = None) -> None:
+    `setting`: where the address comes from, for the error if it cannot be used.
+    """
+
+    def __init__(self, app: ASGIApp, listen: Listen, limits: Limits | None = None, setting: str = "") -> None:
         self.port: int | None = None
         """The TCP port, once started. With port 0 it is the one that the system chose."""
         self.path = listen.path
         """The path of the Unix socket; None for TCP."""
-        self._place = listen
+        self._place, self._setting = listen, setting
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -67,7 +70,9 @@ class Server:
         try:
             await self._listen()
         except OSError as failure:
-            raise SetupError(f"cannot listen on {_shown(self._place)}: {failure.strerror or failure}") from failure
+            whence = f" ({self._setting})" if self._setting else ""
+            why = failure.strerror or failure
+            raise SetupError(f"cannot listen on {_shown(self._place)}{whence}: {why}") from failure
         self._ticking = background(self._tick(), "api")
 
     async def stop(self, grace: float = 1.0) -> None:

@@ -119,7 +119,8 @@ def build_servers(
         access = replace(access, raw_paths=frozenset({RETRY}), longest=lambda: longest_post(largest()))
     limits = Limits(waiting_path=RECEIVE) if settings.deliver.mode == "pull" else Limits()
     app = build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls)
-    servers: list[Serving] = [Server(app, listen, limits)]
+    servers: list[Serving] = [Server(app, listen, limits, "api.listen")]
     if settings.probe_listen is not None:
-        servers.append(Server(build_probe_app(sidecar, scrape), settings.probe_listen, PROBE_LIMITS))
+        probes = build_probe_app(sidecar, scrape)
+        servers.append(Server(probes, settings.probe_listen, PROBE_LIMITS, "api.probe_listen"))
     return servers

@@ -48,12 +48,14 @@ VIEW_WITHIN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DashboardOptions:
-    """How the dashboard is served. `hosts`: further host names that requests may use."""
+    """How the dashboard is served. `hosts`: further host names that requests may use. `setting`: where `listen` comes
+    from."""
 
     listen: Listen
     token_file: Path | None
     audit_file: Path
     hosts: tuple[str, ...] = ()
+    setting: str = "--listen"
 
     @property
     def near(self) -> bool:
@@ -103,7 +105,7 @@ class Dashboard:
             }
         )
         self._wanted = wanted
-        self.server = Server(self._app(), wanted.listen)
+        self.server = Server(self._app(), wanted.listen, setting=wanted.setting)
 
     async def start(self) -> None:
         """Listen, and follow the view. Raises SetupError if it cannot listen."""
@@ -133,7 +135,7 @@ class Dashboard:
                 text = (
                     f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
                 )
-                raise ConfigError([f"{wanted.token_file}: {text}"])
+                raise ConfigError([f"{wanted.token_file} (ui.token_file, or --token-file): {text}"])
             forms = Forms(self._render, self._asker, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]

@@ -57,7 +57,9 @@ class AuditLog:
                     file.flush()
                     os.fsync(file.fileno())
         except OSError as error:
-            raise SetupError(f"the audit log {self.path} cannot be written: {error.strerror}") from error
+            raise SetupError(
+                f"the audit log {self.path} (ui.audit_file) cannot be written: {error.strerror}"
+            ) from error
         who, token, peer = actor
         told = {"event": "ui-action", "action": action, "who": who, "token": token, "peer": peer}
         _LOG.info("an action on the dashboard", extra=told)
@@ -71,7 +73,7 @@ class AuditLog:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise SetupError(f"the audit log {self.path} cannot be read: {error.strerror}") from error
+            raise SetupError(f"the audit log {self.path} (ui.audit_file) cannot be read: {error.strerror}") from error
         return [row for line in reversed(lines) if (row := _row(line)) is not None]
 
 

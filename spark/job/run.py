@@ -12,7 +12,7 @@ from pathlib import Path
 from prometheus_client import start_http_server
 
 from spark.checkpoint import write_plainly
-from spark.errors import GoneError
+from spark.errors import GoneError, TakenError
 from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted
 from spark.job.cluster import Cluster
 from spark.job.display import say, shown
@@ -100,8 +100,12 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -
 
 
 def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
-    """Serve the metrics until the returned function is called. Raises OSError if the address cannot be used."""
-    server, _ = start_http_server(port, host, meters.registry)
+    """Serve the metrics until the returned function is called. Raises TakenError if the address cannot be used."""
+    try:
+        server, _ = start_http_server(port, host, meters.registry)
+    except OSError as error:
+        why = error.strerror or error
+        raise TakenError(f"cannot listen on {host}:{port} (--metrics-listen): {why}") from error
     say(f"metrics at http://{host}:{server.server_port}/metrics")
     return server.shutdown
 

@@ -38,7 +38,8 @@ def test_an_address_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         shown = reconsume("ui", "-c", write_good(tmp_path), "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert shown.exit_code == 1
-    assert "cannot listen" in shown.stderr
+    assert "cannot listen on 127.0.0.1:" in shown.stderr
+    assert "(--listen): Address already in use" in shown.stderr
 
 
 def test_it_serves_without_kafka_and_ends_on_a_signal(tmp_path: Path) -> None:
