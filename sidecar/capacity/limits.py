@@ -64,16 +64,16 @@ def limits(load: Load) -> list[Limit]:
         Limit("replicas on the brokers", replicas / (load.brokers * figures.BROKER_PARTITIONS), "fewer levels"),
         Limit("the brokers' disks (retries)", writes / (load.brokers * figures.BROKER_BYTES_PER_S), "more brokers"),
     ]
-    return sorted([*found, *(of_spark(load) if load.spark else ())], key=lambda limit: -limit.used)
+    return sorted(found + (of_spark(load) if load.spark else []), key=lambda limit: -limit.used)
 
 
-def of_spark(load: Load) -> tuple[Limit, ...]:
+def of_spark(load: Load) -> list[Limit]:
     """Return the limits of the Spark job that keeps the view."""
     state = load.rate * load.fails * KEEP_S
-    return (
+    return [
         Limit("Spark's state (37 d)", state / figures.STATE_ROWS, "a shorter --keep, or a table (docs/capacity.md)"),
         Limit("one Spark core", events(load) / figures.SPARK_EVENTS_PER_CORE, "more cores"),
-    )
+    ]
 
 
 def busiest_partition(load: Load) -> float:

@@ -73,13 +73,13 @@ def init(
         raise typer.BadParameter("--set changes a configuration that is there, and init writes a new one")
     path = options.config or DEFAULT_FILE
     said = {"group": group, "topics": topics, "servers": bootstrap_servers, "mode": mode, "url": url}
-    given = {name: text for name, text in said.items() if text is not None}
+    values = {name: text for name, text in said.items() if text is not None}
     around = compose or kubernetes is not None
-    taken = around and not given and path.exists()
-    answers = answers_in(load(path, (), {})) if taken else complete(given)
-    configured = path.read_text("utf-8") if taken else configuration(answers)
+    kept = around and not values and path.exists()
+    answers = answers_in(load(path, (), {})) if kept else complete(values)
+    configured = path.read_text("utf-8") if kept else configuration(answers)
     texts = files(answers, path, configured, compose=compose, kubernetes=kubernetes)
-    if taken:
+    if kept:
         talk(f"{printable(str(path))}: is there, and is taken as it is")
         del texts[path]
     if dry_run:

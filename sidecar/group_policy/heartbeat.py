@@ -124,8 +124,8 @@ class Heartbeat:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
         # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
-        told = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
-        return (told, overdue >= LATE), pace, overdue
+        state = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
+        return (state, overdue >= LATE), pace, overdue
 
     def _tell(self, every: float) -> None:
         now = time.monotonic()

@@ -47,11 +47,11 @@ def progress_bar(what: str = "Apache Kafka") -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"checking {what}", total=None)
 
-        def told(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             if done < total:
                 bar.update(task, description=f"downloading {what}", completed=done, total=total)
             else:
                 bar.update(task, description=f"starting {what}", completed=0)
                 bar.tasks[0].total = None  # `update` takes None for no change
 
-        yield told
+        yield show

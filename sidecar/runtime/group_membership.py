@@ -97,7 +97,7 @@ class GroupMembership:
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
         if self._guarded:
             well = self._pace.state is not State.OUTAGE
-            self._wait.heard("" if well else self._pace.reason.removeprefix(HEALTH))
+            self._wait.note_cause("" if well else self._pace.reason.removeprefix(HEALTH))
             self._service(well)
         elif self._knock is not None and (self.waits or not self._state.service_well or self._pace.state in AWAY):
             self._knock.ask()
@@ -105,7 +105,7 @@ class GroupMembership:
         self._wait.look(self.waited())
 
     def _answered(self, cause: str) -> None:
-        self._wait.heard(cause)
+        self._wait.note_cause(cause)
         self._service(not cause)
         self._turn()
 

@@ -36,7 +36,7 @@ class ServiceWait:
         self._next = WARN_AFTER
         """Seconds of the present wait at which the next line is due."""
 
-    def heard(self, cause: str) -> None:
+    def note_cause(self, cause: str) -> None:
         """Note why the service cannot work, as a word; empty if it can, or if that is not known."""
         self._cause = cause
 
@@ -51,7 +51,8 @@ class ServiceWait:
 
     def look(self, waited: float) -> None:
         """Log the wait if it is time. `waited`: its seconds so far; 0 if the instance does not wait."""
-        if waited < self._next:
+        known = self._deliver.mode == "pull" or bool(self._cause)  # else the first answer comes in a moment
+        if waited < self._next or not known:
             self._next = WARN_AFTER if waited < WARN_AFTER else self._next
             return
         self._next = waited + WARN_EVERY

@@ -61,10 +61,10 @@ class Links(NamedTuple):
 
     def moved(self) -> Iterator[str]:
         """Yield a sentence for each part that has another port than the usual one."""
-        places = (self.brokers, self.api, self.dashboard)
-        for port, part, where in zip(USUAL_PORTS, ("Kafka", "the API", "the dashboard"), places, strict=True):
+        addresses = (self.brokers, self.api, self.dashboard)
+        for port, name, address in zip(USUAL_PORTS, ("Kafka", "the API", "the dashboard"), addresses, strict=True):
             if port in self.displaced:
-                yield f"port {port} is in use by another program: {part} of this one is at {where}"
+                yield f"port {port} is in use by another program: {name} of this one is at {address}"
         if self.displaced:
             yield f"give each command -c {self.file}: without it, it asks the other one"
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+
 from tests.support.sidecar.settings import write_good
 
 SECONDS = 60.0
@@ -56,13 +58,16 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
 
 def test_the_broker_tells_its_address_serves_and_ends_cleanly_at_sigterm() -> None:
     process = subprocess.Popen(
-        [*RECONSUME, "dev", "broker"], env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [*RECONSUME, "dev", "broker", "--topic", "orders:3", "--topic", "invoices"],
+        env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert process.stdout is not None
     try:
         address = process.stdout.readline().strip()
         host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), timeout=5).close()
+        topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=SECONDS).topics
+        assert {name: len(topics[name].partitions) for name in ("orders", "invoices")} == {"orders": 3, "invoices": 1}
         process.send_signal(signal.SIGTERM)
         rest, errors = process.communicate(timeout=SECONDS)
         assert (process.returncode, rest) == (0, "")
