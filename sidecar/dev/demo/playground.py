@@ -66,7 +66,7 @@ class Links(NamedTuple):
             if port in self.displaced:
                 yield f"port {port} is in use by another program: {name} of this one is at {address}"
         if self.displaced:
-            yield f"give each command -c {self.file}: without it, it asks the other one"
+            yield f"give each command -c {self.file}: without that it asks the other one"
 
     def producing(self, case: str) -> tuple[str, ...]:
         """Return a command that produces one record; its last word is the value.
