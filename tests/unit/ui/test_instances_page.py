@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.ui.queries import Instance, Lags
+from sidecar.ui.progress import Lags
+from sidecar.ui.queries import Instance
 from sidecar.ui.templating import environment
 from topics.policy_record import PaceTold
 
