@@ -29,7 +29,7 @@ help:
 	@echo "make test     all that a change can break, on embedded Kafka; 6 minutes on two cores, 5 GB of memory"
 	@echo "              some of it:                              make test ARGS=tests/unit"
 	@echo "make test-all  the same and what takes long: every kill point, three nodes, whole Spark jobs; 20 minutes"
-	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; 10 minutes"
+	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; half an hour"
 	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol; 30 minutes"
 	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
 	@echo "make packet-loss  transactions whose ends are lost on the way, on Kafka 3.9 and 4.3, 20 minutes"

@@ -36,6 +36,7 @@ class Process:
         self.alive = True
         self.stopping = False
         self.frozen_until = 0
+        self._steps = 0
         self.skew = world.plan.skews[world.random.randrange(len(world.plan.skews))]
         self.put_off: Counter[str] = Counter()
         """How often it was told to come back later with a record that kills."""
@@ -58,6 +59,12 @@ class Process:
             self.later(self.frozen_until - self.world.steady, act)
         elif self.alive:
             act()
+            self._check()
+
+    def _check(self) -> None:
+        """Nothing of a lane contradicts anything else of it."""
+        self._steps += 1
+        if self._steps % self.world.check_every == 0:
             for host in self.hosts.values():
                 host.lane.check()
 

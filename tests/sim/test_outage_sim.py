@@ -41,6 +41,7 @@ class Story(World):
     """A world whose records and verdicts a test gives. `sends`: when, to which partition, which value."""
 
     most_steps = 2_000_000
+    check_every = 5_000  # thousands of records wait
 
     def __init__(self, plan: Plan, verdict: Verdict, sends: Iterable[tuple[int, int, bytes]]) -> None:
         super().__init__(plan._replace(records=0))

@@ -6,6 +6,7 @@ Time is virtual. The story ends when nothing is left to do: an idle lane asks fo
 from __future__ import annotations
 
 import heapq
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,11 +37,15 @@ LOOK_FOR_LEVELS = 15_000
 BEGINNING = 3_000
 """ms after which the start of a group that begins at the latest record is committed: what comes then is delivered."""
 
+CHECK_EVERY = 1 if "RECONSUME_SIM_EXAMPLES" in os.environ else 20
+"""Steps of a process after which its lanes are checked (`Lane.check`): all of them in `make soak-sim`."""
+
 
 class World:
     """Runs one plan."""
 
     most_steps = MOST_STEPS
+    check_every = CHECK_EVERY
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
