@@ -40,10 +40,10 @@ class Standing:
     def looked(self, heads: Mapping[Partition, int], facts: LaneFacts, now: Now) -> None:
         """Check the first offset of each partition that is not due yet (`heads`) against the facts of the lane."""
         stands: dict[Partition, Stand] = {}
-        for source, part in facts.partitions.items():
-            first = part.front
+        for source, partition in facts.partitions.items():
+            first = partition.front
             # A record that the service has, or asked to get later, is not stuck. Each delivery has a timeout.
-            if part.level_delay is None or part.in_flight or (source, first) in facts.put_off:
+            if partition.level_delay is None or partition.in_flight or (source, first) in facts.put_off:
                 continue
             if first < heads.get(source, first):
                 stands[source] = self._stand(source, first, now.steady)
@@ -54,10 +54,10 @@ class Standing:
         old = self._stands.get(source)
         return Stand(first, old.since if old is not None and old.first == first else steady, steady)
 
-    def stuck(self, part: PartitionFacts, steady: int) -> int:
+    def stuck(self, partition: PartitionFacts, steady: int) -> int:
         """Return for how long (ms) the first due offset has not moved, by two checks at least; else 0."""
-        stand = self._stands.get(part.source)
-        if stand is None or stand.since == stand.seen or part.in_flight or stand.first != part.front:
+        stand = self._stands.get(partition.source)
+        if stand is None or stand.since == stand.seen or partition.in_flight or stand.first != partition.front:
             return 0
         return steady - stand.since
 
@@ -65,14 +65,14 @@ class Standing:
 def overdue(facts: LaneFacts, standing: Standing, now: Now) -> dict[Partition, int]:
     """Return by how many ms the most overdue record of each level partition is late; only partitions that have one."""
     late: dict[Partition, int] = {}
-    for source, part in facts.partitions.items():
-        if part.level_delay is not None:
+    for source, partition in facts.partitions.items():
+        if partition.level_delay is not None:
             in_memory = now.wall - facts.due[source] if source in facts.due else 0
-            late[source] = max(in_memory, missed(part, now.steady), standing.stuck(part, now.steady))
+            late[source] = max(in_memory, missed(partition, now.steady), standing.stuck(partition, now.steady))
     return {source: ms for source, ms in late.items() if ms > 0}
 
 
-def missed(part: PartitionFacts, steady: int) -> int:
+def missed(partition: PartitionFacts, steady: int) -> int:
     """Return for how many ms a partition has stayed paused after its next record was due."""
-    pause = part.pause
+    pause = partition.pause
     return 0 if pause is None or pause.because is not Because.NOT_DUE else max(0, steady - pause.at - RESUME_EARLY)

@@ -42,37 +42,45 @@ class PartitionStatus(NamedTuple):
 def statuses(facts: LaneFacts, standing: Standing, now: Now) -> list[PartitionStatus]:
     """Return the present state of every partition, with how late it is; a stuck partition says where."""
     late = overdue(facts, standing, now)
-    return [_status(part, facts, standing, now, late.get(source)) for source, part in facts.partitions.items()]
+    return [
+        _status(partition, facts, standing, now, late.get(source)) for source, partition in facts.partitions.items()
+    ]
 
 
 def _status(
-    part: PartitionFacts, facts: LaneFacts, standing: Standing, now: Now, overdue_for: int | None
+    partition: PartitionFacts, facts: LaneFacts, standing: Standing, now: Now, overdue_for: int | None
 ) -> PartitionStatus:
-    topic, number = part.source
-    waits = part.pause if part.pause is not None and part.pause.because is Because.NOT_DUE else None
+    topic, number = partition.source
+    waits = partition.pause if partition.pause is not None and partition.pause.because is Because.NOT_DUE else None
     due = None if waits is None else max(0, waits.at - now.steady)
-    state = state_of(part)
+    state = state_of(partition)
     # Any other state gives its reason. A record in memory waits for the pace, which has a state of its own.
-    if state in ("open", WORDS[Because.NOT_DUE]) and part.source not in facts.due and standing.stuck(part, now.steady):
-        state = f"stuck: {where(part)}"
-    return PartitionStatus(topic, number, part.level, state, part.first, part.in_flight, part.refused, due, overdue_for)
+    if (
+        state in ("open", WORDS[Because.NOT_DUE])
+        and partition.source not in facts.due
+        and standing.stuck(partition, now.steady)
+    ):
+        state = f"stuck: {where(partition)}"
+    return PartitionStatus(
+        topic, number, partition.level, state, partition.first, partition.in_flight, partition.refused, due, overdue_for
+    )
 
 
-def state_of(part: PartitionFacts) -> str:
+def state_of(partition: PartitionFacts) -> str:
     """Return the state of a partition in the words of docs/runbook.md: what keeps its records most comes first."""
-    if part.closing:
+    if partition.closing:
         return "closing"
-    if part.blocked:
-        return f"held: {part.blocked}"
-    if part.suspect:
+    if partition.blocked:
+        return f"held: {partition.blocked}"
+    if partition.suspect:
         return "suspect"
-    return "open" if part.pause is None else WORDS[part.pause.because]
+    return "open" if partition.pause is None else WORDS[partition.pause.because]
 
 
-def where(part: PartitionFacts) -> str:
+def where(partition: PartitionFacts) -> str:
     """Return where the first due record of a stuck partition must be."""
-    if part.pause is not None:
+    if partition.pause is not None:
         return "parked"
-    if part.first == part.next:
+    if partition.first == partition.next:
         return "not read"
-    return "not committed" if part.unsettled else "no outcome"
+    return "not committed" if partition.unsettled else "no outcome"

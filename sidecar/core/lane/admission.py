@@ -32,7 +32,7 @@ Admitted: TypeAlias = tuple[Record, int]
 
 
 def admit(
-    part: LanePartition, run: FetchedRecords, paused: PausedPartitions, now: Now, allowed: AdmissionLimit
+    partition: LanePartition, run: FetchedRecords, paused: PausedPartitions, now: Now, allowed: AdmissionLimit
 ) -> Iterator[Admitted]:
     """Yield the records of a run that begin now, each once.
 
@@ -40,21 +40,21 @@ def admit(
     of the partition.
     """
     near = HOLD_WITHIN if allowed.roomy else RESUME_EARLY
-    if part.level_delay and run.high:
+    if partition.level_delay and run.high:
         # Not only at the end of the log: what hops makes the log longer, and then its end is not seen for long.
-        part.seen.note(run.high - 1, now.steady)
-    tracker = part.tracker
+        partition.seen.note(run.high - 1, now.steady)
+    tracker = partition.tracker
     for record in run.records:
-        left = part.time_left(record, now) if part.level_delay else 0
+        left = partition.time_left(record, now) if partition.level_delay else 0
         if left > near:
-            part.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
-            paused.pause(part, record.offset, now.steady + left - RESUME_EARLY, Because.NOT_DUE)
+            partition.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
+            paused.pause(partition, record.offset, now.steady + left - RESUME_EARLY, Because.NOT_DUE)
             return
         if tracker.span(record.offset) >= SPAN:
-            paused.pause(part, record.offset, now.steady, Because.AT_BOUND)
+            paused.pause(partition, record.offset, now.steady, Because.AT_BOUND)
             return
-        if part.load > allowed.most:
-            paused.pause(part, record.offset, now.steady, allowed.because)
+        if partition.load > allowed.most:
+            paused.pause(partition, record.offset, now.steady, allowed.because)
             return
         if tracker.begin(record.offset):
             yield record, left

@@ -36,17 +36,17 @@ class BulkAnswers:
         """Finish all collected records; yield each partition when its records are finished."""
         for records in self._runs():
             self._dispatcher.committed_many(records, now)
-            part = self._ownership.owner_of(records[0])
-            if part is None:
+            partition = self._ownership.owner_of(records[0])
+            if partition is None:
                 self._counters.fenced_answers += len(records)
                 continue
-            part.answered(len(records))
-            self._counters.deliveries[part.source.topic, part.level, label_of(COMMITTED)] += len(records)
+            partition.answered(len(records))
+            self._counters.deliveries[partition.source.topic, partition.level, label_of(COMMITTED)] += len(records)
             for record in records:
-                if part.suspicion is not None:
-                    self._quarantine.answered(part, part.suspicion, record, COMMITTED, now)
-                finish(part, record)
-            yield part
+                if partition.suspicion is not None:
+                    self._quarantine.answered(partition, partition.suspicion, record, COMMITTED, now)
+                finish(partition, record)
+            yield partition
 
     def _runs(self) -> Iterator[list[Record]]:
         """Yield the records in runs: records of one partition and assignment that follow each other."""

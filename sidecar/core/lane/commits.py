@@ -46,21 +46,21 @@ class Commits:
 
     # --- when -------------------------------------------------------------------------------------------------------
 
-    def soon(self, part: LanePartition) -> None:
+    def soon(self, partition: LanePartition) -> None:
         """Have the progress of a partition committed within the second; at once if its release waits for that alone."""
-        released = part.closing and part.in_flight == 0
-        self._want(part, 0 if released else self._progress_at + PROGRESS_EVERY)
+        released = partition.closing and partition.in_flight == 0
+        self._want(partition, 0 if released else self._progress_at + PROGRESS_EVERY)
 
-    def at_once(self, part: LanePartition) -> None:
+    def at_once(self, partition: LanePartition) -> None:
         """Have the progress of a partition committed with the next transaction, which starts as soon as it can."""
-        self._want(part, 0)
+        self._want(partition, 0)
 
     def all_at_once(self) -> None:
         """Let all progress go with the next batch: Kafka has refused a batch for the progress of some partitions."""
         self._progress_at = -NEVER
-        for part in self._partitions.values():
-            if part.uncommitted:
-                self._want(part, 0)
+        for partition in self._partitions.values():
+            if partition.uncommitted:
+                self._want(partition, 0)
 
     def next_at(self) -> int:
         """Return the steady time (ms) at which the next batch may start.
@@ -76,8 +76,8 @@ class Commits:
         """The steady time (ms) by which some progress must be committed, or an earlier one; NEVER if none must."""
         return self._by
 
-    def _want(self, part: LanePartition, at: int) -> None:
-        part.want_commit(at)
+    def _want(self, partition: LanePartition, at: int) -> None:
+        partition.want_commit(at)
         if at < self._by:
             self._by = at
             if self.in_flight is None:
@@ -85,7 +85,7 @@ class Commits:
 
     def _earliest(self) -> int:
         unwritable = self._outbox.unwritable  # these have times of their own
-        times = (part.commit_by_ms for source, part in self._partitions.items() if source not in unwritable)
+        times = (partition.commit_by_ms for source, partition in self._partitions.items() if source not in unwritable)
         return min(times, default=NEVER)
 
     # --- what -------------------------------------------------------------------------------------------------------
@@ -156,9 +156,9 @@ class Commits:
     def _wanted(self, taken: Collection[Partition], now: Now) -> list[LanePartition]:
         unwritable = self._outbox.unwritable
         return [
-            part
-            for source, part in self._partitions.items()
-            if part.commit_by_ms <= now.steady and source not in taken and source not in unwritable
+            partition
+            for source, partition in self._partitions.items()
+            if partition.commit_by_ms <= now.steady and source not in taken and source not in unwritable
         ]
 
     def _progress(self, taken: Collection[Partition], now: Now) -> dict[Partition, PartitionCommit]:
@@ -166,4 +166,4 @@ class Commits:
         wanted = self._wanted(taken, now)
         if now.steady - self._progress_at >= PROGRESS_EVERY and len(wanted) <= self._most_partitions:
             self._progress_at = now.steady
-        return {part.source: part.share(()) for part in wanted[: self._most_partitions]}
+        return {partition.source: partition.share(()) for partition in wanted[: self._most_partitions]}

@@ -72,27 +72,27 @@ class LaneFacts:
 def facts_of(parts: LaneParts, records_lost: Counter[str], unsaved_at_loss: int, steady: int) -> LaneFacts:
     """Return the facts of a lane at a steady time (ms)."""
     refused = parts.outbox.held_by_partition()
-    partitions = {source: _facts(part, refused[source]) for source, part in sorted(parts.partitions.items())}
+    partitions = {source: _facts(partition, refused[source]) for source, partition in sorted(parts.partitions.items())}
     later = frozenset((record.source, record.offset) for record in parts.delayed.later(steady))
     due = _due(parts, steady)
     return LaneFacts(partitions, _waiting(parts), due, later, refused.total(), Counter(records_lost), unsaved_at_loss)
 
 
-def _facts(part: LanePartition, refused: int) -> PartitionFacts:
-    suspect = part.suspicion is not None and part.suspicion.stage != "first"
-    tracker = part.tracker
+def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
+    suspect = partition.suspicion is not None and partition.suspicion.stage != "first"
+    tracker = partition.tracker
     return PartitionFacts(
-        part.source,
-        part.level,
-        part.level_delay,
+        partition.source,
+        partition.level,
+        partition.level_delay,
         tracker.first,
         tracker.next,
-        part.in_flight,
-        part.unsettled,
+        partition.in_flight,
+        partition.unsettled,
         refused,
-        part.paused,
-        part.blocked,
-        part.closing,
+        partition.paused,
+        partition.blocked,
+        partition.closing,
         suspect,
     )
 
@@ -100,21 +100,21 @@ def _facts(part: LanePartition, refused: int) -> PartitionFacts:
 def _waiting(parts: LaneParts) -> Counter[str]:
     counts = Counter(parts.delayed.count_by_topic())
     counts.update(map(_TOPIC, parts.ready))
-    for part in parts.partitions.values():
-        counts[part.source.topic] += len(part.withheld)
+    for partition in parts.partitions.values():
+        counts[partition.source.topic] += len(partition.withheld)
     return counts
 
 
 def _due(parts: LaneParts, steady: int) -> dict[Partition, int]:
-    levels = {source: part for source, part in parts.partitions.items() if part.level_delay is not None}
+    levels = {source: partition for source, partition in parts.partitions.items() if partition.level_delay is not None}
     due: dict[Partition, int] = {}
     if not levels:
         return due
     refused: Iterable[Record] = (held.refusal.entry.record for held in parts.outbox.held.values())
-    withheld = (part.withheld for part in levels.values())
+    withheld = (partition.withheld for partition in levels.values())
     for record in chain(parts.ready, parts.delayed.over(steady), refused, *withheld):
-        part = levels.get(record.source)
-        if part is not None and record.again == 0:  # an attempt in place has no due time of its own
-            at = part.due(record)
+        partition = levels.get(record.source)
+        if partition is not None and record.again == 0:  # an attempt in place has no due time of its own
+            at = partition.due(record)
             due[record.source] = min(at, due.get(record.source, at))
     return due

@@ -25,12 +25,14 @@ from topics.headers_fast import for_topic
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 
-def forward_due(part: LanePartition, run: FetchedRecords, policy: Policy, now: Now, parts: LaneParts) -> FetchedRecords:
+def forward_due(
+    partition: LanePartition, run: FetchedRecords, policy: Policy, now: Now, parts: LaneParts
+) -> FetchedRecords:
     """Forward the due records at the head of a run; return the rest of the run."""
     entries: list[SettledRecord] = []
     late: list[int] = []
     taken = load = 0
-    wait, tracker, ready, wall = part.level_delay or 0, part.tracker, policy.names.ready, now.wall
+    wait, tracker, ready, wall = partition.level_delay or 0, partition.tracker, policy.names.ready, now.wall
     topics = policy.topics
     for record in run.records:
         life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
@@ -45,9 +47,9 @@ def forward_due(part: LanePartition, run: FetchedRecords, policy: Policy, now: N
             load += record.weight
             copy = Copy(ready, record.key, record.value, for_topic(record.headers or [], ready), record.source.number)
             entries.append(SettledRecord(record, Forward(life), (copy,)))
-    part.settled(len(entries))
+    partition.settled(len(entries))
     parts.counters.lateness.add_all(late)
-    parts.memory.add(part, load)
+    parts.memory.add(partition, load)
     parts.outbox.extend(entries)
     return run._replace(records=run.records[taken:])
 
@@ -64,11 +66,11 @@ def settle_forwarded(
 
 
 def _done(records: list[Record], parts: LaneParts, ownership: Ownership) -> None:
-    part = ownership.owner_of(records[0])
-    if part is None:
+    partition = ownership.owner_of(records[0])
+    if partition is None:
         return
     for record in records:
-        part.tracker.finish(record.offset)
-    part.unsettle(len(records))
-    parts.memory.add(part, -sum(record.weight for record in records))
+        partition.tracker.finish(record.offset)
+    partition.unsettle(len(records))
+    parts.memory.add(partition, -sum(record.weight for record in records))
     parts.counters.forwarded += len(records)

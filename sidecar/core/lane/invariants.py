@@ -34,13 +34,18 @@ class BrokenInvariantError(AssertionError):
 def check_lane(parts: LaneParts, dispatcher: Dispatcher) -> None:
     """Raise BrokenInvariantError if anything of a lane does not hold."""
     found, partitions = _records(parts, dispatcher), parts.partitions.values()
-    for part in partitions:
-        _check_records(part, found[part.source])
-        _check_counts(part, found[part.source])
-    _true(parts.memory.load == sum(part.load for part in partitions), "the lane has the bytes of its partitions")
-    _true(dispatcher.in_flight >= sum(part.in_flight for part in partitions), "what is out has its place in flight")
+    for partition in partitions:
+        _check_records(partition, found[partition.source])
+        _check_counts(partition, found[partition.source])
+    _true(
+        parts.memory.load == sum(partition.load for partition in partitions), "the lane has the bytes of its partitions"
+    )
+    _true(
+        dispatcher.in_flight >= sum(partition.in_flight for partition in partitions),
+        "what is out has its place in flight",
+    )
     unwritable = parts.outbox.unwritable
-    wanted = [part.commit_by_ms for part in partitions if part.source not in unwritable]
+    wanted = [partition.commit_by_ms for partition in partitions if partition.source not in unwritable]
     _true(parts.commits.earliest <= min(wanted, default=NEVER), "no commit is later than it is wanted")
 
 
@@ -48,8 +53,8 @@ def _records(parts: LaneParts, dispatcher: Dispatcher) -> Mapping[Partition, dic
     """Return the records of each assignment, by the place where they are."""
     found: defaultdict[Partition, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for place, record in _places(parts, dispatcher):
-        part = parts.partitions.get(record.source)
-        if part is not None and part.epoch == record.epoch:
+        partition = parts.partitions.get(record.source)
+        if partition is not None and partition.epoch == record.epoch:
             found[record.source][place].append(record)
         else:  # the dispatcher does not know of assignments, and a transaction goes on without them
             _true(place in ("aside", "committing"), f"nothing of {record.source}, which is gone, is {place}")
@@ -58,13 +63,13 @@ def _records(parts: LaneParts, dispatcher: Dispatcher) -> Mapping[Partition, dic
 
 def _places(parts: LaneParts, dispatcher: Dispatcher) -> Iterator[tuple[str, Record]]:
     batch = parts.commits.in_flight
-    marked = (part.suspicion.waiting for part in parts.partitions.values() if part.suspicion is not None)
+    marked = (partition.suspicion.waiting for partition in parts.partitions.values() if partition.suspicion is not None)
     places: Mapping[str, Iterable[Record | None]] = {
         "ready": parts.ready,
         "aside": dispatcher.put_aside(parts.ready),
         "delayed": parts.delayed.all(),
         "behind": () if parts.key_queues is None else parts.key_queues.behind(),
-        "withheld": chain.from_iterable(part.withheld for part in parts.partitions.values()),
+        "withheld": chain.from_iterable(partition.withheld for partition in parts.partitions.values()),
         "marked": marked,
         "settled": (entry.record for entry in parts.outbox.entries(parts.commits.in_flight)),
         "committing": () if batch is None else (entry.record for entry in batch.entries),
@@ -73,31 +78,37 @@ def _places(parts: LaneParts, dispatcher: Dispatcher) -> Iterator[tuple[str, Rec
         yield from ((place, record) for record in records if record is not None)
 
 
-def _check_records(part: LanePartition, found: Mapping[str, list[Record]]) -> None:
-    begun, seen = part.tracker.open_offsets(), dict.fromkeys(part.tracker.left, "let go")
+def _check_records(partition: LanePartition, found: Mapping[str, list[Record]]) -> None:
+    begun, seen = partition.tracker.open_offsets(), dict.fromkeys(partition.tracker.left, "let go")
     for place, records in found.items():
         for record in records:
             _true(record.offset in begun, f"{record.id} is {place}, so it was begun and is not done")
             _true(record.offset not in seen, f"{record.id} is {place}, and not also {seen.get(record.offset)}")
             seen[record.offset] = place
-    out = len(begun - seen.keys()) - part.left
-    holds = out >= part.in_flight if part.closing else out == part.in_flight
-    _true(holds, f"{part.source} has {part.in_flight} out, and {out} offsets are nowhere else")
+    out = len(begun - seen.keys()) - partition.left
+    holds = out >= partition.in_flight if partition.closing else out == partition.in_flight
+    _true(holds, f"{partition.source} has {partition.in_flight} out, and {out} offsets are nowhere else")
 
 
-def _check_counts(part: LanePartition, found: Mapping[str, list[Record]]) -> None:
-    source, records = part.source, [record for records in found.values() for record in records]
+def _check_counts(partition: LanePartition, found: Mapping[str, list[Record]]) -> None:
+    source, records = partition.source, [record for records in found.values() for record in records]
     weight, retried = sum(record.weight for record in records), sum(record.again > 0 for record in records)
     settled = len(found["settled"]) + len(found["committing"])
-    _true(part.unsettled == settled, f"{source} has {part.unsettled} decisions that are not in Kafka, found {settled}")
-    _true(_counts(part, part.load, weight), f"{source} has {part.load} bytes, found {weight}")
-    _true(_counts(part, part.retrying, retried), f"{source} has {part.retrying} retried in place, found {retried}")
-    _true(not part.blocked or part.paused is not None, f"{source} is blocked, so it is paused")
+    _true(
+        partition.unsettled == settled,
+        f"{source} has {partition.unsettled} decisions that are not in Kafka, found {settled}",
+    )
+    _true(_counts(partition, partition.load, weight), f"{source} has {partition.load} bytes, found {weight}")
+    _true(
+        _counts(partition, partition.retrying, retried),
+        f"{source} has {partition.retrying} retried in place, found {retried}",
+    )
+    _true(not partition.blocked or partition.paused is not None, f"{source} is blocked, so it is paused")
 
 
-def _counts(part: LanePartition, counted: int, found: int) -> bool:
+def _counts(partition: LanePartition, counted: int, found: int) -> bool:
     """Return whether a count is that of the records in memory; what is out counts too, and is not seen."""
-    return counted >= found if part.in_flight or part.left or part.closing else counted == found
+    return counted >= found if partition.in_flight or partition.left or partition.closing else counted == found
 
 
 def _true(holds: bool, claim: str) -> None:

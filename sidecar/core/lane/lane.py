@@ -82,7 +82,7 @@ class Lane:
 
     def unsaved(self) -> int:
         """Return how many records were answered, at most, without Kafka knowing, those of lost partitions included."""
-        return self.ownership.uncommitted_at_loss + sum(part.unsaved for part in self._partitions.values())
+        return self.ownership.uncommitted_at_loss + sum(partition.unsaved for partition in self._partitions.values())
 
     def waiting(self) -> int:
         """Return how many records wait in memory for their time or for a place in flight."""
@@ -108,14 +108,14 @@ class Lane:
         """Drop partitions that another member owns by now, or whose time to finish is over; commit nothing."""
         self.ownership.lost(partitions)
 
-    def cut(self, partition: Partition, epoch: int, wanted: int, low: int, now: Now) -> None:
+    def cut(self, source: Partition, epoch: int, wanted: int, low: int, now: Now) -> None:
         """Count the records that are lost unread, from the offset `wanted` on: the log begins at `low` now."""
-        self.ownership.cut(partition, epoch, wanted, low)
+        self.ownership.cut(source, epoch, wanted, low)
         self.tick(now)
 
-    def truncated(self, partition: Partition, high: int) -> None:
+    def truncated(self, source: Partition, high: int) -> None:
         """Drop a partition whose log ends at `high` now, and count what was not done."""
-        self.ownership.truncated(partition, high)
+        self.ownership.truncated(source, high)
 
     def is_full_with(self, under_way: int) -> bool:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
@@ -126,45 +126,45 @@ class Lane:
     def received(self, runs: Iterable[FetchedRecords], now: Now) -> None:
         """Admit what the consumer hands over; a run that its partition does not accept is dropped."""
         for run in runs:
-            part = self._partitions.get(run.partition)
-            if part is not None and part.accepts(run):
-                self._take_up(part, run, now)
+            partition = self._partitions.get(run.partition)
+            if partition is not None and partition.accepts(run):
+                self._take_up(partition, run, now)
         self._dispatcher.dispatch(now)
         self._timer.schedule(now)
 
-    def _take_up(self, part: LanePartition, run: FetchedRecords, now: Now) -> None:
+    def _take_up(self, partition: LanePartition, run: FetchedRecords, now: Now) -> None:
         if run.last_at is not None:
-            part.read_up_to(run.last_at)
+            partition.read_up_to(run.last_at)
         if self._policy.relay:
-            run = forward_due(part, run, self._policy, now, self._parts)
-        for record, left in admit(part, run, self.paused, now, self.memory.limit_of(part)):
-            self.memory.add(part, record.weight)
+            run = forward_due(partition, run, self._policy, now, self._parts)
+        for record, left in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
+            self.memory.add(partition, record.weight)
             if record.fault:
                 self.counters.bad_headers += 1
-                self._write(part, record, dead_letter_unreadable(record, self._policy, now.wall), now)
+                self._write(partition, record, dead_letter_unreadable(record, self._policy, now.wall), now)
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
-                self._finish(part, record)
+                self._finish(partition, record)
             elif left > 0:
                 self.delayed.put(record, now.steady + left)
             else:
-                self._level_over(part, record, now)
+                self._level_over(partition, record, now)
         if run.end is not None:
-            if part.level_delay:
-                part.seen.note(run.end - 1, now.steady)
-            self.quarantine.log_ended(part, now)
-            if part.paused is None and part.tracker.reached(run.end):
-                self.commits.soon(part)
+            if partition.level_delay:
+                partition.seen.note(run.end - 1, now.steady)
+            self.quarantine.log_ended(partition, now)
+            if partition.paused is None and partition.tracker.reached(run.end):
+                self.commits.soon(partition)
 
-    def _level_over(self, part: LanePartition, record: Record, now: Now) -> None:
+    def _level_over(self, partition: LanePartition, record: Record, now: Now) -> None:
         if record.life is None:
             self._release(record)
             return
         answer = after_wait(record, self._policy, now.wall, self.delayed.patience)
         if not isinstance(answer, Wait):
             if isinstance(answer, Forward):
-                self.counters.late(record, part.level_delay, now.wall)
-            self._write(part, record, answer, now)
+                self.counters.late(record, partition.level_delay, now.wall)
+            self._write(partition, record, answer, now)
         elif answer.ms > 0:
             self.delayed.put(record, now.steady + answer.ms)
         else:
@@ -176,17 +176,19 @@ class Lane:
 
     def send(self, record: Record, now: Now) -> bool:
         """Deliver one ready record (called by the dispatcher); return False if its partition does not allow it now."""
-        part = self.ownership.owner_of(record)
-        if part is None or part.closing:
+        partition = self.ownership.owner_of(record)
+        if partition is None or partition.closing:
             return False
-        if part.blocked:
-            part.withheld.append(record)
+        if partition.blocked:
+            partition.withheld.append(record)
             return False
-        if part.suspicion is not None and not self.quarantine.may_deliver(part, part.suspicion, record, now):
+        if partition.suspicion is not None and not self.quarantine.may_deliver(
+            partition, partition.suspicion, record, now
+        ):
             return False
         if record.life is not None and record.again == 0:  # an attempt in place has no due time of its own
-            self.counters.late(record, part.level_delay, now.wall)
-        part.sent()
+            self.counters.late(record, partition.level_delay, now.wall)
+        partition.sent()
         self._ports.deliver(record, self.answered)
         return True
 
@@ -196,26 +198,26 @@ class Lane:
             self._bulk_answers.add(record)
             return
         self._dispatcher.answered(record, outcome, now)
-        part = self.ownership.owner_of(record)
-        if part is None:
+        partition = self.ownership.owner_of(record)
+        if partition is None:
             self.counters.fenced_answers += outcome is not CANCELLED
             self._timer.schedule(now)  # an outage may have begun: the timer must wake the lane for its end
         else:
-            part.answered()
-            if part.suspicion is not None:
-                self.quarantine.answered(part, part.suspicion, record, outcome, now)
-            self.counters.answered(record, part.level, label_of(outcome))
+            partition.answered()
+            if partition.suspicion is not None:
+                self.quarantine.answered(partition, partition.suspicion, record, outcome, now)
+            self.counters.answered(record, partition.level, label_of(outcome))
             if outcome is COMMITTED and record.life is None:
-                self._finish(part, record)
+                self._finish(partition, record)
             else:
-                self._decide(part, record, outcome, now)
-            self._changed(part, now)
+                self._decide(partition, record, outcome, now)
+            self._changed(partition, now)
         self._go_on(now)
 
     def answered_in_bulk(self, now: Now) -> None:
         """Process the records that one batch response committed (called by the dispatcher), and continue."""
-        for part in self._bulk_answers.apply(self._finish, now):
-            self._changed(part, now)
+        for partition in self._bulk_answers.apply(self._finish, now):
+            self._changed(partition, now)
         self._go_on(now)
 
     def _go_on(self, now: Now) -> None:
@@ -223,7 +225,7 @@ class Lane:
         # An outage may have begun, or a probe was sent that may hang.
         self._timer.wake_by(self._dispatcher.pace.probe_at)
 
-    def _decide(self, part: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
+    def _decide(self, partition: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
         if isinstance(outcome, Failed | Rejected):
@@ -235,7 +237,7 @@ class Lane:
         decision: Decision = rule(record, outcome, self._policy, now.wall)
         match decision:
             case LeaveUncommitted():
-                part.leave()
+                partition.leave()
             case Wait(ms=0):
                 self.ready.appendleft(record)
             case Wait(ms=ms):
@@ -243,16 +245,16 @@ class Lane:
             case Postpone(ms=ms):
                 self.delayed.put(record.postponed(now.wall), now.steady + ms)
             case RetryInPlace(ms=ms):
-                part.retried_in_place(record)
+                partition.retried_in_place(record)
                 self.delayed.put(record.tried(now.wall), now.steady + ms)
             case _:
-                self._write(part, record, decision, now)
+                self._write(partition, record, decision, now)
                 if self.commits.in_flight is not None:
                     return  # the result of the batch in flight schedules the next step
         self._timer.schedule(now)
 
-    def _write(self, part: LanePartition, record: Record, decision: Commit | Written, now: Now) -> None:
-        part.settled()
+    def _write(self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now) -> None:
+        partition.settled()
         self.outbox.add(SettledRecord(record, decision, writes_of(record, decision, self._policy, now.wall)))
 
     def committed(self, result: CommitResult, now: Now) -> None:
@@ -278,32 +280,32 @@ class Lane:
         self._timer.schedule(now)
 
     def _written(self, entry: SettledRecord, with_progress: bool, now: Now) -> None:
-        part = self.ownership.owner_of(entry.record)
-        if part is None:
+        partition = self.ownership.owner_of(entry.record)
+        if partition is None:
             return
-        part.unsettle()
+        partition.unsettle()
         self.counters.count(entry.decision)
-        self._finish(part, entry.record, covered=with_progress)
+        self._finish(partition, entry.record, covered=with_progress)
         if self.outbox.held:
             self.outbox.accepted(entry)
 
-    def _finish(self, part: LanePartition, record: Record, *, covered: bool = False) -> None:
+    def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False) -> None:
         """End the way of a record. `covered`: the progress that is in Kafka has it already."""
-        self.memory.add(part, -record.weight)
-        part.finish(record)
-        if not (covered or part.uncommitted):
-            self.commits.soon(part)
+        self.memory.add(partition, -record.weight)
+        partition.finish(record)
+        if not (covered or partition.uncommitted):
+            self.commits.soon(partition)
         if self.key_queues is not None and (first := self.key_queues.finish(record)) is not None:
             self.ready.append(first)
 
-    def _changed(self, part: LanePartition, now: Now) -> None:
-        if part.closing:
-            if part.in_flight == 0 and part.uncommitted:
-                self.commits.at_once(part)  # the release waits for nothing else
+    def _changed(self, partition: LanePartition, now: Now) -> None:
+        if partition.closing:
+            if partition.in_flight == 0 and partition.uncommitted:
+                self.commits.at_once(partition)  # the release waits for nothing else
             self._timer.schedule(now)
             self.ownership.check_releases()
-        elif part.paused is not None:
-            self.paused.resume_if_ready(part, now.steady)
+        elif partition.paused is not None:
+            self.paused.resume_if_ready(partition, now.steady)
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -313,9 +315,9 @@ class Lane:
         self._dispatcher.pace.tick(now, self._dispatcher.in_flight)
         self.quarantine.tick(now)
         for record in self.delayed.due(now.steady):
-            part = self.ownership.owner_of(record)
-            if part is not None and not part.closing:
-                self._level_over(part, record, now)
+            partition = self.ownership.owner_of(record)
+            if partition is not None and not partition.closing:
+                self._level_over(partition, record, now)
         self.paused.resume_due(self._partitions.values(), now.steady)
         self._dispatcher.dispatch(now)
         self._timer.schedule(now)

@@ -47,19 +47,19 @@ class LaneMemory:
         self._held_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
 
-    def add(self, part: LanePartition, weight: int) -> None:
+    def add(self, partition: LanePartition, weight: int) -> None:
         """Add the bytes of admitted records, or (negative) of records that are done."""
-        part.add_bytes(weight)
+        partition.add_bytes(weight)
         self.load += weight
 
     def hold(self, held: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
         self.held, self._held_together = held, held.total()
 
-    def forget(self, part: LanePartition) -> None:
+    def forget(self, partition: LanePartition) -> None:
         """Forget the records of a partition that is gone."""
-        self.load -= part.load
-        self._held_together -= self.held.pop(part.source, 0)
+        self.load -= partition.load
+        self._held_together -= self.held.pop(partition.source, 0)
 
     @property
     def taken(self) -> int:
@@ -75,7 +75,7 @@ class LaneMemory:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
         return self.taken + under_way > self._room
 
-    def limit_of(self, part: LanePartition) -> AdmissionLimit:
+    def limit_of(self, partition: LanePartition) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of three things slows it down."""
         room = self._room - max(0, self._held_together - self._for_held)
         most, because = NEVER, Because.AT_BOUND
@@ -87,27 +87,27 @@ class LaneMemory:
             because = Because.SLOWED if self._pace.slowed else Because.CROWDED
         # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
         # So these partitions share a quarter of the room, and the others continue.
-        if self._ordered and part.retrying:
+        if self._ordered and partition.retrying:
             share = room // (4 * sum(other.retrying > 0 for other in self._partitions.values()))
             if share < most:
                 most, because = share, Because.BEHIND_RETRY
-        return AdmissionLimit(self.taken < self._room // 2, most + self.held[part.source], because)
+        return AdmissionLimit(self.taken < self._room // 2, most + self.held[partition.source], because)
 
-    def lets_go_on(self, part: LanePartition) -> bool:
+    def lets_go_on(self, partition: LanePartition) -> bool:
         """Return whether a paused partition may continue: a quarter of what it may have is free now.
 
         With less, a partition at its limit would be paused and sought for every record.
         """
-        held = self.held[part.source]
-        return part.load - held <= (self.limit_of(part).most - held) * 3 // 4
+        held = self.held[partition.source]
+        return partition.load - held <= (self.limit_of(partition).most - held) * 3 // 4
 
-    def crowds(self, part: LanePartition) -> bool:
+    def crowds(self, partition: LanePartition) -> bool:
         """Return whether the refused copies of a partition take so much that none of its records is delivered.
 
         All partitions with such copies share half of the bytes for them. A partition that is stopped already needs a
         quarter of its share free.
         """
         share = self._for_held // (2 * max(1, len(self.held)))
-        if part.blocked:
+        if partition.blocked:
             share = share * 3 // 4
-        return self._held_together > self._for_held // 2 and self.held[part.source] > share
+        return self._held_together > self._for_held // 2 and self.held[partition.source] > share

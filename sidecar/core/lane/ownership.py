@@ -65,8 +65,8 @@ class Ownership:
 
     def owner_of(self, record: Record) -> LanePartition | None:
         """Return the partition of a record; None if it is not assigned any more, or was assigned anew."""
-        part = self.partitions.get(record.source)
-        return part if part is not None and part.epoch == record.epoch else None
+        partition = self.partitions.get(record.source)
+        return partition if partition is not None and partition.epoch == record.epoch else None
 
     def apply_delays(self, waits: Mapping[str, int]) -> None:
         """Use other level delays for the partitions assigned from now on.
@@ -83,30 +83,30 @@ class Ownership:
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
             found = grant.progress
             last_at = None if wait is None else found.last_at
-            part = LanePartition(
+            partition = LanePartition(
                 grant.partition, grant.epoch, Tracker(found), wait, level, width=found.width, last_at=last_at
             )
-            if part.width is not None and not found.ours:  # commit it, so that a crash does not move the start
-                self._parts.commits.soon(part)
-            self.partitions[grant.partition] = part
-            self._quarantine.granted(part, found)
+            if partition.width is not None and not found.ours:  # commit it, so that a crash does not move the start
+                self._parts.commits.soon(partition)
+            self.partitions[grant.partition] = partition
+            self._quarantine.granted(partition, found)
 
-    def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+    def cut(self, source: Partition, epoch: int, wanted: int, low: int) -> None:
         """Count the records that are lost unread, because the log begins at `low` now.
 
         `wanted`: the offset to be read next, below `low`. What was read stays under way. A paused partition continues
         at an offset of its own: if that is gone too, the consumer reports it then.
         """
-        part = self.partitions.get(partition)
-        if part is not None and part.epoch == epoch and part.paused is None:
-            self.records_lost[partition.topic] += part.tracker.cut(wanted, low)
-            self._parts.commits.soon(part)
+        partition = self.partitions.get(source)
+        if partition is not None and partition.epoch == epoch and partition.paused is None:
+            self.records_lost[source.topic] += partition.tracker.cut(wanted, low)
+            self._parts.commits.soon(partition)
 
-    def truncated(self, partition: Partition, high: int) -> None:
+    def truncated(self, source: Partition, high: int) -> None:
         """Drop a partition whose log ends at `high` now, and count what was not done. It is assigned anew."""
-        if partition in self.partitions:
-            self.records_lost[partition.topic] += self.partitions[partition].tracker.open_from(high)
-            self.lost((partition,))
+        if source in self.partitions:
+            self.records_lost[source.topic] += self.partitions[source].tracker.open_from(high)
+            self.lost((source,))
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
         """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
@@ -114,9 +114,9 @@ class Ownership:
         self._recall(mine, lost=False)
         self._forget_waiting(mine)
         for source in mine:
-            part = self.partitions[source]
-            part.close()
-            self._parts.commits.soon(part)  # the last commit carries the clean mark
+            partition = self.partitions[source]
+            partition.close()
+            self._parts.commits.soon(partition)  # the last commit carries the clean mark
         self._quarantine.closing([self.partitions[source] for source in mine])
         self._releases.append(Release(mine, done))
         self.check_releases()
@@ -128,7 +128,9 @@ class Ownership:
         batch = self._parts.commits.in_flight
         under_way = () if batch is None else batch.commits  # the last commit of these may still fail
         ended = [
-            source for source, part in self.partitions.items() if part.closing and part.idle and not part.uncommitted
+            source
+            for source, partition in self.partitions.items()
+            if partition.closing and partition.idle and not partition.uncommitted
         ]
         self.drop([source for source in ended if source not in under_way])
         over = [release for release in self._releases if not release.partitions & self.partitions.keys()]
@@ -144,19 +146,19 @@ class Ownership:
     def committed(self, result: CommitResult, now: Now) -> None:
         """Note how far a batch's result moved the progress of its partitions, and drop the fenced ones."""
         for source, share in result.batch.commits.items():
-            part = self.partitions.get(source)
-            if part is not None and part.epoch == share.epoch:
-                self._committed(part, share.progress, result.committed)
-                self._parts.paused.resume_if_ready(part, now.steady)
+            partition = self.partitions.get(source)
+            if partition is not None and partition.epoch == share.epoch:
+                self._committed(partition, share.progress, result.committed)
+                self._parts.paused.resume_if_ready(partition, now.steady)
         self.lost([source for source in result.fenced if self._is(source, result)])
 
-    def _committed(self, part: LanePartition, progress: Progress, true: bool) -> None:
+    def _committed(self, partition: LanePartition, progress: Progress, true: bool) -> None:
         if not true:
-            self._parts.commits.soon(part)
+            self._parts.commits.soon(partition)
         else:
-            part.has_committed(progress)
-        if part.suspicion is not None:
-            self._quarantine.committed(part, part.suspicion, progress if true else None)
+            partition.has_committed(progress)
+        if partition.suspicion is not None:
+            self._quarantine.committed(partition, partition.suspicion, progress if true else None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions and everything that belongs to them."""
@@ -167,14 +169,14 @@ class Ownership:
         self._forget_waiting(mine)
         self._parts.outbox.drop(mine)
         for source in mine:
-            part = self.partitions.pop(source)
-            self.uncommitted_at_loss += part.unsaved
-            self._parts.memory.forget(part)
-            self._quarantine.dropped(part)
+            partition = self.partitions.pop(source)
+            self.uncommitted_at_loss += partition.unsaved
+            self._parts.memory.forget(partition)
+            self._quarantine.dropped(partition)
 
     def _is(self, source: Partition, result: CommitResult) -> bool:
-        part = self.partitions.get(source)
-        return part is not None and part.epoch == result.batch.commits[source].epoch
+        partition = self.partitions.get(source)
+        return partition is not None and partition.epoch == result.batch.commits[source].epoch
 
     def _forget_waiting(self, partitions: Collection[Partition]) -> None:
         stores = self._parts

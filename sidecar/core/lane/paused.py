@@ -25,43 +25,47 @@ class PausedPartitions:
         self.alarm = NEVER
         """The earliest steady time (ms) at which a paused partition may continue."""
 
-    def pause(self, part: LanePartition, offset: int, at: int, because: Because) -> None:
+    def pause(self, partition: LanePartition, offset: int, at: int, because: Because) -> None:
         """Stop fetching a partition; keep only the offset to continue from."""
-        part.pause(Pause(offset, at, because))
+        partition.pause(Pause(offset, at, because))
         self.alarm = min(self.alarm, at)
-        self._fetch.pause(part.source, part.epoch)
+        self._fetch.pause(partition.source, partition.epoch)
 
-    def block(self, part: LanePartition, reason: str) -> None:
+    def block(self, partition: LanePartition, reason: str) -> None:
         """Deliver nothing more of a partition until `unblock`."""
-        part.block(reason)
-        if part.paused is None:
-            first = min((part.tracker.next, *part.tracker.left))  # an earlier block may have dropped some of them
-            self.pause(part, first, NEVER, Because.BLOCKED)
+        partition.block(reason)
+        if partition.paused is None:
+            first = min(
+                (partition.tracker.next, *partition.tracker.left)
+            )  # an earlier block may have dropped some of them
+            self.pause(partition, first, NEVER, Because.BLOCKED)
 
-    def unblock(self, part: LanePartition, steady: int) -> list[Record]:
+    def unblock(self, partition: LanePartition, steady: int) -> list[Record]:
         """Unblock a partition, and return the records that it withheld.
 
         It continues only if no other reason keeps it paused.
         """
-        part.block("")
+        partition.block("")
         self.alarm = steady
-        if part.paused is not None and part.paused.because is Because.BLOCKED:
-            part.pause(part.paused._replace(at=steady))
-        self.resume_if_ready(part, steady)
-        return part.take_withheld()
+        if partition.paused is not None and partition.paused.because is Because.BLOCKED:
+            partition.pause(partition.paused._replace(at=steady))
+        self.resume_if_ready(partition, steady)
+        return partition.take_withheld()
 
-    def resume_if_ready(self, part: LanePartition, steady: int) -> None:
+    def resume_if_ready(self, partition: LanePartition, steady: int) -> None:
         """Let a partition continue if it may."""
-        if part.paused is not None and part.may_fetch(steady) and self._memory.lets_go_on(part):
-            offset = part.resume()
-            self._fetch.resume(part.source, part.epoch, offset, part.seek_count)
+        if partition.paused is not None and partition.may_fetch(steady) and self._memory.lets_go_on(partition):
+            offset = partition.resume()
+            self._fetch.resume(partition.source, partition.epoch, offset, partition.seek_count)
 
     def resume_due(self, parts: Iterable[LanePartition], steady: int) -> None:
         """Let every partition continue whose time has come."""
         if steady < self.alarm:
             return
         self.alarm = NEVER
-        for part in parts:
-            self.resume_if_ready(part, steady)
-            if part.paused is not None and not (part.blocked or part.closing):
-                self.alarm = min(self.alarm, part.paused.at if part.paused.at > steady else steady + LOOK_EVERY)
+        for partition in parts:
+            self.resume_if_ready(partition, steady)
+            if partition.paused is not None and not (partition.blocked or partition.closing):
+                self.alarm = min(
+                    self.alarm, partition.paused.at if partition.paused.at > steady else steady + LOOK_EVERY
+                )

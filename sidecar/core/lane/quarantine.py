@@ -47,96 +47,96 @@ class Quarantine:
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
-    def granted(self, part: LanePartition, found: Progress) -> None:
+    def granted(self, partition: LanePartition, found: Progress) -> None:
         """Set the stage of an assigned partition by the progress that its last owner left."""
-        part.has_committed(found)
+        partition.has_committed(found)
         most = self._lane.policy().max_deaths
         if most is None:
             return
-        died = found.ours and not found.clean and self._let_go.pop(part.source, None) != hash(found)
+        died = found.ours and not found.clean and self._let_go.pop(partition.source, None) != hash(found)
         if died:
-            self._lane.notice("taken-up", part.source, found.deaths + 1, found.next)
+            self._lane.notice("taken-up", partition.source, found.deaths + 1, found.next)
         watch = suspicion_of(found, found.deaths + died, most, self._dispatcher.pace.full, died=died)
-        part.suspect(watch)
+        partition.suspect(watch)
         if watch.stage == "alone":
-            self._dispatcher.alone.add(part.source)
+            self._dispatcher.alone.add(partition.source)
         if watch.stage != "first":
             self._look_at_once()
 
     def closing(self, parts: Iterable[LanePartition]) -> None:
         """Take the mark away from partitions that are being given up, because nothing more of them is delivered."""
-        for part in parts:
-            if part.suspicion is not None and part.suspicion.mark is not None:
-                self._unmark(part, part.suspicion)
+        for partition in parts:
+            if partition.suspicion is not None and partition.suspicion.mark is not None:
+                self._unmark(partition, partition.suspicion)
 
-    def dropped(self, part: LanePartition) -> None:
+    def dropped(self, partition: LanePartition) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
-        self._let_go[part.source], dispatcher = hash(part.committed), self._dispatcher
-        if dispatcher.marking == part.source:
+        self._let_go[partition.source], dispatcher = hash(partition.committed), self._dispatcher
+        if dispatcher.marking == partition.source:
             dispatcher.marking = None
-        if part.source in dispatcher.alone:
-            dispatcher.leave(part.source)
+        if partition.source in dispatcher.alone:
+            dispatcher.leave(partition.source)
             self._look_at_once()
 
     # --- the way of one record ---------------------------------------------------------------------------------------
 
-    def may_deliver(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
+    def may_deliver(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
         """Return whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
         if watch.meets(now):
             self._look_at_once()
         watch.touched = now.steady
         if record.offset == watch.culprit:
-            self._quarantine(part, watch, record, now)
+            self._quarantine(partition, watch, record, now)
             return False
-        return (self._deliver_alone if watch.stage == "alone" else self._deliver_limited)(part, watch, record, now)
+        return (self._deliver_alone if watch.stage == "alone" else self._deliver_limited)(partition, watch, record, now)
 
-    def log_ended(self, part: LanePartition, now: Now) -> None:
+    def log_ended(self, partition: LanePartition, now: Now) -> None:
         """Note that the log of a partition has no more records: from now on time can clear it."""
-        if part.suspicion is not None and part.suspicion.meets(now):
+        if partition.suspicion is not None and partition.suspicion.meets(now):
             self._look_at_once()
 
-    def _quarantine(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> None:
+    def _quarantine(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> None:
         watch.culprit = None
-        self._lane.notice("quarantined", part.source, watch.deaths, record.offset)
-        self._lane.write(part, record, quarantine(record, watch.deaths, self._lane.policy(), now.wall), now)
+        self._lane.notice("quarantined", partition.source, watch.deaths, record.offset)
+        self._lane.write(partition, record, quarantine(record, watch.deaths, self._lane.policy(), now.wall), now)
         self._look_at_once()
 
-    def _deliver_limited(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
+    def _deliver_limited(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
         """Allow a record only if Kafka knows that it may be in flight (`reach`), and only a few of them at once.
 
         After another crash these records go alone.
         """
         if not watch.reaches(record.offset):
-            part.withhold(record)
-            if watch.reach_out([record.offset for record in part.withheld[: watch.group]], part.in_flight):
-                self._ask(part)
+            partition.withhold(record)
+            if watch.reach_out([record.offset for record in partition.withheld[: watch.group]], partition.in_flight):
+                self._ask(partition)
             return False
-        if watch.suspects(record.offset, part.due(record), now):
+        if watch.suspects(record.offset, partition.due(record), now):
             watch.suspect(record.offset)
         return True
 
-    def _deliver_alone(self, part: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
+    def _deliver_alone(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
         if watch.mark == record.offset:  # and Kafka knows: until then the dispatcher has no room
             return True
-        if record.offset in watch.cleared or not watch.suspects(record.offset, part.due(record), now):
-            part.withhold(record)
+        if record.offset in watch.cleared or not watch.suspects(record.offset, partition.due(record), now):
+            partition.withhold(record)
             if not watch.left and record.offset not in watch.cleared:
-                self._together(part, watch)
+                self._together(partition, watch)
             return False
-        self._dispatcher.alone.add(part.source)
+        self._dispatcher.alone.add(partition.source)
         if self._dispatcher.in_flight:  # deliveries in flight must be answered first
             self._parts.ready.appendleft(record)
             return False
-        self._mark(part, watch, record)
+        self._mark(partition, watch, record)
         return False
 
-    def _mark(self, part: LanePartition, watch: Suspicion, record: Record) -> None:
+    def _mark(self, partition: LanePartition, watch: Suspicion, record: Record) -> None:
         watch.suspect(record.offset)
         watch.mark, watch.waiting, watch.opening = record.offset, record, True
-        self._dispatcher.marking = part.source
-        self._ask(part)
+        self._dispatcher.marking = partition.source
+        self._ask(partition)
 
-    def answered(self, part: LanePartition, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
+    def answered(self, partition: LanePartition, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
         """Clear a record whose delivery has ended with an answer: it did not crash the service.
 
         A record that is to be delivered again stays a suspect, up to a limit of answers (`suspicion.TRIES`).
@@ -146,71 +146,71 @@ class Quarantine:
             decision = decide(record, outcome, self._lane.policy(), now.wall)
             watch.hears(record.offset, again=isinstance(decision, Wait | Postpone | RetryInPlace))
         if watch.mark == record.offset:
-            self._unmark(part, watch)
-            if answered and not part.closing:
-                self._mark_next(part, watch)
+            self._unmark(partition, watch)
+            if answered and not partition.closing:
+                self._mark_next(partition, watch)
         elif watch.stage == "together":
-            self._release(part, 1)
+            self._release(partition, 1)
 
-    def _mark_next(self, part: LanePartition, watch: Suspicion) -> None:
+    def _mark_next(self, partition: LanePartition, watch: Suspicion) -> None:
         """Mark the next record with the same commit that takes the mark away: half as many commits."""
-        following = next((record for record in self._parts.ready if record.source == part.source), None)
+        following = next((record for record in self._parts.ready if record.source == partition.source), None)
         if following is not None and watch.follows(following.offset):
             self._parts.ready.remove(following)
-            self._mark(part, watch, following)
+            self._mark(partition, watch, following)
 
-    def _unmark(self, part: LanePartition, watch: Suspicion) -> None:
+    def _unmark(self, partition: LanePartition, watch: Suspicion) -> None:
         """Take the mark away before any other delivery: else a crash by another record would be blamed on this one."""
         watch.mark = watch.waiting = None
-        self._dispatcher.marking = part.source
-        self._ask(part)
+        self._dispatcher.marking = partition.source
+        self._ask(partition)
 
-    def _ask(self, part: LanePartition) -> None:
-        self._parts.commits.at_once(part)
+    def _ask(self, partition: LanePartition) -> None:
+        self._parts.commits.at_once(partition)
         self._lane.wake_by(0)
 
     # --- what Kafka knows --------------------------------------------------------------------------------------------
 
-    def committed(self, part: LanePartition, watch: Suspicion, progress: Progress | None) -> None:
+    def committed(self, partition: LanePartition, watch: Suspicion, progress: Progress | None) -> None:
         """Release what waited for the progress that is in Kafka now (None: the commit failed)."""
         if progress is None:
-            self._parts.commits.at_once(part)
+            self._parts.commits.at_once(partition)
             return
-        if self._dispatcher.marking == part.source and progress.mark == watch.mark:
+        if self._dispatcher.marking == partition.source and progress.mark == watch.mark:
             self._dispatcher.marking = None
-            self._marked(part, watch)
+            self._marked(partition, watch)
         if not watch.opens(progress):
             return
         if watch.stage != "alone":
             watch.reach = progress.reach
-            self._release(part, None if watch.stage == "first" else watch.window)
-        elif self._dispatcher.marking is None and watch.outlived(part.tracker.first):
-            self._together(part, watch)
+            self._release(partition, None if watch.stage == "first" else watch.window)
+        elif self._dispatcher.marking is None and watch.outlived(partition.tracker.first):
+            self._together(partition, watch)
         if watch.stage == "first":
-            part.suspect(None)
+            partition.suspect(None)
 
-    def _marked(self, part: LanePartition, watch: Suspicion) -> None:
+    def _marked(self, partition: LanePartition, watch: Suspicion) -> None:
         record, watch.waiting = watch.waiting, None
-        if record is not None and part.blocked:
-            part.withhold(record)
-            self._unmark(part, watch)
+        if record is not None and partition.blocked:
+            partition.withhold(record)
+            self._unmark(partition, watch)
         elif record is not None:
             self._dispatcher.send_next(self._parts.ready, record)
 
-    def _release(self, part: LanePartition, most: int | None = None) -> None:
+    def _release(self, partition: LanePartition, most: int | None = None) -> None:
         """Let withheld records try again: all of them, or the first `most`, which can go soon."""
-        if not part.blocked:
-            self._parts.ready.extendleft(reversed(part.take_withheld(most)))
+        if not partition.blocked:
+            self._parts.ready.extendleft(reversed(partition.take_withheld(most)))
 
-    def _together(self, part: LanePartition, watch: Suspicion) -> None:
+    def _together(self, partition: LanePartition, watch: Suspicion) -> None:
         """End the delivery one at a time: no record that can have been in flight has crashed the service.
 
         The records behind are delivered with less care, at stage `together`.
         """
-        part.suspect(watch.calmed(self._lane.policy().max_deaths or 0, part.tracker.first))
-        self._dispatcher.leave(part.source)
-        self._release(part)
-        self._ask(part)
+        partition.suspect(watch.calmed(self._lane.policy().max_deaths or 0, partition.tracker.first))
+        self._dispatcher.leave(partition.source)
+        self._release(partition)
+        self._ask(partition)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -221,29 +221,33 @@ class Quarantine:
         self.alarm = NEVER
         if self._parts.memory.full:
             self._full_at = now.steady
-        for part in self._parts.partitions.values():
-            watch = part.suspicion
-            if watch is None or watch.stage == "first" or (watch.unmet and part.source not in self._dispatcher.alone):
+        for partition in self._parts.partitions.values():
+            watch = partition.suspicion
+            if (
+                watch is None
+                or watch.stage == "first"
+                or (watch.unmet and partition.source not in self._dispatcher.alone)
+            ):
                 continue
             watch.begin(now)
             self.alarm = now.steady + LOOK_EVERY
-            if watch.mark is None and self._dispatcher.marking != part.source:
-                self._look(part, watch, now)
+            if watch.mark is None and self._dispatcher.marking != partition.source:
+                self._look(partition, watch, now)
 
-    def _look(self, part: LanePartition, watch: Suspicion, now: Now) -> None:
+    def _look(self, partition: LanePartition, watch: Suspicion, now: Now) -> None:
         ready = chain(self._parts.ready, self._dispatcher.aside) if watch.stage == "alone" else ()
         # Those of an earlier assignment of the partition may still be aside. They never go: all would wait for ever.
-        waits = any(record.source == part.source and record.epoch == part.epoch for record in ready)
-        match after_time(watch, part, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
+        waits = any(record.source == partition.source and record.epoch == partition.epoch for record in ready)
+        match after_time(watch, partition, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
             case "first":
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
-                part.suspect(Suspicion(0, "first", opening=True))
-                self._dispatcher.leave(part.source)
-                self._ask(part)
+                partition.suspect(Suspicion(0, "first", opening=True))
+                self._dispatcher.leave(partition.source)
+                self._ask(partition)
             case "together":
-                self._together(part, watch)
+                self._together(partition, watch)
             case "leave":
-                self._dispatcher.leave(part.source)
+                self._dispatcher.leave(partition.source)
 
     def _look_at_once(self) -> None:
         self.alarm = 0

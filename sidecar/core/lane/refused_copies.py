@@ -39,36 +39,36 @@ class RefusedCopies:
     def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
         """Hold what Kafka refuses."""
         for refusal in refusals:
-            part = self._ownership.owner_of(refusal.entry.record)
-            if part is None:
+            partition = self._ownership.owner_of(refusal.entry.record)
+            if partition is None:
                 continue
             if refusal.unreadable:
-                self._bury(part, refusal.entry, now)
-            elif part.closing:  # to wait until the topic is repaired would only delay the rebalance
+                self._bury(partition, refusal.entry, now)
+            elif partition.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._parts.outbox.forget(refusal.entry)
-                part.unsettle()
+                partition.unsettle()
             else:
                 self._parts.outbox.refuse(refusal, now)
-                if part.blocked:  # what was in flight when it was blocked may have come back
-                    self._let_go(part)
+                if partition.blocked:  # what was in flight when it was blocked may have come back
+                    self._let_go(partition)
 
-    def _bury(self, part: LanePartition, entry: SettledRecord, now: Now) -> None:
+    def _bury(self, partition: LanePartition, entry: SettledRecord, now: Now) -> None:
         """Write a dead letter without headers in the place of a copy that nobody could read."""
         self._parts.outbox.forget(entry)
-        part.unsettle()
+        partition.unsettle()
         record, policy = replace(entry.record, headers=None), self._calls.policy()
         failed = life_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
-        self._calls.write(part, record, dead_letter_too_large(record, failed, policy, now.wall), now)
+        self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall), now)
 
     def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:
         """Keep the partitions apart whose progress Kafka refuses."""
         outbox = self._parts.outbox
         self._parts.commits.all_at_once()
         for source, reason in reasons.items():
-            part = self._parts.partitions.get(source)
-            if part is None:
+            partition = self._parts.partitions.get(source)
+            if partition is None:
                 continue
-            if part.closing:  # the next owner begins where Kafka's progress is; to wait would delay the rebalance
+            if partition.closing:  # the next owner begins where Kafka's progress is; to wait would delay the rebalance
                 self._ownership.lost((source,))
             else:
                 outbox.unwritable.refuse(source, reason, now.steady)
@@ -85,44 +85,44 @@ class RefusedCopies:
         sizes.update(unwritable.sizes())
         parts.memory.hold(sizes)
         counts = parts.outbox.held_by_partition()
-        for source, part in parts.partitions.items():
-            if part.closing or not (part.blocked or source in sizes or source in unwritable):
+        for source, partition in parts.partitions.items():
+            if partition.closing or not (partition.blocked or source in sizes or source in unwritable):
                 continue
-            reason = missing.get(source) or unwritable.reason(source) or self._crowds(part, counts[source])
-            if part.blocked and not reason:
-                self._go_on(part, now)
-            elif reason and not part.blocked:
-                self._stop(part, reason, counts[source])
+            reason = missing.get(source) or unwritable.reason(source) or self._crowds(partition, counts[source])
+            if partition.blocked and not reason:
+                self._go_on(partition, now)
+            elif reason and not partition.blocked:
+                self._stop(partition, reason, counts[source])
             else:
-                part.block(reason)
+                partition.block(reason)
 
-    def _crowds(self, part: LanePartition, count: int) -> str:
-        if count > (MOST_HELD * 3 // 4 if part.blocked else MOST_HELD):
+    def _crowds(self, partition: LanePartition, count: int) -> str:
+        if count > (MOST_HELD * 3 // 4 if partition.blocked else MOST_HELD):
             return TOO_MANY
-        return TOO_LARGE if self._parts.memory.crowds(part) else ""
+        return TOO_LARGE if self._parts.memory.crowds(partition) else ""
 
-    def _stop(self, part: LanePartition, reason: str, count: int) -> None:
-        self._parts.paused.block(part, reason)
-        self._let_go(part)
-        self._notice("blocked", part.source, count, part.tracker.first)
+    def _stop(self, partition: LanePartition, reason: str, count: int) -> None:
+        self._parts.paused.block(partition, reason)
+        self._let_go(partition)
+        self._notice("blocked", partition.source, count, partition.tracker.first)
 
-    def _go_on(self, part: LanePartition, now: Now) -> None:
-        self._parts.ready.extend(self._parts.paused.unblock(part, now.steady))
-        self._notice("unblocked", part.source, 0, part.tracker.first)
+    def _go_on(self, partition: LanePartition, now: Now) -> None:
+        self._parts.ready.extend(self._parts.paused.unblock(partition, now.steady))
+        self._notice("unblocked", partition.source, 0, partition.tracker.first)
 
-    def _let_go(self, part: LanePartition) -> None:
+    def _let_go(self, partition: LanePartition) -> None:
         """Drop the records of a blocked partition that wait in memory; they are fetched again later."""
         parts = self._parts
-        waiting = [record for record in parts.ready if record.source == part.source and not record.again]
+        waiting = [record for record in parts.ready if record.source == partition.source and not record.again]
         if waiting:
-            others = [record for record in parts.ready if record.source != part.source or record.again]
+            others = [record for record in parts.ready if record.source != partition.source or record.again]
             parts.ready.clear()  # in place: the dispatcher keeps this deque
             parts.ready.extend(others)
-        waiting += parts.delayed.take(part.source)
-        if part.suspicion is None:  # else they are withheld for another reason (`quarantine.py`)
-            waiting += part.drop_withheld()
+        waiting += parts.delayed.take(partition.source)
+        if partition.suspicion is None:  # else they are withheld for another reason (`quarantine.py`)
+            waiting += partition.drop_withheld()
         if parts.key_queues is not None:
-            waiting += parts.key_queues.shed(part.source, {record.offset for record in waiting})
+            waiting += parts.key_queues.shed(partition.source, {record.offset for record in waiting})
         if waiting:
-            parts.memory.add(part, -sum(record.weight for record in waiting))
-            part.let_go(waiting)
+            parts.memory.add(partition, -sum(record.weight for record in waiting))
+            partition.let_go(waiting)

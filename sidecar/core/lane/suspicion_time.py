@@ -19,21 +19,21 @@ Step: TypeAlias = Literal["stay", "leave", "together", "first"]
 """`leave`: it holds up no other partition, and its suspects go alone when they come. The others are stages."""
 
 
-def after_time(watch: Suspicion, part: LanePartition, now: Now, *, waits: bool, roomy: bool) -> Step:
+def after_time(watch: Suspicion, partition: LanePartition, now: Now, *, waits: bool, roomy: bool) -> Step:
     """Return what becomes of a partition whose suspects have no mark.
 
     `waits`: whether records of it are ready; only stage `alone` asks. `roomy`: whether the lane had room for more
     records in the last IDLE ms.
     """
-    unread = part.load == 0 and not roomy  # with records of its own in memory it must go on, and make room
-    if is_over(watch, part.load or unread, now):
+    unread = partition.load == 0 and not roomy  # with records of its own in memory it must go on, and make room
+    if is_over(watch, partition.load or unread, now):
         return "first" if watch.culprit is None else "together"  # the culprit is not read yet
     if watch.stage != "alone":
         return "stay"
     if waits:
         watch.touched = now.steady
     idle = now.steady - watch.touched >= IDLE
-    if part.blocked or (idle and (watch.left or watch.unmet or unread)):
+    if partition.blocked or (idle and (watch.left or watch.unmet or unread)):
         return "leave"
     return "together" if idle else "stay"
 
