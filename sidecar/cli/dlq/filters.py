@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sidecar.cli.terminal.arguments import author, before
+from sidecar.cli.terminal.arguments import author, before, record_id
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import each_second, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, fault_of_text
+from sidecar.errors import LetterError
+from sidecar.printable import printable
 from sidecar.settings import Settings
 from topics.headers import LARGEST_LONG
 
 if TYPE_CHECKING:
     from sidecar.dlq.scan import Scan
+    from sidecar.dlq.search import Found
     from sidecar.dlq.topics import DlqTopics
 
 SCANNED = 1_000_000
 
+Ident = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.", callback=record_id),
+]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="The record's id, like orders:3:1024; may be repeated."),
@@ -75,6 +82,8 @@ def filter_of(asked: Asked) -> Filter:
     for text in asked.texts:
         if fault := fault_of_text(text):
             raise typer.BadParameter(fault)
+    for ident in asked.ids or ():
+        record_id(ident)
     pairs = [text.partition("=") for text in asked.headers or ()]
     return Filter(
         ids=unique(asked.ids),
@@ -103,6 +112,13 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
     settings = settings_for_kafka(options)
     policy = build_policy(settings, f"redrive:{author(who)}")
     return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names, talk), policy
+
+
+def expect_letters(found: Found, ident: str) -> None:
+    """Raise LetterError if there is no dead letter of this id."""
+    if not found.letters:
+        more = f" among the newest {found.scanned}; --scan looks at more" if found.cut else ""
+        raise LetterError(f"there is no dead letter {printable(ident)}{more}")
 
 
 def progress_line(what: str) -> Callable[[Scan, int], None]:

@@ -20,13 +20,15 @@ from sidecar.cli.retries.rows import (
     row_of,
     storm_text,
 )
-from sidecar.cli.terminal.arguments import duration
-from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.arguments import duration, record_id
+from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.cli.terminal.program import Group
 from sidecar.clock import wall
+from sidecar.errors import RecordError
+from sidecar.printable import printable
 from sidecar.settings import Settings
 from sidecar.view.source import Source
 from topics.events import State
@@ -86,7 +88,9 @@ def list_(
 @command(app, "show")
 def show(
     options: Options,
-    record: Annotated[str, typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.")],
+    record: Annotated[
+        str, typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.", callback=record_id)
+    ],
     most: Annotated[
         int, typer.Option("--most", min=1, help="Read at most so many records of the events topic.")
     ] = MOST_SCANNED,
@@ -110,8 +114,8 @@ def show(
         settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress_line("events")
     )
     if not row and not scan.events:
-        talk("neither the view nor the events have such a record" + (f"; {scan.missing}" if scan.missing else ""))
-        return FAILED
+        more = f"; {scan.missing}" if scan.missing else ""
+        raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
     if not row:
         talk("warning: the view does not have it (yet, or any more); this is what the events say")
     if scan.missing:

@@ -11,7 +11,7 @@ from sidecar.cli.terminal.output import Format, Row, clock
 from sidecar.view.source import Source
 from sidecar.view.storm import Failures, Rule, storm_of
 from topics.durations import render_duration
-from topics.events import Event
+from topics.events import Event, State
 
 LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
 STATS = ("minute", "topic", "level", "reason", "waiting", "committed", "dead", "redriven")
@@ -78,7 +78,7 @@ def journey(events: Sequence[Event]) -> Iterator[Row]:
             "redrives": event.redrives,
             "after": None if before is None else span(event.at - before),
             "level": event.level,
-            "waits": span(event.due - event.at) if event.due > 0 else None,
+            "waits": span(event.due - event.at) if event.due > 0 and event.state is State.WAITING_RETRY else None,
             "due": event.due,
             "reason": event.reason,
             "text": event.text or "",

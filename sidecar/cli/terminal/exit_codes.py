@@ -15,7 +15,15 @@ from collections.abc import Callable
 import typer
 
 from sidecar.cli.terminal.output import flush, talk
-from sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
+from sidecar.errors import (
+    BrokerError,
+    ConfigError,
+    ContractError,
+    LetterError,
+    ReconsumeError,
+    RecordError,
+    SetupError,
+)
 from sidecar.printable import printable_json
 
 DONE = 0
@@ -46,6 +54,8 @@ CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (SetupError, FAILED, "setup", "setup: {}"),
     (BrokerError, FAILED, "Kafka", "Kafka: {}; `reconsume doctor` looks for the cause"),
     (ContractError, FAILED, "topics", "topics: {}"),
+    (LetterError, FAILED, "dlq", "dlq: {}"),
+    (RecordError, FAILED, "retries", "retries: {}"),
     (ReconsumeError, FAILED, "failed", "{}"),
     (KeyboardInterrupt, INTERRUPTED, "interrupted", ""),
     (BrokenPipeError, READER_GONE, "", ""),

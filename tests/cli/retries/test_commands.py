@@ -131,9 +131,11 @@ def test_show_of_what_only_the_events_have_says_so_and_of_what_nobody_has_fails(
     young = call("show", "orders:0:2")
     assert (rows(young)[0]["id"], rows(young)[0]["state"]) == ("orders:0:2", None)
     assert "the view does not have it" in young.stderr
-    nobody = call("show", "orders:0:3")
+    nobody = call("show", "orders:0:3", "-o", "json")
     assert (nobody.exit_code, nobody.stdout) == (1, "")
-    assert "neither the view nor the events have such a record" in nobody.stderr
+    said = "there is no record orders:0:3: neither the view nor the events have it"
+    told = json.loads(nobody.stderr.splitlines()[-1])
+    assert told == {"title": "retries", "detail": said, "exit": 1}
 
 
 def test_stats_are_the_sums_and_the_storm(call: Call, kafka: Broker, group: str, names: Names) -> None:
@@ -195,6 +197,7 @@ def test_a_broker_that_is_away_is_said_in_seconds(call: Call) -> None:
         (("list", "--due-before", "2026-01-01T00:00:00"), "nor RFC 3339"),
         (("stats", "--since", "1"), "--since"),
         (("watch", "-o", "json"), "watching has none"),
+        (("show", "nonsense"), "'nonsense' is no id"),
     ],
 )
 def test_wrong_usage(call: Call, words: tuple[str, ...], said: str) -> None:
