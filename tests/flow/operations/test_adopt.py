@@ -170,10 +170,13 @@ def test_a_service_goes_all_the_way_and_back_and_no_order_is_lost_or_taken_twice
         assert sidecar.stop().code == 0
         assert audited(way.group, tmp_path) == [], "what the service took in step 1 is not lost"
     move_progress(way.group)
-    relay(way, b"bad-3")
+    sidecar = relay(way, b"bad-3", ends=False)
+    with way.service("drain"):  # posts nothing any more, and takes what still comes
+        way.send()
+    assert sidecar.stop().code == 0
     with way.service("kafka"):
         way.send()
-    assert sorted(way.handled()) == [*range(50)]
+    assert sorted(way.handled()) == [*range(60)]
     assert way.dead() == {b"bad-1": 1, b"bad-2": 1, b"bad-3": 1}
 
 
@@ -195,10 +198,11 @@ def move_progress(group: GroupTopics) -> None:
     mine.close()
 
 
-def relay(way: Way, bad: bytes) -> None:
-    """Step 1: the service reads, and posts what it cannot take."""
+def relay(way: Way, bad: bytes, *, ends: bool = True) -> SidecarProcess:
+    """Step 1: the service reads, and posts what it cannot take. Return the sidecar, which has ended if it `ends`."""
     sidecar = way.sidecar(1, 0)
     with way.service("relay", api=sidecar.port):
         way.send(bad)
         until(lambda: bad in way.dead(), SOON, "what could not be taken has used up its retries")
-    assert sidecar.stop().code == 0
+    assert not ends or sidecar.stop().code == 0
+    return sidecar
