@@ -229,9 +229,9 @@ RULES: tuple[Rule, ...] = (
 
 def judge(facts: Iterable[Fact], terms: Terms) -> Findings:
     """Yield all findings about one record. `facts` are all facts with its id."""
-    for story in stories(facts):
+    for history in stories(facts):
         # What began under a relay has a relay's traces: posts that came twice, copies without events, no COMMIT.
-        relayed = any(map(terms.read_by_service, story.copies))
+        relayed = any(map(terms.read_by_service, history.copies))
         its = replace(terms, relay=True) if relayed else terms
         for rule in RULES:
-            yield from rule(story, its)
+            yield from rule(history, its)

@@ -125,13 +125,13 @@ def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[s
     return found
 
 
-def event_of_settlement(life: RetryState, record: SettlementRecord, group: str) -> Event:
+def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group: str) -> Event:
     """Return the event that tells of a settlement: by whom and why, and nothing of what the letter died of.
 
     It depends on the settlement alone, so that written again it is the same.
     """
     instance = f"{SETTLED_BY}{record.who}"
-    event = event_of(life, State.DISMISSED, None, group=group, instance=instance, at=record.at)
+    event = event_of(retry_state, State.DISMISSED, None, group=group, instance=instance, at=record.at)
     return replace(event, due=0, text=one_line(record.why, LONGEST_TEXT) or msgspec.UNSET)
 
 

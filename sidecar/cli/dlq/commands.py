@@ -27,13 +27,13 @@ from sidecar.cli.dlq.filters import (
     open_dlq,
     progress_line,
 )
-from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
+from sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, clock, talk, write
 from sidecar.cli.terminal.program import Group
 from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
-from sidecar.printable import printable
+from sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
     from sidecar.dlq.letters import Letter
@@ -88,7 +88,7 @@ def list_(
     from sidecar.dlq.search import search
 
     found = search(there, policy, RedriveRequest(asked, most_redrives), limit, scan, progress_line("matched"), states)
-    options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters])
+    options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters], CUT)
     sum_up(found)
 
 
@@ -146,7 +146,8 @@ def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
 
 def sum_up(found: Found) -> None:
     """Print how many letters were scanned, and whether the result is complete."""
-    talk(f"scanned {found.scanned} of {found.total}, {found.matched} matched, {found.rate:.0f}/s")
+    matches = "matches" if found.matched == 1 else "match"
+    talk(f"looked at {plural(found.scanned, 'dead letter')}, {found.matched} {matches}")
     if found.cut:
         talk("incomplete: older dead letters were not looked at; --scan looks at more")
     if found.matched > len(found.letters):
@@ -167,6 +168,7 @@ def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], 
 
 def print_letters(options: Options, found: Found, events: list[Row], decision: Row | None) -> None:
     """Print each letter, then the record's journey. `decision`: that on the newest one."""
+    from sidecar.cli.retries.rows import CUT as OF_A_JOURNEY
     from sidecar.cli.retries.rows import JOURNEY, for_people
 
     output = options.output
@@ -178,14 +180,14 @@ def print_letters(options: Options, found: Found, events: list[Row], decision: R
         output.rows(LIST, rows)
         return
     for number, (letter, verdict) in enumerate(found.letters):
-        told = [{"field": f"dismissed: {name}", "value": value} for name, value in (decision or {}).items()]
-        output.rows(("field", "value"), [*letter_facts(letter, verdict), *(told if number == 0 else ())])
+        decided = [{"field": f"dismissed: {name}", "value": value} for name, value in (decision or {}).items()]
+        output.rows(("field", "value"), [*letter_facts(letter, verdict), *(decided if number == 0 else ())])
         value: dict[str, Any] = letter_row(letter, verdict)["value"]
         for line in value["shown"].split("\n") if value["shown"] else ():
             write(printable(line))
         if value["cut"]:
             talk("the value goes on; `dlq export` has all of it")
-    output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])
+    output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], OF_A_JOURNEY)
 
 
 command(app, "redrive")(back.redrive)

@@ -30,11 +30,12 @@ from sidecar.cli.terminal.arguments import author, read_bytes
 from sidecar.cli.terminal.confirm import is_to_go_on, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, plural, talk
+from sidecar.cli.terminal.output import Row, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.errors import LetterError, SetupError
+from sidecar.printable import plural
 
 if TYPE_CHECKING:
     from sidecar.dlq.topics import DlqTopics

@@ -11,6 +11,7 @@ import typer
 
 from sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
 from sidecar.cli.retries.rows import (
+    CUT,
     JOURNEY,
     LIST,
     STATS,
@@ -19,6 +20,7 @@ from sidecar.cli.retries.rows import (
     journey,
     row_of,
     storm_text,
+    sums_row,
 )
 from sidecar.cli.terminal.arguments import duration, record_id
 from sidecar.cli.terminal.exit_codes import DONE
@@ -82,7 +84,8 @@ def list_(
     settings = settings_for_kafka(options)
     with view(settings, most) as look, look.questions() as ask:
         form = options.output.format
-        options.output.rows(LIST, (for_people(row_of(value), form) for value in ask.every_message(filters, limit)))
+        rows = (for_people(row_of(value), form) for value in ask.every_message(filters, limit))
+        options.output.rows(LIST, rows, CUT)
 
 
 @command(app, "show")
@@ -145,7 +148,7 @@ def stats(
         now, rule = wall(), rule_of(settings)
         talk(storm_text(ask.failures(now - rule.window, now), rule))
         form = options.output.format
-        options.output.rows(STATS, (for_people(row_of(value), form) for value in ask.every_sum(now - span)))
+        options.output.rows(STATS, (for_people(sums_row(value), form) for value in ask.every_sum(now - span)), CUT)
 
 
 @command(app, "watch")
@@ -182,10 +185,10 @@ def watch(
     settings = settings_for_kafka(options)
     with view(settings, most) as look:
         if drawn:
-            draw(look, filters, rule_of(settings), end, color=not options.no_color)
+            draw(look, filters, rule_of(settings), end, options.output)
         else:
             rows = (for_people(row, form) for row in changes(look, filters, end))
-            options.output.rows(LIST, rows)
+            options.output.rows(LIST, rows, CUT)
 
 
 def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSnapshot]:
@@ -201,7 +204,7 @@ def print_record(options: Options, record: str, row: Row, events: list[Row], mis
     match output.format:
         case Format.TABLE:
             output.rows(("field", "value"), facts(row))
-            output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])
+            output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], CUT)
         case Format.TSV:
             output.rows(JOURNEY, events)
         case _:

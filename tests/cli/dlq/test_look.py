@@ -27,11 +27,12 @@ def test_list_shows_the_newest_first_with_their_state_and_says_what_it_has_not_s
         Out(b"foreign", b"k", (), 0, at - 5_000),
     )
     shown = call("list")
-    assert (shown.stderr.startswith("scanned"), [(row["reason"], row["state"]) for row in rows(shown)]) == (
+    assert (shown.stderr.startswith("looked at"), [(row["reason"], row["state"]) for row in rows(shown)]) == (
         True,
         [("", "unfit"), ("http-500", "quarantined"), ("timeout", "ready"), ("http-500", "forgotten")],
     )
-    assert "scanned 4 of 4, 4 matched" in shown.stderr
+    assert "looked at 4 dead letters, 4 match\n" in shown.stderr
+    assert "looked at 1 dead letter, 1 matches\n" in call("list", "--scan", "1").stderr
     assert "incomplete" not in shown.stderr
     assert [row["reason"] for row in rows(call("list", "--reason", "timeout"))] == ["timeout"]
     assert len(rows(call("list", "--since", "1h"))) == 3
