@@ -70,14 +70,14 @@ def settle(
     """
     if not commit:
         raise typer.BadParameter(NO_DECISION)
-    from sidecar.dlq.dismissal import expect_room, fault_of_why  # the Kafka client is slow to import
+    from sidecar.dlq.dismissal import decision_of, expect_room, fault_of_why  # the Kafka client is slow to import
 
     if fault := fault_of_why(why):
         raise typer.BadParameter(f"--why: {fault}")
     _, there, policy = open_dlq(options, who)
     letter, verdict = the_letter(there, policy, ident, scan)
     settled = expect_room(there, more=verdict is not Eligibility.DISMISSED)
-    kept = kept_of(letter, settled)
+    kept = decision_of(letter, settled)
     row = row_of(letter, verdict, why if kept is None else kept.why)
     asked = f"Dismiss {printable(letter.id)} for good?"
     if not is_to_go_on(options.output, COLUMNS, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was written"):
@@ -98,14 +98,6 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple
     if fault := fault_of(letter, verdict):
         raise LetterError(fault)
     return letter, verdict
-
-
-def kept_of(letter: Letter, settled: Settlements) -> SettlementRecord | None:
-    """Return the decision that was made about this death before; None if there is none."""
-    from sidecar.dlq.settlements import Life
-
-    assert letter.life is not None
-    return settled.commits.get(Life(letter.life.id, letter.life.redrives, letter.life.times))
 
 
 def carry_out(

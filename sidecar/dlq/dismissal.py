@@ -58,6 +58,18 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
     return settled
 
 
+def stay_of(letter: Letter) -> Life | None:
+    """Return what a decision about a letter is for; None if its headers do not say it."""
+    state = letter.life
+    return None if state is None else Life(state.id, state.redrives, state.times)
+
+
+def decision_of(letter: Letter, settled: Settlements) -> SettlementRecord | None:
+    """Return the decision that was made about this death of a record; None if there is none."""
+    stay = stay_of(letter)
+    return None if stay is None else settled.commits.get(stay)
+
+
 def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, why: str, by: str) -> Dismissed:
     """Write the decisions, then the events. `settled`: what `expect_room` has returned.
 
@@ -65,7 +77,7 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, w
     must have no fault. Raises BrokerError if a decision is not known to be in Kafka. Then no event is written, and the
     same call may be made again.
     """
-    stays = {Life(one.life.id, one.life.redrives, one.life.times): one for one in letters if one.life is not None}
+    stays = {stay: letter for letter in letters if (stay := stay_of(letter)) is not None}
     at, writer = wall(), SettlementWriter(there.kafka, there.names)
     new = {stay: letter for stay, letter in stays.items() if stay not in settled.commits}
     records = {

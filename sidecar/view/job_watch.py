@@ -72,7 +72,8 @@ def source_now(
     if wish is not Source.AUTO:
         return wish
     watch = JobWatch(kafka, names, client)
+    choose = JobWatch.wanted_once if must_answer else JobWatch.wanted
     try:
-        return watch.wanted_once(Source.EVENTS) if must_answer else watch.wanted(Source.EVENTS)
+        return choose(watch, Source.EVENTS)
     finally:
         watch.close()

@@ -125,11 +125,9 @@ def show(
 
 def decision_on(there: DlqTopics, letter: Letter, verdict: Eligibility) -> Row | None:
     """Return who dismissed a letter, when and why; None if nobody did. The journey forgets it with the events."""
-    from sidecar.dlq.settlements import Life
+    from sidecar.dlq.dismissal import decision_of
 
-    if verdict is not Eligibility.DISMISSED or letter.life is None:
-        return None
-    made = there.settlements().commits.get(Life(letter.id, letter.redrives, letter.life.times))
+    made = decision_of(letter, there.settlements()) if verdict is Eligibility.DISMISSED else None
     return None if made is None else {"who": made.who, "at": clock(made.at), "why": made.why}
 
 
