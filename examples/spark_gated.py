@@ -1,6 +1,7 @@
 """A Spark streaming job as a consumer of a group that reads due retries from the level topics itself: no sidecar.
 
-It needs confluent-kafka, pandas and pyarrow on the driver and the executors: `pip install reconsume[spark-source]`.
+It needs confluent-kafka, pandas and pyarrow on the driver and the executors: `pip install '.[spark-source]'`
+in a clone of the repository.
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 examples/spark_gated.py \\
         --bootstrap localhost:9092 --group billing --topic orders --checkpoint /var/lib/billing/checkpoint

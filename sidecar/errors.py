@@ -4,7 +4,9 @@
     ├── ConfigError     the operator: a setting, an option or a file is wrong; all problems together
     ├── SetupError      the operator of the machine: Java is missing, a jar cannot be fetched, a broker will not start
     ├── BrokerError     the operator of Kafka: the cluster is unreachable or refuses a request
-    └── ContractError   the owner of the topics: a topic or a header is not as agreed
+    ├── ContractError   the owner of the topics: a topic or a header is not as agreed
+    └── RecordError     whoever asked: no such record, or it is not in a state for what was asked
+        └── LetterError the same of a dead letter
 
 A failed delivery is not an error but a value (`core/outcome.py`): there is no class for it.
 """
@@ -43,3 +45,11 @@ class BrokerError(ReconsumeError):
 
 class ContractError(ReconsumeError):
     """A topic or a header does not follow the contract."""
+
+
+class RecordError(ReconsumeError):
+    """There is no such record, or it is not in a state for what was asked."""
+
+
+class LetterError(RecordError):
+    """There is no such dead letter, or it is not in a state for what was asked."""

@@ -9,6 +9,11 @@ _WORD = re.compile(r"\S+")
 _OPENING, _CLOSING = "'\"([<{`", "'\")]>}`,;:."
 
 
+def plural(count: int, noun: str) -> str:
+    """Return the count with its noun: `1 partition`, `2 partitions`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def printable(text: str) -> str:
     """Return the text with characters that are not printable written as Python escapes."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

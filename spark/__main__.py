@@ -21,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name, and return the exit code."""
     options = parse(arguments)
     if importlib.util.find_spec("pyspark") is None:
-        return told("PySpark is not installed: pip install 'reconsume[spark]'", FAILED)
+        return told("PySpark is not installed: pip install '.[spark]' in a clone of Reconsume's repository", FAILED)
     try:
         kafka = connection(options)
     except (OSError, ValueError) as error:

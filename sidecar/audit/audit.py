@@ -105,6 +105,7 @@ class Audit:
         self._sources = frozenset((*settings.topic_names, *survey.waits))
         began = now().wall
         before = self._progress(kafka, survey, stable=False)
+        service = kafka.progress(settings.names.group, survey.ready, stable=False)
         first = kafka.marks(survey.read)
         starts = kafka.starts(first, self._ask.since)
         ends = {place: mark.end for place, mark in first.items()}
@@ -124,7 +125,8 @@ class Audit:
         terms = terms_of(settings, survey, self._ask.slack, Known(since, until(kafka)))
         compacted = frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"])
         begins = {place: mark.begin for place, mark in mains.items()}
-        return replace(terms, before=before, after=after, begins=begins, compacted=compacted, compare=self._ask.compare)
+        progress = {"before": before, "after": after, "service": service}
+        return replace(terms, **progress, begins=begins, compacted=compacted, compare=self._ask.compare)
 
     def _last_progress(self, kafka: AuditKafka, survey: Survey) -> dict[Number, Progress]:
         try:

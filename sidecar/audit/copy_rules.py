@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from sidecar.audit.event_rules import ended_twice, no_copy, no_event, told_twice, wrong_event
 from sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms, stories
 from sidecar.audit.retry_chains import last_below, retry_chains
@@ -27,7 +29,8 @@ def lost(story: RecordHistory, terms: Terms) -> Findings:
         for way in retry_chains(copies, terms):
             last = way[-1]
             seen = known <= last.at < terms.known.until and not last.later
-            if seen and terms.covered(last.topic, last.partition, last.offset) and not goes_on(story, times):
+            done = terms.covered(last.topic, last.partition, last.offset) and not terms.read_by_service(last)
+            if seen and done and not goes_on(story, times):
                 yield story.finding(
                     Breach.LOST, times, "it is done by the committed progress, and nothing follows", last
                 )
@@ -226,6 +229,9 @@ RULES: tuple[Rule, ...] = (
 
 def judge(facts: Iterable[Fact], terms: Terms) -> Findings:
     """Yield all findings about one record. `facts` are all facts with its id."""
-    for story in stories(facts):
+    for history in stories(facts):
+        # What began under a relay has a relay's traces: posts that came twice, copies without events, no COMMIT.
+        relayed = any(map(terms.read_by_service, history.copies))
+        its = replace(terms, relay=True) if relayed else terms
         for rule in RULES:
-            yield from rule(story, terms)
+            yield from rule(history, its)

@@ -147,11 +147,19 @@ class Terms(msgspec.Struct, frozen=True):
     """The main topics. If empty, any topic may be one."""
     compare: bool = True
     """Whether the main topics were read."""
+    service: Mapping[Number, Progress] = {}
+    """The progress of the main group on the ready topic: what the service itself has read there, in a former time as a
+    relay. Empty for a relay, whose sidecar commits nothing there."""
 
     def covered(self, topic: str, partition: int, offset: int, *, after: bool = False) -> bool | None:
         """Whether the committed progress says that a record is done; None if there is no progress."""
         progress = (self.after if after else self.before).get((topic, partition))
         return None if progress is None else progress.covers(offset)
+
+    def read_by_service(self, copy: Fact) -> bool:
+        """Whether the service itself took a copy from the ready topic, in a former time as a relay."""
+        progress = self.service.get((copy.topic, copy.partition))
+        return progress is not None and progress.covers(copy.offset)
 
     def release(self, copy: Fact) -> int:
         """Return when a copy's wait in its level ends, epoch ms."""

@@ -21,6 +21,9 @@ class Survey(NamedTuple):
     mains: tuple[Number, ...]
     """The partitions whose progress the main lane commits; none for a relay."""
     read: tuple[Number, ...]
+    ready: tuple[Number, ...] = ()
+    """The partitions of the ready topic that the service may have read in the main group, before the sidecar did; none
+    for a relay."""
 
     @property
     def waits(self) -> dict[str, int]:
@@ -43,7 +46,8 @@ def survey_of(settings: Settings, there: Mapping[str, int]) -> Survey:
     lane = levels if relay else {**levels, **own[Kind.READY]}
     read = (*levels, *own[Kind.READY], *own[Kind.DLQ], *own[Kind.EVENTS])
     mains = () if relay else tuple(own.get(Kind.MAIN, {}))
-    return Survey(own, there, *(tuple(places(there, topics)) for topics in (lane, mains, read)))
+    ready = () if relay else tuple(own[Kind.READY])
+    return Survey(own, there, *(tuple(places(there, topics)) for topics in (lane, mains, read, ready)))
 
 
 def places(partitions: Mapping[str, int], topics: Iterable[str]) -> Iterator[Number]:

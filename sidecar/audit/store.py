@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from pathlib import Path
@@ -36,6 +37,7 @@ class AuditStore:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="reconsume-audit-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)  # where a signal ends the process
         self._connection = sqlite3.connect(self.folder / "facts.sqlite", isolation_level=None)
         for pragma in PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")

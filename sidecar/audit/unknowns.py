@@ -14,6 +14,7 @@ from sidecar.audit.wanted import First
 from sidecar.clock import utc
 from sidecar.core.progress import Progress
 from sidecar.kafka.admin.descriptions import Span
+from sidecar.printable import plural
 
 APART = 20_000
 """ms by which the times of records of one transaction may differ. An event has the time of its sidecar's clock, a copy
@@ -82,13 +83,12 @@ def unknown_of(
     stuck: Mapping[Number, int],
 ) -> Iterator[Unknown]:
     """Yield all that the topics do not show, one sentence each."""
-    if horizon.since is not None:
-        yield Unknown(f"what failed before {clock(horizon.since)} was not looked at")
     yield from deleted_of(horizon, since)
     gone = {place: count for place, mark in mains.items() if (count := store.deleted(place, mark.begin))}
     for topic in sorted({topic for topic, _ in gone}):
         count = sum(count for place, count in gone.items() if place[0] == topic)
-        yield Unknown(f"{count} records that were retried are no longer in {topic}: their copies were not compared")
+        lie = "that was retried is" if count == 1 else "that were retried are"
+        yield Unknown(f"{plural(count, 'record')} {lie} no longer in {topic}: the copies were not compared")
     filled = [place for place in lane if horizon.marks[place].end > horizon.marks[place].begin]
     if filled and not any(place in before for place in lane):  # a partition without progress has nothing done yet
         named = tuple(f"{topic}:{number}" for topic, number in filled)
@@ -102,7 +102,8 @@ def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
     deleted = horizon.deleted()
     for topic in sorted({topic for topic, _ in deleted}):
         parts = {place: begin for place, begin in deleted.items() if place[0] == topic}
-        text = f"{sum(parts.values())} offsets of {topic} are deleted, by retention or by hand"
+        count = sum(parts.values())
+        text = f"{plural(count, 'offset')} of {topic} {'is' if count == 1 else 'are'} deleted, by retention or by hand"
         named = tuple(f"{topic}:{number}:0-{begin - 1}" for (_, number), begin in sorted(parts.items()))
         yield Unknown(f"{text}; it is whole since {clock(since[topic])}", named)
 

@@ -18,8 +18,9 @@ from sidecar.cli.terminal.arguments import before
 from sidecar.cli.terminal.exit_codes import DONE, FAILED
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, talk
+from sidecar.cli.terminal.output import Row, clock, talk
 from sidecar.errors import SetupError
+from sidecar.printable import plural
 from topics.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -66,8 +67,11 @@ def audit(
     with kept(), telling() as tell, Audit(settings, ask, tell) as run:
         found = tallied(run.findings(), counts)
         options.output.rows(COLUMNS, rows_of(found, most, lambda: run.unknown))
+        if ask.since is not None:
+            talk(f"what failed before {clock(ask.since)} was not looked at, as --since says")
         seconds = time.monotonic() - began
-        talk(f"{run.read} records of {run.lives} that ever failed, read in {seconds:.1f} s")
+        found_of = f"{plural(run.lives, 'record')} that failed ({run.read} copies and events)"
+        talk(f"{found_of}, read in {seconds:.1f} s")
         return sum_up(counts, len(run.unknown), most)
 
 
@@ -98,11 +102,13 @@ def sum_up(counts: Counter[str], unknown: int, most: int) -> int:
     """Return the exit code; print the counts in one line."""
     broken = sum(count for kind, count in counts.items() if kind not in NOTES)
     if sum(counts.values()) > most:
-        talk(f"the first {most} findings are shown")
+        talk(f"the first {plural(most, 'finding')} of all")
     if unknown:
-        talk(f"incomplete: {unknown} things cannot be known, see the rows `unknown`")
+        talk(f"incomplete: {plural(unknown, 'thing')} cannot be known, see the rows `unknown`")
     if broken:
-        talk(f"{broken} violations: " + ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items())))
+        talk(
+            f"{plural(broken, 'violation')}: " + ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
+        )
         return FAILED
     talk("no violation")
     return DONE

@@ -25,7 +25,7 @@ def demo(
 
     Starts Kafka, a service that sometimes fails, and the sidecar; shows the records on their way, and checks at the end
     that nothing was lost. Ends with 1 when something was. Needs Java 17 or later, and no configuration; --view needs
-    reconsume[spark] too.
+    PySpark too.
 
     \b
     Examples:

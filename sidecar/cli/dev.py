@@ -108,7 +108,7 @@ def up(
     Starts Kafka, a sample service that sometimes fails, a sidecar and its dashboard; produces some records, prints the
     links, and runs until Ctrl-C or SIGTERM, which end it all. With -c the sidecar is that of your own service, which
     you start yourself; its section `kafka` is replaced, its topics are created, and no records are produced. It takes
-    the usual ports, or free ones where those are in use. Needs Java 17 or later; --view needs reconsume[spark] too.
+    the usual ports, or free ones where those are in use. Needs Java 17 or later; --view needs PySpark too.
     All data is gone afterwards, but for the sidecar's log of a service of your own: it is beside the configuration, and
     its row `log` names it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Annotated
 
@@ -46,7 +47,8 @@ def produce(
 
     found = dev.produce(kafka, topic, None if key is None else encoded(key, "--key"), data, pairs)
     options.output.rows(COLUMNS, [{"id": found.id, **found._asdict()}])
-    talk(f"written; if it fails: reconsume dlq list --id {found.id}")
+    file = "" if options.config is None else f" -c {shlex.quote(str(options.config))}"
+    talk(f"written; if it fails: reconsume retries show {found.id}{file}")
 
 
 def header_of(text: str) -> tuple[str, bytes]:

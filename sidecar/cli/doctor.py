@@ -12,6 +12,7 @@ from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.cli.topics.plan import make_step
+from sidecar.printable import plural
 from topics.acls import User
 from topics.specs import TopicSpec
 
@@ -97,5 +98,5 @@ def summed_up(reports: list[Report]) -> int:
     """Return the exit code; print how many checks failed and how many warned."""
     failed = sum(report.status == "fail" for report in reports)
     warned = sum(report.status == "warn" for report in reports)
-    talk(f"{len(reports)} checks: {failed} failed, {warned} with a warning")
+    talk(f"{plural(len(reports), 'check')}: {failed} failed, {warned} with a warning")
     return FAILED if failed else DONE

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, open_dlq, progress_line
+from sidecar.cli.dlq.commands import MOST_EVENTS
+from sidecar.cli.dlq.filters import (
+    SCANNED,
+    DryRun,
+    Ident,
+    ScanMost,
+    Yes,
+    expect_letters,
+    open_dlq,
+    progress_line,
+)
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import is_to_go_on
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
@@ -14,22 +24,26 @@ from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.errors import ContractError
+from sidecar.errors import LetterError
 from sidecar.printable import printable
+from topics.events import State
 
 if TYPE_CHECKING:
     from sidecar.dlq.settlements import Settlements
     from sidecar.dlq.topics import DlqTopics
+    from topics.policy_record import SettlementRecord
 
 COLUMNS = ("id", "place", "reason", "was", "is", "why")
 DISMISSED = "dismissed"
+NO_DECISION = (
+    "say what to do with the record: --commit, which dismisses it, is the only decision there is; a later one would be "
+    "another option, so none is taken unsaid"
+)
 
 
 def settle(
     options: Options,
-    ident: Annotated[
-        str, typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.")
-    ],
+    ident: Ident,
     why: Annotated[str, typer.Option("--why", help="The reason, for whoever looks later.")],
     commit: Annotated[
         bool, typer.Option("--commit", help="Dismiss the dead letter: it was seen, and will not be mended.")
@@ -42,7 +56,8 @@ def settle(
     """Dismiss one dead letter for good.
 
     It leaves `dlq list` and every redrive; `dlq list --all` and `dlq show` still have it, and the DLQ keeps it as long
-    as any other. The decision is a record in the group's policy topic, and an event DISMISSED in the record's journey.
+    as any other. The decision is a record in the group's policy topic, and an event DISMISSED in the record's journey,
+    with who made it and why. What was dismissed once is not dismissed again, and keeps its first reason.
     It is about this death alone: if the record is redriven by an older version and dies again, it is listed again.
 
     Refused while an instance lives that does not know the state, and where 10 000 letters of the group are dismissed:
@@ -54,50 +69,71 @@ def settle(
       reconsume settle billing-DLQ:0:17 --commit --why "a test record" --yes
     """
     if not commit:
-        raise typer.BadParameter("say what to do with the record: --commit")
-    from sidecar.dlq.dismissal import expect_room, fault_of_why  # the Kafka client is slow to import
+        raise typer.BadParameter(NO_DECISION)
+    from sidecar.dlq.dismissal import decision_of, expect_room, fault_of_why  # the Kafka client is slow to import
 
     if fault := fault_of_why(why):
         raise typer.BadParameter(f"--why: {fault}")
     _, there, policy = open_dlq(options, who)
     letter, verdict = the_letter(there, policy, ident, scan)
-    row = row_of(letter, verdict, why)
     settled = expect_room(there, more=verdict is not Eligibility.DISMISSED)
+    kept = decision_of(letter, settled)
+    row = row_of(letter, verdict, why if kept is None else kept.why)
     asked = f"Dismiss {printable(letter.id)} for good?"
     if not is_to_go_on(options.output, COLUMNS, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
-    code = carry_out(there, policy, letter, settled, why, author(who))
+    code = carry_out(there, letter, settled, kept, why, author(who))
     options.output.rows_after([row], COLUMNS, [row])
     return code
 
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
-    """Return the newest dead letter with this id. Raises ContractError if there is none that can be dismissed."""
+    """Return the newest dead letter with this id. Raises LetterError if there is none that can be dismissed."""
     from sidecar.dlq.dismissal import fault_of
     from sidecar.dlq.search import find_id
 
     found = find_id(there, policy, ident, scan, progress_line("found"))
-    if not found.letters:
-        more = "; --scan looks at more" if found.cut else ""
-        raise ContractError(f"there is no dead letter {printable(ident)}{more}")
+    expect_letters(found, ident)
     letter, verdict = found.letters[0]
     if fault := fault_of(letter, verdict):
-        raise ContractError(fault)
+        raise LetterError(fault)
     return letter, verdict
 
 
-def carry_out(there: DlqTopics, policy: Policy, letter: Letter, settled: Settlements, why: str, by: str) -> int:
-    """Write the decision, then the event. Return 3 if only the decision is in Kafka."""
+def carry_out(
+    there: DlqTopics, letter: Letter, settled: Settlements, kept: SettlementRecord | None, why: str, by: str
+) -> int:
+    """Write the decision unless one was `kept`, then its event if it is missing. Return 3 if only the decision is in
+    Kafka."""
     from sidecar.dlq.dismissal import dismiss
 
-    done = dismiss(there, policy, [letter], settled, why, by)
-    if done.before:
-        talk(f"{letter.id} was dismissed before: only its event is written again")
+    if kept is not None and has_event(there, letter, kept):
+        talk(before_text(letter.id, kept, why))
+        return DONE
+    done = dismiss(there, [letter], settled, why, by)
     if done.event_fault:
         talk(f"dismissed, but {done.event_fault}; the same command tries it again")
         return PARTLY
-    talk(f"dismissed {letter.id}: it is in no list and no redrive any more; `dlq list --all` shows it")
+    if kept is None:
+        talk(f"dismissed {letter.id}: it is in no list and no redrive any more; `dlq list --all` shows it")
+    else:
+        talk(f"{before_text(letter.id, kept, why)}; only its event was missing, and is written now")
     return DONE
+
+
+def has_event(there: DlqTopics, letter: Letter, kept: SettlementRecord) -> bool:
+    """Whether the record's journey has this dismissal, with whatever words: an older version had others."""
+    from sidecar.view.journey import read_journey
+
+    events = read_journey(there.kafka, there.names, letter.id, kept.at, MOST_EVENTS, lambda _read, _of: None).events
+    same = (State.DISMISSED, kept.redrives, kept.times)
+    return any((one.state, one.redrives, one.times) == same for one in events)
+
+
+def before_text(ident: str, kept: SettlementRecord, why: str) -> str:
+    """Return who dismissed a letter before, and why, for people."""
+    other = "" if kept.why == why else ": the new reason is not kept"
+    return f"{ident} was dismissed before by {kept.who}, because {kept.why}{other}"
 
 
 def row_of(letter: Letter, verdict: Eligibility, why: str) -> Row:

@@ -13,6 +13,7 @@ from sidecar.capacity.limits import lateness, limits, outage
 from sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, talk
+from sidecar.printable import plural
 from sidecar.settings import load as load_settings
 from sidecar.settings.values import parse_size
 from topics.durations import parse_duration, render_duration
@@ -143,7 +144,8 @@ def rows_of(load: Load) -> Iterator[Row]:
         yield row("waiting", render_duration(delay), count, "records", "in its level topic, in the long run")
     yield from instance_rows(load)
     for kind, stored in storage(load).items():
-        text = f"{stored.topics} topics, {stored.partitions} partitions, {stored.replicas} replicas"
+        counts = {"topic": stored.topics, "partition": stored.partitions, "replica": stored.replicas}
+        text = ", ".join(plural(count, noun) for noun, count in counts.items())
         yield row("storage", str(kind), stored.size / 1e9, "GB", text)
     yield from trouble_rows(load)
     for limit in limits(load):

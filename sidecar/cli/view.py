@@ -120,7 +120,8 @@ def run(
 
     Reads the events of the configured group, or of those named here, and writes their -RETRY-VIEW and -RETRY-STATS.
     It runs until SIGTERM or Ctrl-C, which end it between two batches, and starts again by itself after a failure. Needs
-    Java 17 or later and `pip install 'reconsume[spark]'`; the Kafka connector is downloaded once, checked and cached.
+    Java 17 or later, and PySpark (`pip install '.[spark]'` in a clone of the repository); the Kafka connector is
+    downloaded once, checked and cached.
 
     \b
     Examples:

@@ -11,7 +11,8 @@ from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import plural, talk
+from sidecar.cli.terminal.output import talk
+from sidecar.printable import plural
 
 COLUMNS = ("id", "state", "times", "redrives", "level", "due", "reason")
 

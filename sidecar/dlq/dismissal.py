@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sidecar.clock import wall
-from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.dlq.settlements import MOST, Life, Settlements, SettlementWriter, gone_of
+from sidecar.dlq.settlements import MOST, Life, Settlements, SettlementWriter, event_of_settlement, gone_of
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError, ContractError
-from topics.events import State, event_of
 from topics.policy_record import LONGEST_WHY, SettlementRecord
 
 
@@ -60,16 +58,26 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
     return settled
 
 
-def dismiss(
-    there: DlqTopics, policy: Policy, letters: Sequence[Letter], settled: Settlements, why: str, by: str
-) -> Dismissed:
+def stay_of(letter: Letter) -> Life | None:
+    """Return what a decision about a letter is for; None if its headers do not say it."""
+    state = letter.life
+    return None if state is None else Life(state.id, state.redrives, state.times)
+
+
+def decision_of(letter: Letter, settled: Settlements) -> SettlementRecord | None:
+    """Return the decision that was made about this death of a record; None if there is none."""
+    stay = stay_of(letter)
+    return None if stay is None else settled.commits.get(stay)
+
+
+def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, why: str, by: str) -> Dismissed:
     """Write the decisions, then the events. `settled`: what `expect_room` has returned.
 
-    Of letters that were dismissed before only the events are written again. The letters must have no fault. Raises
-    BrokerError if a decision is not known to be in Kafka. Then no event is written, and the same call may be made
-    again.
+    Of letters that were dismissed before only the events are written again, with who did it then and why. The letters
+    must have no fault. Raises BrokerError if a decision is not known to be in Kafka. Then no event is written, and the
+    same call may be made again.
     """
-    stays = {Life(one.life.id, one.life.redrives, one.life.times): one for one in letters if one.life is not None}
+    stays = {stay: letter for letter in letters if (stay := stay_of(letter)) is not None}
     at, writer = wall(), SettlementWriter(there.kafka, there.names)
     new = {stay: letter for stay, letter in stays.items() if stay not in settled.commits}
     records = {
@@ -77,10 +85,9 @@ def dismiss(
         for stay, letter in new.items()
     }
     writer.write(records)
-    group, instance = there.names.group, policy.instance
     events = [
-        event_of(letter.life, State.DISMISSED, None, group=group, instance=instance, at=at)
-        for letter in stays.values()
+        event_of_settlement(letter.life, settled.commits.get(stay) or records[stay.id], there.names.group)
+        for stay, letter in stays.items()
         if letter.life is not None
     ]
     before = tuple(stay.id for stay in stays if stay not in new)

@@ -10,7 +10,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from confluent_kafka import Consumer, KafkaError, Message, Producer
+from msgspec.structs import replace
 
 from sidecar.clock import wall
 from sidecar.core.record import Partition
@@ -19,7 +21,8 @@ from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from sidecar.kafka.range_reader import HasSpan, RangeReader
-from topics.events import DISMISSALS, Event, encode_event
+from topics.events import DISMISSALS, Event, State, encode_event, event_of
+from topics.headers import RetryState
 from topics.names import Names
 from topics.policy_record import (
     PARTITION,
@@ -30,12 +33,15 @@ from topics.policy_record import (
     render_record,
     settlement_key,
 )
+from topics.reasons import LONGEST_TEXT, one_line
 
 MOST = 10_000
 """Settlements of a group: each has some 300 bytes, which every instance reads when it starts."""
 SILENT_AFTER = 180_000
 """ms after which an instance without a heartbeat counts as gone, as for the instances themselves."""
 CLIENT = "reconsume-settle"
+SETTLED_BY = "settle:"
+"""What stands before the author's name in the event of a settlement."""
 BY_KEY = -1
 """The partition that a record's key chooses, as for all events."""
 
@@ -117,6 +123,16 @@ def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[s
         if (begin := begins.get(place)) is not None and offset.isdecimal() and int(offset) < begin:
             found.append(life.id)
     return found
+
+
+def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group: str) -> Event:
+    """Return the event that tells of a settlement: by whom and why, and nothing of what the letter died of.
+
+    It depends on the settlement alone, so that written again it is the same.
+    """
+    instance = f"{SETTLED_BY}{record.who}"
+    event = event_of(retry_state, State.DISMISSED, None, group=group, instance=instance, at=record.at)
+    return replace(event, due=0, text=one_line(record.why, LONGEST_TEXT) or msgspec.UNSET)
 
 
 class SettlementWriter:

@@ -49,7 +49,10 @@ def prepare() -> list[Path]:
     Raises SetupError without PySpark or Java, or if a jar cannot be downloaded.
     """
     if importlib.util.find_spec("pyspark") is None:
-        raise SetupError("the view is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'")
+        raise SetupError(
+            "the view is a Spark job, and PySpark is not installed: pip install '.[spark]' "
+            "in a clone of Reconsume's repository"
+        )
     find_java(what="Spark")
     with progress_bar("Spark's Kafka connector") as progress:
         return fetch(SPARK_LOCK, progress=progress)

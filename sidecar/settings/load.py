@@ -71,7 +71,9 @@ def load_with_origins(
     settings, faults = validate(layers.tree)
     problems = layers.faults + [sentence(fault, layers) for fault in faults]
     if faults and file is None and not DEFAULT_FILE.exists():
-        problems.append(f"there is no {DEFAULT_FILE} here; name a file with -c")
+        missing = f"there is no {DEFAULT_FILE} here; name a file with -c"
+        # Where nothing at all is given, what each setting lacks would hide the one sentence that helps.
+        problems = [*(problems if layers.tree else layers.faults), missing]
     if settings is None or problems:
         raise ConfigError(problems)
     return Loaded(settings, layers)

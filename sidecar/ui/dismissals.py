@@ -11,8 +11,6 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from sidecar.clock import wall
 from sidecar.dlq.dismissal import Dismissed, dismiss, expect_room, fault_of, fault_of_why
 from sidecar.dlq.letters import Eligibility, Letter
@@ -101,8 +99,7 @@ class Dismissals:
             return Dismissed((), ())
         settled = self._room(len(good))
         by = f"{plan.actor.who}@ui"
-        policy = replace(self._looks.policy, instance=f"settle:{by}")
-        return dismiss(self._looks.letters, policy, good, settled, why, by)
+        return dismiss(self._looks.letters, good, settled, why, by)
 
     def _room(self, more: int) -> Settlements:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sidecar.kafka.admin.descriptions import Place, Span
+from sidecar.printable import plural
 from sidecar.view.store import BOUND, Bound, Missing
 
 
@@ -63,4 +64,4 @@ def _parts(missing: Missing, skipped: int) -> Iterable[str]:
     if missing.done:
         yield f"{missing.done} done records, the oldest,"
     if missing.events:
-        yield f"{missing.events} events of records that had no room"
+        yield f"{plural(missing.events, 'event')} of records that had no room"

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 from sidecar.clock import wall
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.connection import SilentError
 from sidecar.kafka.admin.descriptions import Offset
 from sidecar.kafka.client_config import view_config
 from sidecar.view.age import all_read, committed
@@ -32,10 +33,20 @@ class JobWatch:
 
     def wanted(self, now: Source) -> Source:
         """Return what should be followed while `now` is. Takes some seconds if Kafka does not answer."""
+        try:
+            return self.wanted_once(now)
+        except SilentError:
+            return now
+
+    def wanted_once(self, now: Source) -> Source:
+        """Return the same. Raises SilentError if no broker answers: whoever reads once has nothing to go on with."""
         return wanted_source(Source.AUTO, now, self._keeps_up(limit_of(now)))
 
     def _keeps_up(self, limit: int) -> bool | None:
-        """Whether the job has read all events that are older than `limit` ms; None if Kafka does not say."""
+        """Whether the job has read all events that are older than `limit` ms; None if Kafka does not say.
+
+        Raises SilentError.
+        """
         try:
             found = self._cluster.find([self._names.events, self._names.view])
             if len(found) < 2:
@@ -46,17 +57,23 @@ class JobWatch:
                 return False
             firsts = {place: listed.offset for place, listed in self._cluster.offsets(places, before).items()}
             return all_read(read, ends, firsts)
+        except SilentError as failure:
+            _LOG.debug("whether the Spark job keeps up is unknown: %s", failure, extra={"event": "view-job-unknown"})
+            raise
         except (BrokerError, KafkaException) as failure:
             _LOG.debug("whether the Spark job keeps up is unknown: %s", failure, extra={"event": "view-job-unknown"})
             return None
 
 
-def source_now(wish: Source, kafka: Mapping[str, str], names: Names, client: str) -> Source:
-    """Return what to read once, by the same rule."""
+def source_now(
+    wish: Source, kafka: Mapping[str, str], names: Names, client: str, *, must_answer: bool = False
+) -> Source:
+    """Return what to read once, by the same rule. Raises SilentError if a broker `must_answer` and none does."""
     if wish is not Source.AUTO:
         return wish
     watch = JobWatch(kafka, names, client)
+    choose = JobWatch.wanted_once if must_answer else JobWatch.wanted
     try:
-        return watch.wanted(Source.EVENTS)
+        return choose(watch, Source.EVENTS)
     finally:
         watch.close()

@@ -98,7 +98,7 @@ def looking(kafka: Mapping[str, str], names: Names, wish: Source, most: int | No
 
     `most`: the events to read at most, the newest, where it is made from events.
     """
-    source = source_now(wish, kafka, names, CLIENT)
+    source = source_now(wish, kafka, names, CLIENT, must_answer=True)
     store = open_store(None, names.group, source)
     try:
         reading = ViewReader(kafka, names, store, form_of(source, kafka, names, CLIENT), CLIENT, most=most)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import glob
 import logging
+import shutil
 import sqlite3
 import tempfile
+import weakref
 from pathlib import Path
 from typing import IO
 
@@ -29,13 +31,21 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
     """
     place = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name, lock = _slot(place, f"{group}-{FILES[source]}")
     try:
-        with opening(path := place / f"{name}.sqlite"):
-            return _opened(path, lock, folder is None, bound)
+        name, lock = _slot(place, f"{group}-{FILES[source]}")
+        try:
+            with opening(path := place / f"{name}.sqlite"):
+                store = _opened(path, lock, folder is None, bound)
+        except BaseException:
+            lock.close()
+            raise
     except BaseException:
-        lock.close()
+        if folder is None:
+            shutil.rmtree(place, ignore_errors=True)
         raise
+    if folder is None:  # a signal may end the process before whoever asked for it can close it
+        weakref.finalize(store, shutil.rmtree, place, ignore_errors=True)
+    return store
 
 
 def _slot(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:

@@ -54,7 +54,8 @@ def test_without_pyspark_it_says_what_to_install(
         "--set=view.source=spark",
     ]
     done = subprocess.run(command, env=without_pyspark, capture_output=True, text=True, timeout=60)
-    sentence = "setup: the view is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
+    hint = "pip install '.[spark]' in a clone of Reconsume's repository"
+    sentence = f"setup: the view is a Spark job, and PySpark is not installed: {hint}"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"reconsume: {sentence}\n")
 
 
@@ -62,7 +63,8 @@ def test_the_job_itself_says_it_too(without_pyspark: dict[str, str]) -> None:
     command = [sys.executable, "-S", "-m", "spark", "run", "--groups=a", "--checkpoint=/tmp/x", "--bootstrap=b:1"]
     done = subprocess.run(command, env=without_pyspark, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "reconsume: PySpark is not installed: pip install 'reconsume[spark]'\n"
+    hint = "pip install '.[spark]' in a clone of Reconsume's repository"
+    assert done.stderr == f"reconsume: PySpark is not installed: {hint}\n"
 
 
 def test_every_property_that_java_cannot_be_told_is_named(tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ RUN: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
 }
 
 
+NO_ORDERS = (b"no json", b"{}", b"", b"null", b"[1]", b"7", b'{"sku"')
+"""Values of records that hold no order: each has an answer that says so."""
+
+
 @contextmanager
 def running(language: str, folder: Path) -> Iterator[str]:
     """The service as the page has it, on another port; the address to post to."""
@@ -64,11 +68,17 @@ def test_the_service_takes_what_it_knows_and_says_why_it_refuses_the_rest(langua
     with running(language, tmp_path) as url:
 
         async def work() -> None:
-            push = a_push(url, failure_text="problem", dead_letter_statuses=frozenset({422}))
-            for number, sku in enumerate(["A-17", "A-99", "A-17"]):
-                found.append(await deliver(push, a_record(number, b'{"sku": "%s"}' % sku.encode())))
+            push = a_push(url, failure_text="problem", dead_letter_statuses=frozenset({400, 422}))
+            values = [b'{"sku": "A-17"}', b'{"sku": "A-99"}', *NO_ORDERS, b'{"sku": "A-17"}']
+            for number, value in enumerate(values):
+                found.append(await deliver(push, a_record(number, value)))
             push.close()
             await settled(lambda: push.connections == 0)
 
         run(work)
-    assert found == [COMMITTED, Rejected("http-422", "unknown sku: A-99 is not in the catalogue"), COMMITTED]
+    first, unknown, *refused, last = found
+    assert (first, last) == (COMMITTED, COMMITTED), "it takes the next one after all that are none"
+    assert unknown == Rejected("http-422", "unknown sku: A-99 is not in the catalogue")
+    for value, outcome in zip(NO_ORDERS, refused, strict=True):
+        assert isinstance(outcome, Rejected), (value, outcome)
+        assert (outcome.reason, outcome.text.startswith("no order: ")) == ("http-400", True), (value, outcome)

@@ -73,3 +73,12 @@ def test_nothing_is_fetched_from_other_hosts() -> None:
 
 def without_code(text: str) -> str:
     return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("folder", ["docs", "sidecar", "spark", "once", "topics", "examples", "deploy"])
+def test_nobody_is_told_to_install_from_a_registry_what_none_has(folder: str) -> None:
+    """A name that is free there may be anybody's tomorrow: what is installed is a clone of this repository."""
+    files = [*(ROOT / folder).rglob("*.md"), *(ROOT / folder).rglob("*.py"), *ROOT.glob("*.md")]
+    files = [file for file in files if file.name != "CHANGELOG.md"]
+    told = re.compile(r"pip\d? install (?:-\S+\s+)*['\"]?reconsume\b(?!/)")
+    assert [str(file) for file in files if told.search(file.read_text(encoding="utf-8"))] == []

@@ -24,7 +24,7 @@ MOST: dict[str, int] = {
     "part": 641,
     "parts": 265,
     "found": 923,
-    "told": 345,
+    "told": 339,
     "given": 292,
     "asked": 202,
     "heard": 124,

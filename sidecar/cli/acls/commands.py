@@ -17,8 +17,9 @@ from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Row, plural, talk, write
+from sidecar.cli.terminal.output import Row, talk, write
 from sidecar.cli.terminal.program import Group
+from sidecar.printable import plural
 from sidecar.settings import Settings, load
 from sidecar.settings.model import group_of
 from topics.acls import Permission, User, permissions_of

@@ -33,6 +33,7 @@ from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, Letter
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.files import open_plain
+from sidecar.printable import plural
 
 if TYPE_CHECKING:
     from sidecar.core.record import Partition
@@ -105,7 +106,8 @@ def write_letters(options: Options, asked: Filter, most: int | None) -> int:
                 count, unreadable = count + 1, unreadable + (record.headers is None)
             if count == most:
                 break
-        talk(f"{count} exported, {scan.read} of {scan.total} scanned{'' if scan.complete else '; incomplete: --max'}")
+        looked = f"looked at {plural(scan.read, 'dead letter')}{'' if scan.complete else '; incomplete: --max'}"
+        talk(f"{count} exported, {looked}")
     return unreadable
 
 
@@ -128,7 +130,7 @@ def import_(
     _, there, policy = open_dlq(options)
     count = sum(1 for _ in read_letters(file, policy))  # all lines are looked at before the first letter is written
     if not dry_run and not yes:
-        ask(f"Import up to {count} dead letters into {', '.join(there.topics)}?")
+        ask(f"Import up to {plural(count, 'dead letter')} into {', '.join(there.topics)}?")
     result = "would be imported" if dry_run else IMPORTED
     counts = Counter[str]()
     options.output.rows(IMPORT, import_rows(there, policy, file, result, counts))
@@ -225,7 +227,7 @@ def purge(
     plan = list(rows_of(planned))
     options.output.talk_rows(PURGE, plan)
     if confirm is None:
-        ask(f"Type {settings.group} to delete {planned.total} dead letters for good", settings.group)
+        ask(f"Type {settings.group} to delete {plural(planned.total, 'dead letter')} for good", settings.group)
     with stop_signal():
         planned.carry_out()
         forget_settled(there)
@@ -255,7 +257,8 @@ def code_of(planned: Purge) -> int:
 def explain(planned: Purge) -> None:
     """Print how many letters are deleted, how many of them were never redriven, and how many cannot be deleted."""
     parts = planned.parts.values()
-    talk(f"{planned.total} dead letters go, {sum(part.open for part in parts)} of them never redriven")
+    verb = "goes" if planned.total == 1 else "go"
+    talk(f"{plural(planned.total, 'dead letter')} {verb}, {sum(part.open for part in parts)} of them never redriven")
     if behind := sum(part.behind for part in parts):
         talk(
             f"{behind} that are meant cannot go: they lie behind {sum(part.older for part in parts)} older ones or "

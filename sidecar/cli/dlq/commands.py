@@ -14,6 +14,7 @@ from sidecar.cli.dlq.filters import (
     Asked,
     Contains,
     Headers,
+    Ident,
     Ids,
     Keys,
     Reasons,
@@ -21,17 +22,18 @@ from sidecar.cli.dlq.filters import (
     Since,
     Topics,
     Until,
+    expect_letters,
     filter_of,
     open_dlq,
     progress_line,
 )
-from sidecar.cli.dlq.rows import LIST, letter_facts, letter_row, list_row
-from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
+from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Format, Row, talk, write
+from sidecar.cli.terminal.output import Format, Row, clock, talk, write
 from sidecar.cli.terminal.program import Group
 from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
-from sidecar.printable import printable
+from sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
     from sidecar.dlq.letters import Letter
@@ -86,16 +88,14 @@ def list_(
     from sidecar.dlq.search import search
 
     found = search(there, policy, RedriveRequest(asked, most_redrives), limit, scan, progress_line("matched"), states)
-    options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters])
+    options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters], CUT)
     sum_up(found)
 
 
 @command(app, "show")
 def show(
     options: Options,
-    ident: Annotated[
-        str, typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.")
-    ],
+    ident: Ident,
     scan: ScanMost = SCANNED,
     events: Annotated[
         int, typer.Option("--events", min=0, metavar="N", help="Read at most N events for the journey; 0: none.")
@@ -115,14 +115,20 @@ def show(
     from sidecar.dlq.search import find_id
 
     found = find_id(there, policy, ident, scan, progress_line("found"))
-    if not found.letters:
-        talk(f"there is no dead letter {printable(ident)}{f' among the newest {found.scanned}' if found.cut else ''}")
-        return FAILED
+    expect_letters(found, ident)
     told, missing = (journey_of(there, found.letters[0][0], events)) if events else ([], "it was not asked for")
     if missing:
         talk(f"the journey is not complete: {missing}")
-    print_letters(options, found, told)
+    print_letters(options, found, told, decision_on(there, *found.letters[0]))
     return DONE
+
+
+def decision_on(there: DlqTopics, letter: Letter, verdict: Eligibility) -> Row | None:
+    """Return who dismissed a letter, when and why; None if nobody did. The journey forgets it with the events."""
+    from sidecar.dlq.dismissal import decision_of
+
+    made = decision_of(letter, there.settlements()) if verdict is Eligibility.DISMISSED else None
+    return None if made is None else {"who": made.who, "at": clock(made.at), "why": made.why}
 
 
 def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
@@ -138,7 +144,8 @@ def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
 
 def sum_up(found: Found) -> None:
     """Print how many letters were scanned, and whether the result is complete."""
-    talk(f"scanned {found.scanned} of {found.total}, {found.matched} matched, {found.rate:.0f}/s")
+    matches = "matches" if found.matched == 1 else "match"
+    talk(f"looked at {plural(found.scanned, 'dead letter')}, {found.matched} {matches}")
     if found.cut:
         talk("incomplete: older dead letters were not looked at; --scan looks at more")
     if found.matched > len(found.letters):
@@ -157,25 +164,28 @@ def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], 
     return list(journey(scan.events)), scan.missing
 
 
-def print_letters(options: Options, found: Found, events: list[Row]) -> None:
-    """Print each letter, then the record's journey."""
+def print_letters(options: Options, found: Found, events: list[Row], decision: Row | None) -> None:
+    """Print each letter, then the record's journey. `decision`: that on the newest one."""
+    from sidecar.cli.retries.rows import CUT as OF_A_JOURNEY
     from sidecar.cli.retries.rows import JOURNEY, for_people
 
     output = options.output
     if output.format is not Format.TABLE:
         rows: list[dict[str, Any]] = [
-            letter_row(letter, verdict) | {"journey": events} for letter, verdict in found.letters
+            letter_row(letter, verdict) | {"dismissed": None, "journey": events} for letter, verdict in found.letters
         ]
+        rows[0]["dismissed"] = decision
         output.rows(LIST, rows)
         return
-    for letter, verdict in found.letters:
-        output.rows(("field", "value"), letter_facts(letter, verdict))
+    for number, (letter, verdict) in enumerate(found.letters):
+        decided = [{"field": f"dismissed: {name}", "value": value} for name, value in (decision or {}).items()]
+        output.rows(("field", "value"), [*letter_facts(letter, verdict), *(decided if number == 0 else ())])
         value: dict[str, Any] = letter_row(letter, verdict)["value"]
         for line in value["shown"].split("\n") if value["shown"] else ():
             write(printable(line))
         if value["cut"]:
             talk("the value goes on; `dlq export` has all of it")
-    output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])
+    output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], OF_A_JOURNEY)
 
 
 command(app, "redrive")(back.redrive)

@@ -15,18 +15,27 @@ import msgspec
 import typer
 
 from sidecar.cli.dlq.difference import difference
-from sidecar.cli.dlq.filters import SCANNED, DryRun, ScanMost, Yes, open_dlq, progress_line
+from sidecar.cli.dlq.filters import (
+    SCANNED,
+    DryRun,
+    Ident,
+    ScanMost,
+    Yes,
+    expect_letters,
+    open_dlq,
+    progress_line,
+)
 from sidecar.cli.dlq.redrive import code_of
 from sidecar.cli.terminal.arguments import author, read_bytes
 from sidecar.cli.terminal.confirm import is_to_go_on, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, plural, talk
+from sidecar.cli.terminal.output import Row, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
-from sidecar.errors import ContractError, SetupError
-from sidecar.printable import printable
+from sidecar.errors import LetterError, SetupError
+from sidecar.printable import plural
 
 if TYPE_CHECKING:
     from sidecar.dlq.topics import DlqTopics
@@ -38,9 +47,7 @@ CHANGE = ("id", "place", "target", "bytes")
 
 def edit(
     options: Options,
-    ident: Annotated[
-        str, typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.")
-    ],
+    ident: Ident,
     value_file: Annotated[
         Path | None, typer.Option("--value-file", metavar="FILE", help="Take the new value from here; no editor.")
     ] = None,
@@ -81,7 +88,7 @@ def edit(
 
 
 def resend(there: DlqTopics, policy: Policy, found: Letter, letter: Letter) -> int:
-    """Redrive `letter`, which is `found` with another value. Raises ContractError if it was redriven meanwhile."""
+    """Redrive `letter`, which is `found` with another value. Raises LetterError if it was redriven meanwhile."""
     from sidecar.dlq.redrive_history import eligibility
     from sidecar.dlq.redriver import Redriver
 
@@ -89,26 +96,24 @@ def resend(there: DlqTopics, policy: Policy, found: Letter, letter: Letter) -> i
     with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
         # As it was found: an earlier redrive may have been by a text that the new value has no more.
         if eligibility(found, request, redriver.past_of(found)) is not Eligibility.READY:
-            raise ContractError(f"{letter.place} was redriven meanwhile, and is not sent twice")
+            raise LetterError(f"{letter.place} was redriven meanwhile, and is not sent twice")
         redriver.commit([letter])
     return code_of(redriver.counts)
 
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Letter:
-    """Return the newest dead letter with this id. Raises ContractError if there is none, or if it must not be sent."""
+    """Return the newest dead letter with this id. Raises LetterError if there is none, or if it must not be sent."""
     from sidecar.dlq.search import find_id
 
     found = find_id(there, policy, ident, scan, progress_line("found"))
-    if not found.letters:
-        more = "; --scan looks at more" if found.cut else ""
-        raise ContractError(f"there is no dead letter {printable(ident)}{more}")
+    expect_letters(found, ident)
     letter, verdict = found.letters[0]
     if verdict is Eligibility.REDRIVEN:
-        raise ContractError(f"{letter.place} was redriven before, and is not sent twice")
+        raise LetterError(f"{letter.place} was redriven before, and is not sent twice")
     if verdict is Eligibility.DISMISSED:
-        raise ContractError(f"{letter.place} was dismissed, and is not sent")
+        raise LetterError(f"{letter.place} was dismissed, and is not sent")
     if verdict is Eligibility.UNFIT:
-        raise ContractError(f"{letter.place} cannot be sent: {letter.fault}")
+        raise LetterError(f"{letter.place} cannot be sent: {letter.fault}")
     return letter
 
 

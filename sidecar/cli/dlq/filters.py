@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sidecar.cli.terminal.arguments import author, before
+from sidecar.cli.terminal.arguments import author, before, record_id
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import each_second, talk
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Filter, fault_of_text
+from sidecar.errors import LetterError
+from sidecar.printable import plural, printable
 from sidecar.settings import Settings
 from topics.headers import LARGEST_LONG
 
 if TYPE_CHECKING:
     from sidecar.dlq.scan import Scan
+    from sidecar.dlq.search import Found
     from sidecar.dlq.topics import DlqTopics
 
 SCANNED = 1_000_000
 
+Ident = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.", callback=record_id),
+]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="The record's id, like orders:3:1024; may be repeated."),
@@ -75,9 +82,12 @@ def filter_of(asked: Asked) -> Filter:
     for text in asked.texts:
         if fault := fault_of_text(text):
             raise typer.BadParameter(fault)
+    ids = unique(asked.ids)
+    for ident in ids:
+        record_id(ident)
     pairs = [text.partition("=") for text in asked.headers or ()]
     return Filter(
-        ids=unique(asked.ids),
+        ids=ids,
         reasons=unique(asked.reasons),
         topics=unique(asked.topics),
         headers=tuple(sorted({(name, value if sign else None) for name, sign, value in pairs}, key=str)),
@@ -105,6 +115,18 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
     return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names, talk), policy
 
 
+def expect_letters(result: Found, ident: str) -> None:
+    """Raise LetterError if there is no dead letter of this id."""
+    if not result.letters:
+        more = f" among the newest {result.scanned}; --scan looks at more" if result.cut else ""
+        raise LetterError(f"there is no dead letter {printable(ident)}{more}")
+
+
 def progress_line(what: str) -> Callable[[Scan, int], None]:
     """Return a function that prints each second, on a terminal, how far the scan is."""
-    return each_second(lambda scan, count: f"scanned {scan.read} of {scan.total}, {count} {what}, {scan.rate:.0f}/s")
+    # The total is one of offsets, of which transactions have some without a letter.
+    return each_second(
+        lambda scan, count: (
+            f"looked at {plural(scan.read, 'dead letter')} of at most {scan.total}, {count} {what}, {scan.rate:.0f}/s"
+        )
+    )

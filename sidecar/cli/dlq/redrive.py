@@ -29,6 +29,7 @@ from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
 from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from sidecar.printable import plural
 
 if TYPE_CHECKING:
     from sidecar.dlq.plan import PlanCounts
@@ -103,11 +104,11 @@ def plan_and_redrive(
     if dry_run or count == 0:
         options.output.rows(PLAN, rows)
         met = sum(plan.counts.values())
-        talk(f"{count} of {met} dead letters would be redriven" if count else "there is nothing to redrive")
+        talk(f"{count} of {plural(met, 'dead letter')} would be redriven" if count else "there is nothing to redrive")
         return DONE
     options.output.talk_rows(PLAN, rows)
     if not yes:
-        ask(f"Redrive {count} dead letters to {ready}?")
+        ask(f"Redrive {plural(count, 'dead letter')} to {ready}?")
     with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
         return carry_out(options, redriver, request, most, rate, stop)
 

@@ -12,7 +12,10 @@ from sidecar.dlq.preview import one_line, preview
 if TYPE_CHECKING:
     from sidecar.dlq.plan import PlanCounts
 
-LIST = ("id", "died", "reason", "topic", "times", "redrives", "state", "place", "fault")
+LIST = ("id", "died", "state", "reason", "text", "times", "redrives", "topic", "place", "fault")
+"""What decides stands first: a narrow terminal leaves out columns from the end."""
+CUT = ("reason", "text", "fault")
+"""Columns of long texts, which a narrow table cuts."""
 PLAN = ("action", "reason", "topic", "target", "letters", "why")
 
 BEFORE = {

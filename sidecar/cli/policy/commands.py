@@ -11,10 +11,11 @@ from sidecar.cli.policy.plan import history_row, origin_of, plan_of, read_pairs
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import clock, plural, talk
+from sidecar.cli.terminal.output import clock, talk
 from sidecar.cli.terminal.program import Group
 from sidecar.clock import wall
 from sidecar.errors import ContractError
+from sidecar.printable import plural
 from sidecar.settings.group_policy import (
     KEYS,
     differences,

@@ -11,6 +11,7 @@ import typer
 
 from sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
 from sidecar.cli.retries.rows import (
+    CUT,
     JOURNEY,
     LIST,
     STATS,
@@ -19,14 +20,17 @@ from sidecar.cli.retries.rows import (
     journey,
     row_of,
     storm_text,
+    sums_row,
 )
-from sidecar.cli.terminal.arguments import duration
-from sidecar.cli.terminal.exit_codes import DONE, FAILED
+from sidecar.cli.terminal.arguments import duration, record_id
+from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.cli.terminal.program import Group
 from sidecar.clock import wall
+from sidecar.errors import RecordError
+from sidecar.printable import printable
 from sidecar.settings import Settings
 from sidecar.view.source import Source
 from topics.events import State
@@ -80,13 +84,16 @@ def list_(
     settings = settings_for_kafka(options)
     with view(settings, most) as look, look.questions() as ask:
         form = options.output.format
-        options.output.rows(LIST, (for_people(row_of(value), form) for value in ask.every_message(filters, limit)))
+        rows = (for_people(row_of(value), form) for value in ask.every_message(filters, limit))
+        options.output.rows(LIST, rows, CUT)
 
 
 @command(app, "show")
 def show(
     options: Options,
-    record: Annotated[str, typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.")],
+    record: Annotated[
+        str, typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.", callback=record_id)
+    ],
     most: Annotated[
         int, typer.Option("--most", min=1, help="Read at most so many records of the events topic.")
     ] = MOST_SCANNED,
@@ -110,8 +117,8 @@ def show(
         settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress_line("events")
     )
     if not row and not scan.events:
-        talk("neither the view nor the events have such a record" + (f"; {scan.missing}" if scan.missing else ""))
-        return FAILED
+        more = f"; {scan.missing}" if scan.missing else ""
+        raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
     if not row:
         talk("warning: the view does not have it (yet, or any more); this is what the events say")
     if scan.missing:
@@ -141,7 +148,7 @@ def stats(
         now, rule = wall(), rule_of(settings)
         talk(storm_text(ask.failures(now - rule.window, now), rule))
         form = options.output.format
-        options.output.rows(STATS, (for_people(row_of(value), form) for value in ask.every_sum(now - span)))
+        options.output.rows(STATS, (for_people(sums_row(value), form) for value in ask.every_sum(now - span)), CUT)
 
 
 @command(app, "watch")
@@ -178,10 +185,10 @@ def watch(
     settings = settings_for_kafka(options)
     with view(settings, most) as look:
         if drawn:
-            draw(look, filters, rule_of(settings), end, color=not options.no_color)
+            draw(look, filters, rule_of(settings), end, options.output)
         else:
             rows = (for_people(row, form) for row in changes(look, filters, end))
-            options.output.rows(LIST, rows)
+            options.output.rows(LIST, rows, CUT)
 
 
 def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSnapshot]:
@@ -197,7 +204,7 @@ def print_record(options: Options, record: str, row: Row, events: list[Row], mis
     match output.format:
         case Format.TABLE:
             output.rows(("field", "value"), facts(row))
-            output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events])
+            output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], CUT)
         case Format.TSV:
             output.rows(JOURNEY, events)
         case _:

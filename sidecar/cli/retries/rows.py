@@ -8,14 +8,26 @@ from typing import Any
 import msgspec
 
 from sidecar.cli.terminal.output import Format, Row, clock
+from sidecar.printable import plural
 from sidecar.view.source import Source
 from sidecar.view.storm import Failures, Rule, storm_of
 from topics.durations import render_duration
-from topics.events import Event
+from topics.events import Event, State
 
 LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
-STATS = ("minute", "topic", "level", "reason", "waiting", "committed", "dead", "redriven")
-JOURNEY = ("at", "state", "times", "redrives", "after", "level", "waits", "due", "reason", "text", "instance")
+STATS = ("minute", "topic", "level", "reason", "retries", "committed", "dead", "redriven")
+JOURNEY = ("at", "state", "times", "after", "waits", "reason", "text", "level", "due", "redrives", "instance")
+"""What tells the story stands first: a narrow terminal leaves out columns from the end."""
+CUT = ("reason", "text", "instance")
+"""Columns of long texts, which a narrow table cuts."""
+WORDS = {
+    State.WAITING_RETRY: "waiting",
+    State.COMMIT: "done",
+    State.DLQ: "dead letter",
+    State.REDRIVEN: "redriven",
+    State.DISMISSED: "dismissed",
+}
+"""The states as tables have them, and the dashboard."""
 TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp")
 OLD = 60_000
 """ms after which the user is warned that the view is behind."""
@@ -28,10 +40,26 @@ def row_of(value: bytes) -> dict[str, Any]:
 
 
 def for_people(row: Row, form: Format) -> Row:
-    """Return the row; for a table with its times in readable form. All other formats keep it as it is in the topic."""
-    if form is not Format.TABLE:
-        return row
-    return {key: moment(value) if key in TIMES and isinstance(value, int) else value for key, value in row.items()}
+    """Return the row; for a table with its times and state in readable form. All other formats keep it as it is in the
+    topic."""
+    return {key: shown(row, key) for key in row} if form is Format.TABLE else row
+
+
+def shown(row: Row, key: str) -> object:
+    """Return a field of a row for people. Only what waits is due."""
+    value, state = row[key], str(row.get("state") or "")
+    if key == "state":
+        return WORDS[State(state)] if state in WORDS else value
+    if key == "due" and state not in ("", State.WAITING_RETRY):
+        return ""
+    return moment(value) if key in TIMES and isinstance(value, int) else value
+
+
+def sums_row(value: bytes) -> dict[str, Any]:
+    """Return a minute's sums as a row. `waiting`, which counts the retries that were made in that minute, is `retries`
+    too, and goes with the next release."""
+    row = row_of(value)
+    return {**row, "retries": row.get("waiting")}
 
 
 def moment(at: int) -> str:
@@ -61,7 +89,7 @@ def storm_text(failures: Failures, rule: Rule) -> str:
     """Return a line that says whether there is a storm."""
     window, storm = render_duration(rule.window), storm_of(failures, rule)
     if storm is None:
-        return f"no storm: {failures.total} records failed in the last {window}"
+        return f"no storm: {plural(failures.total, 'record')} failed in the last {window}"
     share = round(100 * storm.failures / storm.of)
     return f"storm: {storm.reason} is {share} % of {storm.of} failures in the last {window}"
 
@@ -78,7 +106,7 @@ def journey(events: Sequence[Event]) -> Iterator[Row]:
             "redrives": event.redrives,
             "after": None if before is None else span(event.at - before),
             "level": event.level,
-            "waits": span(event.due - event.at) if event.due > 0 else None,
+            "waits": span(event.due - event.at) if event.due > 0 and event.state is State.WAITING_RETRY else None,
             "due": event.due,
             "reason": event.reason,
             "text": event.text or "",
@@ -94,4 +122,4 @@ def span(length: int) -> str:
 
 def facts(row: Row) -> Iterable[Row]:
     """Return a view value as rows, one field each."""
-    return [{"field": key, "value": moment(value) if key in TIMES else value} for key, value in row.items()]  # type: ignore[arg-type]
+    return [{"field": key, "value": shown(row, key)} for key in row]

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli.retries.rows import LIST, age_text, for_people, row_of, storm_text
-from sidecar.cli.terminal.output import Format, cell
+from sidecar.cli.retries.rows import CUT, LIST, age_text, for_people, row_of, storm_text
+from sidecar.cli.terminal.output import Format, Output, cells_of
 from sidecar.cli.terminal.table import drawn, layout
 from sidecar.clock import wall
 from sidecar.printable import printable
@@ -39,12 +39,12 @@ def fits(row: ViewRow, filters: Filters) -> bool:
     return all(asked in (None, found) for asked, found in (*wanted, (filters.reason, row.reason)))
 
 
-def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, *, color: bool) -> None:
+def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, output: Output) -> None:
     """Draw the table each second, until `end` (monotonic seconds) or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(no_color=True if not color else None)
+    console = Console(no_color=True if not output.color else None)
     with Live(console=console, auto_refresh=False) as live:
         drawn = -DRAW_EVERY
         while end is None or time.monotonic() < end:
@@ -69,7 +69,7 @@ def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int, width:
         storm = storm_text(ask.failures(moment - rule.window, moment), rule)
         page = ask.messages(filters, height)
     shown = [for_people(row_of(value), Format.TABLE) for value in page.values]
-    cells = [[printable(cell(row.get(column))) for column in LIST] for row in shown]
+    cells = cells_of(LIST, shown, brief=width is not None)
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no records"
     lines = (
         states,
@@ -78,5 +78,5 @@ def screen(look: ViewSnapshot, filters: Filters, rule: Rule, height: int, width:
         look.shortfall,
         "more are waiting" if page.cursor else "",
     )
-    table = drawn(LIST, cells, layout(LIST, cells, width))
+    table = drawn(LIST, cells, layout(LIST, cells, width, CUT), CUT)
     return Group(*(Text(printable(line)) for line in lines if line), table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import socket
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,9 @@ from sidecar.printable import printable
 from sidecar.settings.addresses import Listen, parse_listen
 from topics.durations import parse_duration
 from topics.policy_record import LONGEST_NAME
+
+RECORD_ID = re.compile(r"\S+:[0-9]{1,10}:[0-9]{1,19}")
+"""A topic, a partition and an offset."""
 
 
 def before(text: str, option: str) -> int:
@@ -42,6 +46,13 @@ def moment(text: str, wrong: str, direction: int) -> int:
     if at is None or at.tzinfo is None:
         raise typer.BadParameter(wrong.format(printable(text[:40])))
     return round(at.timestamp() * 1000)
+
+
+def record_id(text: str) -> str:
+    """Return a record's id, or its place, as given. Raises BadParameter if it can be neither."""
+    if not RECORD_ID.fullmatch(text):
+        raise typer.BadParameter(f"{printable(text[:40])!r} is no id: it is like orders:3:1024, or a place in a topic")
+    return text
 
 
 def duration(text: str, option: str) -> int:

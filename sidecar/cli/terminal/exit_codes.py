@@ -1,6 +1,7 @@
 """The one table from an error to a sentence and an exit code. A traceback is shown only with `--debug`.
 
-0 done · 1 failed · 2 wrong usage · 3 partly done · 78 bad configuration · 130 Ctrl-C · 141 the reader went away
+0 done · 1 failed · 2 wrong usage · 3 partly done · 78 bad configuration · 130 Ctrl-C · 141 the reader went away ·
+143 SIGTERM
 """
 
 from __future__ import annotations
@@ -8,14 +9,26 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import typer
 
 from sidecar.cli.terminal.output import flush, talk
-from sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
+from sidecar.errors import (
+    BrokerError,
+    ConfigError,
+    ContractError,
+    LetterError,
+    ReconsumeError,
+    RecordError,
+    SetupError,
+)
 from sidecar.printable import printable_json
 
 DONE = 0
@@ -28,6 +41,8 @@ BAD_CONFIGURATION = 78
 INTERRUPTED = 130
 READER_GONE = 141
 """128 + SIGPIPE: the code that a shell reports for `cat file | head -1`."""
+TERMINATED = 143
+"""128 + SIGTERM, as a shell reports it."""
 
 MEANINGS = {
     DONE: "Done.",
@@ -37,6 +52,7 @@ MEANINGS = {
     BAD_CONFIGURATION: "Bad configuration: a setting or a file. Starting again does not help.",
     INTERRUPTED: "Ended by Ctrl-C. What runs until then (`run`, `ui`, `view run`, `dev`) ends with 0.",
     READER_GONE: "Whoever read the data went away, as in `reconsume explain | head -1`.",
+    TERMINATED: "Ended by SIGTERM (129: by SIGHUP); its temporary files are removed. See 130 for what ends with 0.",
 }
 """The meaning of each code, for people."""
 SILENCE = logging.NullHandler()
@@ -44,8 +60,10 @@ SILENCE = logging.NullHandler()
 CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (ConfigError, BAD_CONFIGURATION, "bad configuration", "configuration: {}"),
     (SetupError, FAILED, "setup", "setup: {}"),
-    (BrokerError, FAILED, "Kafka", "Kafka: {}; `reconsume doctor` looks for the cause"),
+    (BrokerError, FAILED, "Kafka", "Kafka: {}"),
     (ContractError, FAILED, "topics", "topics: {}"),
+    (LetterError, FAILED, "dlq", "dlq: {}"),
+    (RecordError, FAILED, "retries", "retries: {}"),
     (ReconsumeError, FAILED, "failed", "{}"),
     (KeyboardInterrupt, INTERRUPTED, "interrupted", ""),
     (BrokenPipeError, READER_GONE, "", ""),
@@ -59,6 +77,10 @@ CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
 the last the sentence for people; empty where nothing is said."""
 
 
+HINTS: tuple[tuple[type[BaseException], str], ...] = ((BrokerError, "; `reconsume doctor` looks for the cause"),)
+"""What is said behind an error of a class, to people and to programs."""
+
+
 def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = False) -> int:
     """Run a command and return its exit code; an error becomes a sentence on stderr, or with `as_json` a line of JSON.
 
@@ -68,15 +90,43 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
         # Without a handler Python would print librdkafka's log lines beside the sentence, which already has the cause.
         logging.getLogger("reconsume.kafka").addHandler(SILENCE)
     try:
-        code = call()
+        with unwound_by_signals():
+            code = call()
         flush()  # a reader that went away is noticed here, not in a traceback at exit
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last place before the user: report all
-        return report(interrupt_in(error), debug=debug, as_json=as_json)
+        cause = interrupt_in(error)
+        if isinstance(cause, SystemExit):
+            raise cause from None
+        return report(cause, debug=debug, as_json=as_json)
     if code is not None and not isinstance(code, int):
         raise TypeError(f"a command returns its exit code, and this one returned {code!r}")
     return code or DONE
+
+
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an exception does, so that it removes its temporary files.
+
+    Commands that go on after a signal, or drain first, have handlers of their own, which come later and count.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ends:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ends:
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def interrupt_in(error: BaseException) -> BaseException:
@@ -119,4 +169,5 @@ def described(error: BaseException) -> str:
     """Return the error's own sentence, with its class if the class is not one of this project."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    return str(error) if isinstance(error, ReconsumeError) else f"{type(error).__name__}: {error}"
+    hint = next((hint for kind, hint in HINTS if isinstance(error, kind)), "")
+    return f"{error}{hint}" if isinstance(error, ReconsumeError) else f"{type(error).__name__}: {error}"

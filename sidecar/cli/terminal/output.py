@@ -9,14 +9,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ParamSpec
 
 from sidecar.cli.terminal.table import drawn, layout
-from sidecar.clock import utc
+from sidecar.clock import utc, wall
 from sidecar.errors import SetupError
 from sidecar.printable import printable, printable_json
 
@@ -24,6 +24,12 @@ P = ParamSpec("P")
 Row = Mapping[str, object]
 WIDEST = 10_000
 """Columns of a table that goes to a file: wide enough that nothing is wrapped or cut there."""
+
+
+class Moment(str):
+    """A time as `clock` writes it; a table on a terminal shortens it. No text of a record is one, however it looks."""
+
+    __slots__ = ()
 
 
 class Format(StrEnum):
@@ -49,11 +55,14 @@ class Output:
         """The chosen format, else table on a terminal and jsonl in a pipe."""
         return self.asked or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
 
-    def rows(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Print the rows. In jsonl and tsv each row is printed as it comes, so the iterable may be endless."""
+    def rows(self, columns: Sequence[str], rows: Iterable[Row], cut: Collection[str] = ()) -> None:
+        """Print the rows. In jsonl and tsv each row is printed as it comes, so the iterable may be endless.
+
+        `cut`: columns of long texts that a narrow table cuts with an ellipsis, where it folds all others.
+        """
         match self.format:
             case Format.TABLE:
-                self._table(columns, rows, sys.stdout)
+                self._table(columns, rows, sys.stdout, cut)
             case Format.JSON:
                 write(harmless(json.dumps(list(rows), indent=2, ensure_ascii=False)))
             case Format.JSONL:
@@ -78,13 +87,13 @@ class Output:
         if self.format is not Format.TABLE or not on_one_terminal or done != list(shown):
             self.rows(columns, done)
 
-    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object) -> None:
-        cells = [[printable(cell(row.get(column))) for column in columns] for row in rows]
+    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object, cut: Collection[str] = ()) -> None:
+        on_terminal = stream.isatty() or "COLUMNS" in os.environ  # type: ignore[attr-defined]
+        # A file may be read on another day.
+        cells = cells_of(columns, rows, brief=on_terminal and not self.wide)
         if not cells:
             return
         from rich.console import Console  # rich is slow to import and costs memory: only when a table is drawn
-
-        on_terminal = stream.isatty()  # type: ignore[attr-defined]
 
         class Plain(Console):
             def on_broken_pipe(self) -> None:
@@ -93,12 +102,12 @@ class Output:
         console = Plain(
             file=stream,  # type: ignore[arg-type]
             no_color=True if not self.color else None,
-            width=None if on_terminal or "COLUMNS" in os.environ else WIDEST,
+            width=None if on_terminal else WIDEST,
         )
-        placed = layout(columns, cells, None if self.wide else console.width)
+        placed = layout(columns, cells, None if self.wide else console.width, cut)
         console.width = max(console.width, placed.width)
         with taken():
-            console.print(drawn(columns, cells, placed))
+            console.print(drawn(columns, cells, placed, cut))
         if placed.left_out:
             talk(f"too narrow for the columns {', '.join(placed.left_out)}: --wide shows them")
 
@@ -163,6 +172,21 @@ def cell(value: object) -> str:
             return str(value)
 
 
+def cells_of(columns: Sequence[str], rows: Iterable[Row], *, brief: bool) -> list[list[str]]:
+    """Return the texts of a table, printable. `brief`: times are shortened."""
+    return [[printable(brief_or_cell(row.get(column), brief=brief)) for column in columns] for row in rows]
+
+
+def brief_or_cell(value: object, *, brief: bool) -> str:
+    """Return a value as one text. `brief`: of a time the least that tells it apart, in at most 11 characters."""
+    if not (brief and isinstance(value, Moment)):
+        return cell(value)
+    today = clock(wall())
+    if value[:10] == today[:10]:
+        return value[11:19]
+    return f"{value[5:10]} {value[11:16]}" if value[:4] == today[:4] else value[:10]
+
+
 def harmless(text: str) -> str:
     """Escape the characters of a JSON text that could move a terminal's cursor or change the direction of writing."""
     return "\n".join(map(printable_json, text.split("\n")))
@@ -174,10 +198,6 @@ def escaped(text: str) -> str:
 
 
 def clock(at: int) -> str:
-    """Format epoch ms for people, in UTC."""
-    return utc(at, "%Y-%m-%dT%H:%M:%S+00:00")
-
-
-def plural(count: int, noun: str) -> str:
-    """Return the count with its noun: `1 partition`, `2 partitions`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Format epoch ms for people, in UTC; a Moment, unless it is a number that no calendar has."""
+    text = utc(at, "%Y-%m-%dT%H:%M:%S+00:00")
+    return Moment(text) if text.endswith("+00:00") else text

@@ -71,6 +71,12 @@ class Program(Group):
                 wrong.message = f"For example: {example}"
             raise
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; whoever looks for the version is told where it is."""
+        if args[:1] == ["version"]:
+            ctx.fail("there is no command 'version': reconsume --version prints it")
+        return super().resolve_command(ctx, args)
+
     def main(
         self,
         args: Sequence[str] | None = None,

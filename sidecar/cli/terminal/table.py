@@ -1,13 +1,14 @@
 """Lay out a table for people: an id is never cut or folded, and whatever else there is gives way.
 
-In a narrow terminal the other columns are folded first, down to a few characters. Then columns are left out: empty
-ones, then from the end. A table that is still too wide, because of its ids, goes beyond the edge.
+In a narrow terminal the other columns are folded first, between words and down to a few characters; columns that the
+caller names are cut instead. Then columns are left out: empty ones, then from the end. A table that is still too wide,
+because of its ids, goes beyond the edge.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,8 +18,10 @@ ID = re.compile(r"[A-Za-z0-9._-]:[0-9]+:[0-9]+")
 """What a record's id or its place has in it; people copy the whole word into another command."""
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d)?\b")
 """What a time begins with, which is no id."""
-LEAST = 8
-"""Characters that a folded column keeps. With fewer a word or a time is unreadable."""
+LEAST = 12
+"""Characters that a folded or cut column keeps. No time of a day, no state and no count has more."""
+LONGEST_WORD = 24
+"""Characters of a word that is never folded. A longer one, like a hash, may be."""
 GAP = 3
 """Characters between two columns."""
 
@@ -50,9 +53,10 @@ class Demand(NamedTuple):
     empty: bool
 
 
-def layout(names: Sequence[str], cells: Cells, width: int | None) -> Layout:
-    """Return how a table is laid out in `width` characters; None: as wide as it is."""
-    demands = {number: demand_of(name, [row[number] for row in cells]) for number, name in enumerate(names)}
+def layout(names: Sequence[str], cells: Cells, width: int | None, cut: Collection[str] = ()) -> Layout:
+    """Return how a table is laid out in `width` characters; None: as wide as it is. `cut`: columns that are cut."""
+    columns = [(name, [row[number] for row in cells]) for number, name in enumerate(names)]
+    demands = {number: demand_of(name, texts, cut=name in cut) for number, (name, texts) in enumerate(columns)}
     if width is None or Layout({number: one.full for number, one in demands.items()}).width <= width:
         return Layout({number: one.full for number, one in demands.items()})
     shown, left_out = dict(demands), []
@@ -65,13 +69,15 @@ def layout(names: Sequence[str], cells: Cells, width: int | None) -> Layout:
     return Layout(shared(shown, room), tuple(names[number] for number in sorted(left_out)))
 
 
-def demand_of(name: str, texts: Sequence[str]) -> Demand:
-    """Return what a column takes. Its name is never folded."""
+def demand_of(name: str, texts: Sequence[str], *, cut: bool = False) -> Demand:
+    """Return what a column takes. Its name is never folded, nor its words, unless it is `cut`."""
     from rich.cells import cell_len
 
     full = max(cell_len(text) for text in (name, *texts))
-    ids = max((cell_len(word) for text in texts for word in text.split() if is_id(word)), default=0)
-    return Demand(full, max(cell_len(name), min(full, LEAST), ids), ids > 0, not any(texts))
+    words = {} if cut else {word: cell_len(word) for text in texts for word in text.split()}
+    ids = max((length for word, length in words.items() if is_id(word)), default=0)
+    whole = max((length for length in words.values() if length <= LONGEST_WORD), default=0)
+    return Demand(full, max(cell_len(name), min(full, LEAST), whole, ids), ids > 0, not any(texts))
 
 
 def is_id(word: str) -> bool:
@@ -98,13 +104,16 @@ def shared(shown: dict[int, Demand], room: int) -> dict[int, int]:
     return widths
 
 
-def drawn(names: Sequence[str], cells: Cells, placed: Layout) -> Table:
-    """Return the table as rich prints it."""
+def drawn(names: Sequence[str], cells: Cells, placed: Layout, cut: Collection[str] = ()) -> Table:
+    """Return the table as rich prints it; a text of the columns `cut` that is too long ends with an ellipsis."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Column, Table
     from rich.text import Text
 
-    columns = [Column(names[number], width=width, overflow="fold") for number, width in placed.widths.items()]
+    columns = [
+        Column(name, width=width, overflow="ellipsis" if name in cut else "fold", no_wrap=name in cut)
+        for name, width in ((names[number], width) for number, width in placed.widths.items())
+    ]
     table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in cells:
         table.add_row(*(Text(row[number]) for number in placed.widths))

@@ -16,12 +16,13 @@ from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Row, plural, talk
+from sidecar.cli.terminal.output import Row, talk
 from sidecar.cli.terminal.program import Group
 from sidecar.cli.topics.export import commands, terraform
 from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
 from sidecar.cli.topics.remarks import cost_of, unused_levels, warnings_of
 from sidecar.errors import ContractError
+from sidecar.printable import plural
 from sidecar.settings import Settings
 from topics.specs import TopicSpec, group_specs
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sidecar.cli.terminal.output import plural
 from sidecar.errors import ConfigError
+from sidecar.printable import plural
 from topics.durations import render_duration
 from topics.names import Kind
 from topics.specs import TopicSpec

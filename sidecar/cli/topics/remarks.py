@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from sidecar.cli.terminal.output import plural
+from sidecar.printable import plural
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import levels_of
 from sidecar.settings.model import group_of

@@ -29,7 +29,10 @@ USUAL_PORTS = 9092, 8471, 8473
 """Of Kafka, the API and the dashboard."""
 LOOK_SECONDS = 0.2
 """Seconds between two checks that every process still runs."""
-NO_SPARK = "without the view: it is a Spark job, and PySpark is not installed: pip install 'reconsume[spark]'"
+NO_SPARK = (
+    "without the view: it is a Spark job, and PySpark is not installed: pip install '.[spark]' in a clone of "
+    "Reconsume's repository"
+)
 VALUE = '{"sku": "A-17"}'
 
 

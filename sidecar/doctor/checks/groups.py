@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import ConsumerGroup, Place
+from sidecar.printable import plural
 from topics.acls import GroupShape
 from topics.removed import removed_role
 
@@ -38,7 +39,9 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     findings += neighbours(names.group, others)
     if len(others) > MOST:
         findings.append(warn(f"only {MOST} of {len(others)} groups were looked at"))
-    return findings or [ok(f"none of {len(others)} other groups that this user may see reads this group's topics")]
+    return findings or [
+        ok(f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics")
+    ]
 
 
 def neighbours(own: str, others: Iterable[str]) -> Iterator[Finding]:

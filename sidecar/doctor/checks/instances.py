@@ -14,6 +14,7 @@ from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.http.sidecar_connection import SidecarConnection
 from sidecar.http.tokens import read_tokens
+from sidecar.printable import plural
 from sidecar.settings.addresses import Listen
 from topics.policy_record import InstanceHeard
 
@@ -82,7 +83,7 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield fail(f"{name}: {part['topic']}[{part['partition']}] is {part['state']}", SEE)
     refused = sum(int(part.get("held", 0)) for part in status.get("partitions", ()))
     if refused and not held:
-        yield warn(f"{name}: Kafka refuses the copies of {refused} records, which are tried again", SEE)
+        yield warn(f"{name}: Kafka refuses the copies of {plural(refused, 'record')}, which are tried again", SEE)
     if status.get("refused_by_group"):
         yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)
     if status.get("missing_topics"):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Topic, source_of
+from sidecar.printable import plural
 from topics.acls import GroupShape
 from topics.names import Kind
 from topics.specs import TopicSpec, group_specs
@@ -76,7 +77,8 @@ def owns(
     unseen = [name for name in found if name not in configs]
     if unseen:
         yield warn(
-            f"the settings of {len(unseen)} topics are not for this user to see (DESCRIBE_CONFIGS): {listed(unseen)}",
+            f"the settings of {plural(len(unseen), 'topic')} are not for this user to see (DESCRIBE_CONFIGS): "
+            f"{listed(unseen)}",
             "run doctor, or reconsume topics check, as the group's admin",
         )
 

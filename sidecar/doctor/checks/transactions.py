@@ -14,6 +14,7 @@ from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, Place
+from sidecar.printable import plural
 from topics.acls import GroupShape
 
 SCAN = 10_000
@@ -41,7 +42,7 @@ def transactions(
         open_ = {place: stable for place, stable in open_.items() if still.get(place) == stable}
     longest = {place: OTHERS if place[0] in group.topics else timeout + SCAN + SLACK for place in open_}
     findings = list(held(cluster, open_, longest))
-    return findings or [ok(f"none on {len(places)} partitions")]
+    return findings or [ok(f"none on {plural(len(places), 'partition')}")]
 
 
 def opened(cluster: Cluster, places: Sequence[Place]) -> dict[Place, int]:

@@ -46,6 +46,10 @@ class DeniedError(BrokerError):
     """This user may not make this request."""
 
 
+class SilentError(BrokerError):
+    """No broker has answered: whatever is asked next would wait as long."""
+
+
 class Connection:
     """An admin client, for many threads. Keep it until its futures have answered: they end with it."""
 
@@ -93,7 +97,7 @@ class Connection:
         if code_of(error) in DENIED:
             return DeniedError(f"this user may not see {what} ({sentence_of(error)})")
         if code_of(error) in SILENT:
-            return BrokerError(self.silence())
+            return SilentError(self.silence())
         return BrokerError(f"cannot ask for {what}: {sentence_of(error)} ({error.args[0].name()})")
 
     def silence(self) -> str:

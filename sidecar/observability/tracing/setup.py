@@ -11,7 +11,10 @@ from sidecar.core.ports import Delivery
 from sidecar.errors import ConfigError
 from sidecar.settings.model import Settings
 
-MISSING = "tracing.enabled: needs OpenTelemetry, which is not installed: pip install 'reconsume[otel]'"
+MISSING = (
+    "tracing.enabled: needs OpenTelemetry, which is not installed: pip install '.[otel]' in a clone of Reconsume's "
+    "repository"
+)
 
 
 class Tracing(Protocol):

@@ -16,8 +16,9 @@ class Tracing(Section):
         default=False,
         description=(
             "Export each attempt as a span, linked to the attempt before, and hand its `traceparent` to the service. "
-            "Needs `pip install 'reconsume[otel]'`; where to, how often and under which name is said by the variables "
-            "of OpenTelemetry, such as `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`."
+            "Needs `pip install '.[otel]'` in a clone of the repository; where to, how often and under which name is "
+            "said by the variables of OpenTelemetry, "
+            "such as `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`."
         ),
     )
 

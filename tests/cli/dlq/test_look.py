@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 
 import pytest
 
@@ -26,11 +27,12 @@ def test_list_shows_the_newest_first_with_their_state_and_says_what_it_has_not_s
         Out(b"foreign", b"k", (), 0, at - 5_000),
     )
     shown = call("list")
-    assert (shown.stderr.startswith("scanned"), [(row["reason"], row["state"]) for row in rows(shown)]) == (
+    assert (shown.stderr.startswith("looked at"), [(row["reason"], row["state"]) for row in rows(shown)]) == (
         True,
         [("", "unfit"), ("http-500", "quarantined"), ("timeout", "ready"), ("http-500", "forgotten")],
     )
-    assert "scanned 4 of 4, 4 matched" in shown.stderr
+    assert "looked at 4 dead letters, 4 match\n" in shown.stderr
+    assert "looked at 1 dead letter, 1 matches\n" in call("list", "--scan", "1").stderr
     assert "incomplete" not in shown.stderr
     assert [row["reason"] for row in rows(call("list", "--reason", "timeout"))] == ["timeout"]
     assert len(rows(call("list", "--since", "1h"))) == 3
@@ -55,7 +57,7 @@ def test_nothing_that_a_record_holds_reaches_the_terminal_raw(call: Call, group:
         for text in (shown.stdout, shown.stderr):
             assert not {"\x1b", "\x9b", "‮"} & set(text)
     hostile_id = call("show", HOSTILE)
-    assert hostile_id.exit_code == 1
+    assert hostile_id.exit_code == 2
     assert "\x1b" not in hostile_id.stderr
 
 
@@ -74,3 +76,22 @@ def test_show_has_the_headers_the_value_and_the_journey(call: Call, group: Group
     table = call("show", f"{group.main}:0:7", "-o", "table").stdout
     assert "header a" in table
     assert "\n    1e400\n" in table
+
+
+@pytest.mark.parametrize("words", [("show",), ("edit", "--yes")])
+def test_an_unknown_id_is_one_sentence_and_one_line_of_json(
+    words: tuple[str, ...], call: Call, group: GroupTopics
+) -> None:
+    ident = f"{group.main}:0:9"
+    shown = call(*words, ident, "-o", "json")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    said = {"title": "dlq", "detail": f"there is no dead letter {ident}", "exit": 1}
+    assert json.loads(shown.stderr.splitlines()[-1]) == said
+    assert f"reconsume: dlq: there is no dead letter {ident}" in call(*words, ident).stderr
+
+
+@pytest.mark.parametrize("words", [("show", "nonsense"), ("edit", "nonsense"), ("list", "--id", "nonsense")])
+def test_what_is_no_id_is_wrong_usage(words: tuple[str, ...], call: Call, group: GroupTopics) -> None:
+    shown = call(*words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "'nonsense' is no id: it is like orders:3:1024" in " ".join(shown.stderr.split())

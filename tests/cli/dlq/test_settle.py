@@ -13,7 +13,7 @@ from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.dlq_calls import Call, now, plant, rows
 from tests.support.sidecar.redrive import dead_letter
-from topics.events import DISMISSALS, State, decode_event, order
+from topics.events import DISMISSALS, Event, State, decode_event
 from topics.names import Kind
 from topics.policy_record import (
     SettlementHeard,
@@ -74,7 +74,14 @@ def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
     assert (heard.id, record.how, record.why, record.who) == (ident, "commit", "cancelled", "ann")
     assert (record.place, record.redrives) == (f"{group.dlq}:0:0", 0)
     told = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events) if row.key == ident.encode()]
-    assert [event.state for event in told] == [State.DISMISSED]  # type: ignore[union-attr]
+    (event,) = told
+    assert isinstance(event, Event)
+    assert (event.state, event.instance, event.text, event.due) == (State.DISMISSED, "settle:ann", "cancelled", 0)
+    (shown,) = rows(call("show", ident))
+    assert (shown["dismissed"]["who"], shown["dismissed"]["why"]) == ("ann", "cancelled")
+    assert [(step["instance"], step["waits"]) for step in shown["journey"]] == [("settle:ann", None)]
+    table = call("show", ident, "-o", "table").stdout
+    assert "dismissed: why" in table
 
 
 def test_it_is_about_this_death_alone(call: Call, settle: Call, group: GroupTopics) -> None:
@@ -88,14 +95,29 @@ def test_it_is_about_this_death_alone(call: Call, settle: Call, group: GroupTopi
     assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 1, "it was redriven"
 
 
-def test_a_second_time_writes_only_the_event_again(settle: Call, group: GroupTopics) -> None:
+def test_a_second_time_writes_nothing_and_keeps_the_first_reason(settle: Call, group: GroupTopics) -> None:
+    """Given a dismissed letter, when it is dismissed for another reason, then who and why it was is said."""
     plant(group, dead_letter(group, 1))
     ident = f"{group.main}:0:1"
-    for _ in range(2):
-        assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 0
+    assert settle(ident, "--commit", "--why", "x", "--who", "ann", "--yes").exit_code == 0
+    again = settle(ident, "--commit", "--why", "y", "--who", "bob", "--yes")
+    assert (again.exit_code, rows(again)[0]["why"]) == (0, "x")
+    assert f"{ident} was dismissed before by ann, because x: the new reason is not kept" in again.stderr
     assert len(dump(group.bootstrap, group.names.policy)) == 1
-    events = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
-    assert len({order(event)[:3] for event in events}) == 1  # type: ignore[arg-type]
+    assert len(dump(group.bootstrap, group.names.events)) == 1
+
+
+def test_an_event_that_was_not_written_is_written_by_the_same_command(settle: Call, group: GroupTopics) -> None:
+    """Given a decision whose event is missing, when it is made again, then the event tells of the first decision."""
+    plant(group, dead_letter(group, 1))
+    ident, made = f"{group.main}:0:1", SettlementRecord(0, 2, "commit", "x", "ann", now(), "n", f"{group.dlq}:0:0")
+    produce(group.bootstrap, group.names.policy, [Out(render_record(made), settlement_key(ident))])
+    for said in ("only its event was missing", "was dismissed before by ann, because x"):
+        again = settle(ident, "--commit", "--why", "x", "--who", "bob", "--yes")
+        assert (again.exit_code, said in again.stderr) == (0, True), again.stderr
+    (event,) = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
+    assert isinstance(event, Event)
+    assert (event.instance, event.text, event.at) == ("settle:ann", "x", made.at)
 
 
 def beat(group: GroupTopics, name: str, at: int, **more: object) -> Out:
@@ -167,6 +189,6 @@ def test_wrong_usage_changes_nothing(
 def test_an_unknown_id_and_a_letter_without_headers_are_refused(settle: Call, group: GroupTopics) -> None:
     plant(group, Out(b"foreign", b"k", (), 0, now()))
     unknown = settle(f"{group.main}:0:9", "--commit", "--why", "x", "--yes", "-o", "json")
-    assert (unknown.exit_code, json.loads(unknown.stderr.splitlines()[-1])["title"]) == (1, "topics")
+    assert (unknown.exit_code, json.loads(unknown.stderr.splitlines()[-1])["title"]) == (1, "dlq")
     nameless = settle(f"{group.dlq}:0:0", "--commit", "--why", "x", "--yes")
     assert (nameless.exit_code, "has no readable headers" in nameless.stderr) == (1, True)

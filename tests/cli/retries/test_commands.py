@@ -70,8 +70,8 @@ def test_list_prints_what_waits_one_view_value_a_line(call: Call, kafka: Broker,
     assert rows(call("list", "--due-before", "10s")) == []
     assert len(rows(call("list", "--due-before", "2m", "--topic", "orders"))) == 3
     table = call("list", "-o", "table", COLUMNS="200").stdout
-    assert "orders:0:1" in table
-    assert "+00:00" in table
+    assert ("orders:0:1" in table, " waiting " in table, "+00:00" in table) == (True, True, False)
+    assert "+00:00" in call("list", "-o", "table", "--wide", COLUMNS="200").stdout
 
 
 def test_no_field_of_a_hostile_row_reaches_the_terminal_raw(
@@ -131,9 +131,11 @@ def test_show_of_what_only_the_events_have_says_so_and_of_what_nobody_has_fails(
     young = call("show", "orders:0:2")
     assert (rows(young)[0]["id"], rows(young)[0]["state"]) == ("orders:0:2", None)
     assert "the view does not have it" in young.stderr
-    nobody = call("show", "orders:0:3")
+    nobody = call("show", "orders:0:3", "-o", "json")
     assert (nobody.exit_code, nobody.stdout) == (1, "")
-    assert "neither the view nor the events have such a record" in nobody.stderr
+    said = "there is no record orders:0:3: neither the view nor the events have it"
+    told = json.loads(nobody.stderr.splitlines()[-1])
+    assert told == {"title": "retries", "detail": said, "exit": 1}
 
 
 def test_stats_are_the_sums_and_the_storm(call: Call, kafka: Broker, group: str, names: Names) -> None:
@@ -141,7 +143,9 @@ def test_stats_are_the_sums_and_the_storm(call: Call, kafka: Broker, group: str,
     sums = [stats_row(ago, group=group) for ago in (1, 30, 120)]
     produce(kafka.bootstrap, names.stats, map(out, sums))
     shown = call("stats")
-    assert rows(shown) == [json.loads(encode_row(row)) for row in (sums[1], sums[0])]
+    made = [json.loads(encode_row(row)) for row in (sums[1], sums[0])]
+    assert rows(shown) == [{**row, "retries": row["waiting"]} for row in made]
+    assert "retries" in call("stats", "-o", "table").stdout.splitlines()[1]
     assert "storm: http-500 is 100 % of 3 failures in the last 5m" in shown.stderr
     assert len(rows(call("stats", "--since", "3h"))) == 3
 
@@ -195,6 +199,7 @@ def test_a_broker_that_is_away_is_said_in_seconds(call: Call) -> None:
         (("list", "--due-before", "2026-01-01T00:00:00"), "nor RFC 3339"),
         (("stats", "--since", "1"), "--since"),
         (("watch", "-o", "json"), "watching has none"),
+        (("show", "nonsense"), "'nonsense' is no id"),
     ],
 )
 def test_wrong_usage(call: Call, words: tuple[str, ...], said: str) -> None:

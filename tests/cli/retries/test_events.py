@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +16,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from sidecar.kafka.errors import ANSWER_SECONDS
+from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic, dump
 from tests.support.kafka.view_topics import event, folded, summed, tell
@@ -80,7 +87,7 @@ def test_all_commands_show_the_fold_of_the_events_and_say_so(
 
 def sorted_like(wanted: Any, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same rows with their fields in the order of those that were printed."""
-    return [{name: row[name] for name in found[0]} for row in wanted]
+    return [{name: {**row, "retries": row["waiting"]}[name] for name in found[0]} for row in wanted]
 
 
 def test_what_was_left_out_is_said(call: Call, kafka: Broker, group: str) -> None:
@@ -168,3 +175,37 @@ def test_sql_that_is_more_than_one_question_is_refused(call: Call, query: str) -
     assert refused.stdout == ""
     assert refused.exit_code == (1 if query else 0)
     assert "the query failed" in refused.stderr or not query
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "orders:0:1"), ("stats",)])
+def test_a_broker_that_is_away_is_waited_for_once(words: tuple[str, ...], call: Call) -> None:
+    """Given `auto`, then what cannot ask for the job does not read the events as well; a program gets the hint too."""
+    began = time.monotonic()
+    away = call("retries", *words, "-o", "json", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    assert time.monotonic() - began < 2 * ANSWER_SECONDS
+    assert (away.exit_code, away.stdout) == (1, "")
+    told = json.loads(away.stderr.splitlines()[-1])
+    assert told["title"] == "Kafka"
+    assert "answered within 8 s" in told["detail"]
+    assert told["detail"].endswith("; `reconsume doctor` looks for the cause")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_ended_by_a_signal_leaves_no_file(
+    number: signal.Signals, file: Path, kafka: Broker, group: str, tmp_path: Path
+) -> None:
+    """Given a `watch` without an end, when it is told to end, then its folder is gone, and the code is a shell's."""
+    tell(kafka.bootstrap, told(group))
+    folder = tmp_path / "watched"
+    folder.mkdir()
+    command = [sys.executable, "-m", "sidecar", "retries", "watch", "-o", "jsonl", "-c", str(file)]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            until(lambda: bool(list(folder.iterdir())), 60, "the copy is made")
+            process.send_signal(number)
+            assert process.wait(60) == 128 + number
+        finally:
+            process.kill()
+    assert list(folder.iterdir()) == []

@@ -87,7 +87,7 @@ JSON_ERRORS = [
     (ConfigError(["a: bad", "b: bad"]), 78, "bad configuration", "a: bad; b: bad"),
     (SetupError("no Java"), 1, "setup", "no Java"),
     (SetupError("it ended:", "one\ntwo"), 1, "setup", "it ended:; one; two"),
-    (BrokerError("no broker"), 1, "Kafka", "no broker"),
+    (BrokerError("no broker"), 1, "Kafka", "no broker; `reconsume doctor` looks for the cause"),
     (ContractError("no topic"), 1, "topics", "no topic"),
     (ReconsumeError("a\nb\x1b[2J"), 1, "failed", "a\nb\x1b[2J"),
     (PermissionError(13, "Permission denied", "/x"), 1, "the system refused", "/x: Permission denied"),

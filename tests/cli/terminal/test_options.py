@@ -74,3 +74,9 @@ def test_the_version_is_data() -> None:
     shown = reconsume("--version")
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert shown.stdout.strip().count(".") == 2
+
+
+def test_who_looks_for_the_version_among_the_commands_is_told_where_it_is() -> None:
+    shown = reconsume("version")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "reconsume --version prints it" in shown.stderr

@@ -40,8 +40,17 @@ def test_talk_is_on_stderr_and_the_code_is_78(tmp_path: Path) -> None:
         [*RECONSUME, *words], env=environ(), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS
     )
     assert (done.returncode, done.stdout) == (78, "")
-    assert "group: is required" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr == "reconsume: configuration: there is no reconsume.yaml here; name a file with -c\n"
+
+
+def test_what_else_is_given_is_checked_too(tmp_path: Path) -> None:
+    words = ["config", "check", "--set", "group=g"]
+    done = subprocess.run(
+        [*RECONSUME, *words], env=environ(), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "topics: is required" in done.stderr
+    assert "there is no reconsume.yaml here" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:

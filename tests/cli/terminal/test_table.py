@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from sidecar import ui
 from sidecar.cli.acls.commands import PLAN_COLUMNS as ACLS
 from sidecar.cli.dlq.edit import CHANGE
+from sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
 from sidecar.cli.dlq.rows import LIST as LETTERS
-from sidecar.cli.retries.rows import JOURNEY
+from sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
 from sidecar.cli.retries.rows import LIST as RETRIES
-from sidecar.cli.terminal.output import Format, Output
-from sidecar.cli.terminal.table import is_id, layout
+from sidecar.cli.terminal.output import Format, Output, cells_of, clock
+from sidecar.cli.terminal.table import drawn, is_id, layout
 from sidecar.cli.topics.commands import PLAN_COLUMNS as TOPICS
+from sidecar.clock import wall
+from sidecar.dlq.letters import Eligibility
 
 ID = "orders-of-a-long-name.prod:3:1024"
 TABLES = {
     "dlq list": LETTERS,
     "retries list": RETRIES,
+    "retries stats": STATS,
     "journey": JOURNEY,
     "topics": TOPICS,
     "acls": ACLS,
@@ -60,6 +68,56 @@ def test_the_id_of_each_row_can_be_copied_at_any_width(
     shown = set(re.findall(r"\w+", out.splitlines()[1]))
     told = set(re.findall(r"\w+", err.partition("columns ")[2].partition(":")[0]))
     assert shown | told == set(TABLES[name]), "what is left out is named"
+
+
+STATES = [*WORDS.values(), *Eligibility]
+
+
+def lines_of(columns: tuple[str, ...], cut: tuple[str, ...], width: int, row: dict[str, object]) -> list[str]:
+    """The lines of a table with one row, below its head and rule."""
+    file = io.StringIO()
+    cells = cells_of(columns, [row], brief=True)
+    placed = layout(columns, cells, width, cut)
+    Console(file=file, width=max(width, placed.width)).print(drawn(columns, cells, placed, cut))
+    return [line for line in file.getvalue().splitlines() if line.strip()][2:]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("state", STATES)
+def test_a_dead_letter_is_one_line_with_its_state_its_time_and_the_beginning_of_its_text(
+    state: str, width: int
+) -> None:
+    """Given any state and a text of 200 characters, then nothing is folded, and the end of the text is an ellipsis."""
+    died = clock(wall())
+    row = {"id": "orders:3:1024", "died": died, "state": state, "reason": "http-422", "text": "unknown sku " * 16}
+    row |= {"times": "16", "redrives": "0", "topic": "orders", "place": "billing-DLQ:3:77", "fault": ""}
+    (line,) = lines_of(LETTERS, CUT_OF_LETTERS, width, row)
+    assert [word for word in ("orders:3:1024", died[11:19], state, "http-422", "unknown") if word not in line] == []
+    assert ("…" in line, "+00:00" in line) == (True, False)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", ["retries list", "journey"])
+@pytest.mark.parametrize("state", WORDS.values())
+def test_a_record_in_retry_is_one_line(state: str, name: str, width: int) -> None:
+    columns, at = tuple(TABLES[name]), clock(wall() - 86_400_000)
+    told = f"{at[5:10]} {at[11:16]}" if at[:4] == clock(wall())[:4] else at[:10]
+    row: dict[str, object] = dict.fromkeys(columns, "10s") | {"id": "orders:3:1024", "state": state}
+    row |= {"at": at, "due": at, "last_failed_at": at, "reason": "http-503", "text": "word " * 40, "topic": "orders"}
+    (line,) = lines_of(columns, CUT, width, row)
+    assert state in line
+    assert told in line, "a day before today has its date"
+
+
+def test_a_records_own_text_is_no_time_whatever_it_looks_like() -> None:
+    told = "2026-11-26T04:05:06+00:00"
+    assert cells_of(("a", "b"), [{"a": told, "b": clock(0)}], brief=True) == [[told, "1970-01-01"]]
+    assert cells_of(("b",), [{"b": clock(0)}], brief=False) == [["1970-01-01T00:00:00+00:00"]]
+
+
+def test_tables_and_the_dashboard_have_the_same_words_for_the_states() -> None:
+    words = (Path(ui.__file__).parent / "templates" / "words.html").read_text(encoding="utf-8")
+    assert [state for state, word in WORDS.items() if f'"{state}": "{word}"' not in words] == []
 
 
 def test_empty_columns_go_first_and_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from tests.support.kubernetes.kubectl import APPLY, DEPLOYMENT, check, documents
 from tests.support.proof.evidence import read_committed_progress
 from tests.support.service.service import free_port
 from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.config import config_of
 from tests.support.sidecar.process import SidecarProcess
 
 SOON = 60.0
@@ -167,12 +168,25 @@ def test_a_service_goes_all_the_way_and_back_and_no_order_is_lost_or_taken_twice
         way.send(b"bad-2")
         until(lambda: b"bad-2" in way.dead(), SOON, "what could not be taken has used up its retries")
         assert sidecar.stop().code == 0
+        assert audited(way.group, tmp_path) == [], "what the service took in step 1 is not lost"
     move_progress(way.group)
-    relay(way, b"bad-3")
+    sidecar = relay(way, b"bad-3", ends=False)
+    with way.service("drain"):  # posts nothing any more, and takes what still comes
+        way.send()
+    assert sidecar.stop().code == 0
     with way.service("kafka"):
         way.send()
-    assert sorted(way.handled()) == [*range(50)]
+    assert sorted(way.handled()) == [*range(60)]
     assert way.dead() == {b"bad-1": 1, b"bad-2": 1, b"bad-3": 1}
+
+
+def audited(group: GroupTopics, folder: Path) -> list[dict[str, object]]:
+    """What `reconsume audit` finds with the configuration of step 2."""
+    file = folder / "reconsume.json"
+    file.write_text(json.dumps(config_of(group, "http://127.0.0.1:1/", 8471)), encoding="utf-8")
+    shown = reconsume("-c", file, "audit", "-o", "jsonl")
+    assert shown.exit_code in (0, 1), shown.stderr
+    return [row for row in map(json.loads, shown.stdout.splitlines()) if row["found"] == "violation"]
 
 
 def move_progress(group: GroupTopics) -> None:
@@ -184,10 +198,11 @@ def move_progress(group: GroupTopics) -> None:
     mine.close()
 
 
-def relay(way: Way, bad: bytes) -> None:
-    """Step 1: the service reads, and posts what it cannot take."""
+def relay(way: Way, bad: bytes, *, ends: bool = True) -> SidecarProcess:
+    """Step 1: the service reads, and posts what it cannot take. Return the sidecar, which has ended if it `ends`."""
     sidecar = way.sidecar(1, 0)
     with way.service("relay", api=sidecar.port):
         way.send(bad)
         until(lambda: bad in way.dead(), SOON, "what could not be taken has used up its retries")
-    assert sidecar.stop().code == 0
+    assert not ends or sidecar.stop().code == 0
+    return sidecar

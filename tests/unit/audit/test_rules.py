@@ -186,6 +186,33 @@ def test_a_copy_that_was_forwarded_twice_is_counted_twice() -> None:
     assert kinds((copy(), waits(), *forwards), RELAY) == [Breach.TWICE]
 
 
+# --- a relay before -------------------------------------------------------------------------------------------------
+
+TAKEN_OVER = replace(TERMS, service={(READY, 0): Progress(1)})
+"""The service itself has read the first record of the ready topic; then the sidecar went on."""
+FORWARDED = (copy(), waits(), copy(at=1_001, topic=READY))
+
+
+def test_a_copy_that_the_service_itself_took_as_a_relay_is_not_called_lost() -> None:
+    assert kinds(FORWARDED, TAKEN_OVER) == []
+    assert kinds(FORWARDED) == [Breach.LOST]
+
+
+def test_a_copy_behind_the_place_where_the_sidecar_took_over_must_have_a_successor() -> None:
+    later = (*FORWARDED[:2], copy(at=1_001, topic=READY, offset=1))
+    assert kinds(later, TAKEN_OVER) == [Breach.LOST]
+    second = (copy(2, 3_000, due=4_000), waits(2, 3_000), copy(2, 4_001, READY, due=4_000, offset=1))
+    assert kinds((*FORWARDED, *second), TAKEN_OVER) == [Breach.LOST]
+    assert kinds((*FORWARDED, *second, told("COMMIT", 2, at=4_500)), TAKEN_OVER) == []
+
+
+def test_a_failure_that_a_service_posted_twice_in_its_time_as_a_relay_stays_a_note() -> None:
+    posts = (copy(), copy(at=5, due=1_005, offset=1), waits(), waits(at=5))
+    forwards = (copy(at=1_100, topic=READY), copy(at=1_101, topic=READY, due=1_005, offset=1))
+    both = replace(TERMS, service={(READY, 0): Progress(2)})
+    assert kinds((*posts, *forwards), both) == [Breach.REPEATED]
+
+
 # --- what is deleted -------------------------------------------------------------------------------------------------
 
 

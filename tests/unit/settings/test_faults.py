@@ -120,9 +120,10 @@ def test_a_long_value_is_shown_in_no_time(tmp_path: Path) -> None:
 
 def test_what_is_required_is_named_and_so_is_the_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = problems(None)
+    found = problems(None, ["start=latest"])
     assert found[:3] == ["group: is required", "topics: is required", "kafka: is required"]
     assert found[-1] == "there is no reconsume.yaml here; name a file with -c"
+    assert problems(None) == found[-1:], "where nothing is given, nothing else is said"
 
 
 def test_a_wrong_setting_is_not_blamed_a_second_time_on_what_depends_on_it(tmp_path: Path) -> None:
