@@ -33,10 +33,10 @@ class BrokenInvariantError(AssertionError):
 
 def check_lane(parts: LaneParts, dispatcher: Dispatcher) -> None:
     """Raise BrokenInvariantError if anything of a lane does not hold."""
-    found, partitions = _records(parts, dispatcher), parts.partitions.values()
+    records_by_place, partitions = _records(parts, dispatcher), parts.partitions.values()
     for partition in partitions:
-        _check_records(partition, found[partition.source])
-        _check_counts(partition, found[partition.source])
+        _check_records(partition, records_by_place[partition.source])
+        _check_counts(partition, records_by_place[partition.source])
     _true(
         parts.memory.load == sum(partition.load for partition in partitions), "the lane has the bytes of its partitions"
     )
@@ -51,20 +51,20 @@ def check_lane(parts: LaneParts, dispatcher: Dispatcher) -> None:
 
 def _records(parts: LaneParts, dispatcher: Dispatcher) -> Mapping[Partition, dict[str, list[Record]]]:
     """Return the records of each assignment, by the place where they are."""
-    found: defaultdict[Partition, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for place, record in _places(parts, dispatcher):
+    records_by_place: defaultdict[Partition, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for where, record in _places(parts, dispatcher):
         partition = parts.partitions.get(record.source)
         if partition is not None and partition.epoch == record.epoch:
-            found[record.source][place].append(record)
+            records_by_place[record.source][where].append(record)
         else:  # the dispatcher does not know of assignments, and a transaction goes on without them
-            _true(place in ("aside", "committing"), f"nothing of {record.source}, which is gone, is {place}")
-    return found
+            _true(where in ("aside", "committing"), f"nothing of {record.source}, which is gone, is {where}")
+    return records_by_place
 
 
 def _places(parts: LaneParts, dispatcher: Dispatcher) -> Iterator[tuple[str, Record]]:
     batch = parts.commits.in_flight
     marked = (partition.suspicion.waiting for partition in parts.partitions.values() if partition.suspicion is not None)
-    places: Mapping[str, Iterable[Record | None]] = {
+    by_place: Mapping[str, Iterable[Record | None]] = {
         "ready": parts.ready,
         "aside": dispatcher.put_aside(parts.ready),
         "delayed": parts.delayed.all(),
@@ -74,26 +74,26 @@ def _places(parts: LaneParts, dispatcher: Dispatcher) -> Iterator[tuple[str, Rec
         "settled": (entry.record for entry in parts.outbox.entries(parts.commits.in_flight)),
         "committing": () if batch is None else (entry.record for entry in batch.entries),
     }
-    for place, records in places.items():
-        yield from ((place, record) for record in records if record is not None)
+    for where, records in by_place.items():
+        yield from ((where, record) for record in records if record is not None)
 
 
-def _check_records(partition: LanePartition, found: Mapping[str, list[Record]]) -> None:
-    begun, seen = partition.tracker.open_offsets(), dict.fromkeys(partition.tracker.left, "let go")
-    for place, records in found.items():
+def _check_records(partition: LanePartition, records_by_place: Mapping[str, list[Record]]) -> None:
+    begun, counted = partition.tracker.open_offsets(), dict.fromkeys(partition.tracker.left, "let go")
+    for where, records in records_by_place.items():
         for record in records:
-            _true(record.offset in begun, f"{record.id} is {place}, so it was begun and is not done")
-            _true(record.offset not in seen, f"{record.id} is {place}, and not also {seen.get(record.offset)}")
-            seen[record.offset] = place
-    out = len(begun - seen.keys()) - partition.left
+            _true(record.offset in begun, f"{record.id} is {where}, so it was begun and is not done")
+            _true(record.offset not in counted, f"{record.id} is {where}, and not also {counted.get(record.offset)}")
+            counted[record.offset] = where
+    out = len(begun - counted.keys()) - partition.left
     holds = out >= partition.in_flight if partition.closing else out == partition.in_flight
     _true(holds, f"{partition.source} has {partition.in_flight} out, and {out} offsets are nowhere else")
 
 
-def _check_counts(partition: LanePartition, found: Mapping[str, list[Record]]) -> None:
-    source, records = partition.source, [record for records in found.values() for record in records]
+def _check_counts(partition: LanePartition, records_by_place: Mapping[str, list[Record]]) -> None:
+    source, records = partition.source, [record for records in records_by_place.values() for record in records]
     weight, retried = sum(record.weight for record in records), sum(record.again > 0 for record in records)
-    settled = len(found["settled"]) + len(found["committing"])
+    settled = len(records_by_place["settled"]) + len(records_by_place["committing"])
     _true(
         partition.unsettled == settled,
         f"{source} has {partition.unsettled} decisions that are not in Kafka, found {settled}",
@@ -106,9 +106,10 @@ def _check_counts(partition: LanePartition, found: Mapping[str, list[Record]]) -
     _true(not partition.blocked or partition.paused is not None, f"{source} is blocked, so it is paused")
 
 
-def _counts(partition: LanePartition, counted: int, found: int) -> bool:
+def _counts(partition: LanePartition, counted: int, in_memory: int) -> bool:
     """Return whether a count is that of the records in memory; what is out counts too, and is not seen."""
-    return counted >= found if partition.in_flight or partition.left or partition.closing else counted == found
+    more = partition.in_flight or partition.left or partition.closing
+    return counted >= in_memory if more else counted == in_memory
 
 
 def _true(holds: bool, claim: str) -> None:

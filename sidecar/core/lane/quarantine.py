@@ -56,11 +56,11 @@ class Quarantine:
         died = found.ours and not found.clean and self._let_go.pop(partition.source, None) != hash(found)
         if died:
             self._lane.notice("taken-up", partition.source, found.deaths + 1, found.next)
-        watch = suspicion_of(found, found.deaths + died, most, self._dispatcher.pace.full, died=died)
-        partition.suspect(watch)
-        if watch.stage == "alone":
+        suspicion = suspicion_of(found, found.deaths + died, most, self._dispatcher.pace.full, died=died)
+        partition.suspect(suspicion)
+        if suspicion.stage == "alone":
             self._dispatcher.alone.add(partition.source)
-        if watch.stage != "first":
+        if suspicion.stage != "first":
             self._look_at_once()
 
     def closing(self, parts: Iterable[LanePartition]) -> None:
@@ -80,63 +80,69 @@ class Quarantine:
 
     # --- the way of one record ---------------------------------------------------------------------------------------
 
-    def may_deliver(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
+    def may_deliver(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> bool:
         """Return whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
-        if watch.meets(now):
+        if suspicion.meets(now):
             self._look_at_once()
-        watch.touched = now.steady
-        if record.offset == watch.culprit:
-            self._quarantine(partition, watch, record, now)
+        suspicion.touched = now.steady
+        if record.offset == suspicion.culprit:
+            self._quarantine(partition, suspicion, record, now)
             return False
-        return (self._deliver_alone if watch.stage == "alone" else self._deliver_limited)(partition, watch, record, now)
+        return (self._deliver_alone if suspicion.stage == "alone" else self._deliver_limited)(
+            partition, suspicion, record, now
+        )
 
     def log_ended(self, partition: LanePartition, now: Now) -> None:
         """Note that the log of a partition has no more records: from now on time can clear it."""
         if partition.suspicion is not None and partition.suspicion.meets(now):
             self._look_at_once()
 
-    def _quarantine(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> None:
-        watch.culprit = None
-        self._lane.notice("quarantined", partition.source, watch.deaths, record.offset)
-        self._lane.write(partition, record, quarantine(record, watch.deaths, self._lane.policy(), now.wall), now)
+    def _quarantine(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> None:
+        suspicion.culprit = None
+        self._lane.notice("quarantined", partition.source, suspicion.deaths, record.offset)
+        self._lane.write(partition, record, quarantine(record, suspicion.deaths, self._lane.policy(), now.wall), now)
         self._look_at_once()
 
-    def _deliver_limited(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
+    def _deliver_limited(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> bool:
         """Allow a record only if Kafka knows that it may be in flight (`reach`), and only a few of them at once.
 
         After another crash these records go alone.
         """
-        if not watch.reaches(record.offset):
+        if not suspicion.reaches(record.offset):
             partition.withhold(record)
-            if watch.reach_out([record.offset for record in partition.withheld[: watch.group]], partition.in_flight):
+            if suspicion.reach_out(
+                [record.offset for record in partition.withheld[: suspicion.group]], partition.in_flight
+            ):
                 self._ask(partition)
             return False
-        if watch.suspects(record.offset, partition.due(record), now):
-            watch.suspect(record.offset)
+        if suspicion.suspects(record.offset, partition.due(record), now):
+            suspicion.suspect(record.offset)
         return True
 
-    def _deliver_alone(self, partition: LanePartition, watch: Suspicion, record: Record, now: Now) -> bool:
-        if watch.mark == record.offset:  # and Kafka knows: until then the dispatcher has no room
+    def _deliver_alone(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> bool:
+        if suspicion.mark == record.offset:  # and Kafka knows: until then the dispatcher has no room
             return True
-        if record.offset in watch.cleared or not watch.suspects(record.offset, partition.due(record), now):
+        if record.offset in suspicion.cleared or not suspicion.suspects(record.offset, partition.due(record), now):
             partition.withhold(record)
-            if not watch.left and record.offset not in watch.cleared:
-                self._together(partition, watch)
+            if not suspicion.left and record.offset not in suspicion.cleared:
+                self._together(partition, suspicion)
             return False
         self._dispatcher.alone.add(partition.source)
         if self._dispatcher.in_flight:  # deliveries in flight must be answered first
             self._parts.ready.appendleft(record)
             return False
-        self._mark(partition, watch, record)
+        self._mark(partition, suspicion, record)
         return False
 
-    def _mark(self, partition: LanePartition, watch: Suspicion, record: Record) -> None:
-        watch.suspect(record.offset)
-        watch.mark, watch.waiting, watch.opening = record.offset, record, True
+    def _mark(self, partition: LanePartition, suspicion: Suspicion, record: Record) -> None:
+        suspicion.suspect(record.offset)
+        suspicion.mark, suspicion.waiting, suspicion.opening = record.offset, record, True
         self._dispatcher.marking = partition.source
         self._ask(partition)
 
-    def answered(self, partition: LanePartition, watch: Suspicion, record: Record, outcome: Outcome, now: Now) -> None:
+    def answered(
+        self, partition: LanePartition, suspicion: Suspicion, record: Record, outcome: Outcome, now: Now
+    ) -> None:
         """Clear a record whose delivery has ended with an answer: it did not crash the service.
 
         A record that is to be delivered again stays a suspect, up to a limit of answers (`suspicion.TRIES`).
@@ -144,24 +150,24 @@ class Quarantine:
         answered = not isinstance(outcome, NotSent | Cancelled)
         if answered:
             decision = decide(record, outcome, self._lane.policy(), now.wall)
-            watch.hears(record.offset, again=isinstance(decision, Wait | Postpone | RetryInPlace))
-        if watch.mark == record.offset:
-            self._unmark(partition, watch)
+            suspicion.hears(record.offset, again=isinstance(decision, Wait | Postpone | RetryInPlace))
+        if suspicion.mark == record.offset:
+            self._unmark(partition, suspicion)
             if answered and not partition.closing:
-                self._mark_next(partition, watch)
-        elif watch.stage == "together":
+                self._mark_next(partition, suspicion)
+        elif suspicion.stage == "together":
             self._release(partition, 1)
 
-    def _mark_next(self, partition: LanePartition, watch: Suspicion) -> None:
+    def _mark_next(self, partition: LanePartition, suspicion: Suspicion) -> None:
         """Mark the next record with the same commit that takes the mark away: half as many commits."""
         following = next((record for record in self._parts.ready if record.source == partition.source), None)
-        if following is not None and watch.follows(following.offset):
+        if following is not None and suspicion.follows(following.offset):
             self._parts.ready.remove(following)
-            self._mark(partition, watch, following)
+            self._mark(partition, suspicion, following)
 
-    def _unmark(self, partition: LanePartition, watch: Suspicion) -> None:
+    def _unmark(self, partition: LanePartition, suspicion: Suspicion) -> None:
         """Take the mark away before any other delivery: else a crash by another record would be blamed on this one."""
-        watch.mark = watch.waiting = None
+        suspicion.mark = suspicion.waiting = None
         self._dispatcher.marking = partition.source
         self._ask(partition)
 
@@ -171,29 +177,29 @@ class Quarantine:
 
     # --- what Kafka knows --------------------------------------------------------------------------------------------
 
-    def committed(self, partition: LanePartition, watch: Suspicion, progress: Progress | None) -> None:
+    def committed(self, partition: LanePartition, suspicion: Suspicion, progress: Progress | None) -> None:
         """Release what waited for the progress that is in Kafka now (None: the commit failed)."""
         if progress is None:
             self._parts.commits.at_once(partition)
             return
-        if self._dispatcher.marking == partition.source and progress.mark == watch.mark:
+        if self._dispatcher.marking == partition.source and progress.mark == suspicion.mark:
             self._dispatcher.marking = None
-            self._marked(partition, watch)
-        if not watch.opens(progress):
+            self._marked(partition, suspicion)
+        if not suspicion.opens(progress):
             return
-        if watch.stage != "alone":
-            watch.reach = progress.reach
-            self._release(partition, None if watch.stage == "first" else watch.window)
-        elif self._dispatcher.marking is None and watch.outlived(partition.tracker.first):
-            self._together(partition, watch)
-        if watch.stage == "first":
+        if suspicion.stage != "alone":
+            suspicion.reach = progress.reach
+            self._release(partition, None if suspicion.stage == "first" else suspicion.window)
+        elif self._dispatcher.marking is None and suspicion.outlived(partition.tracker.first):
+            self._together(partition, suspicion)
+        if suspicion.stage == "first":
             partition.suspect(None)
 
-    def _marked(self, partition: LanePartition, watch: Suspicion) -> None:
-        record, watch.waiting = watch.waiting, None
+    def _marked(self, partition: LanePartition, suspicion: Suspicion) -> None:
+        record, suspicion.waiting = suspicion.waiting, None
         if record is not None and partition.blocked:
             partition.withhold(record)
-            self._unmark(partition, watch)
+            self._unmark(partition, suspicion)
         elif record is not None:
             self._dispatcher.send_next(self._parts.ready, record)
 
@@ -202,12 +208,12 @@ class Quarantine:
         if not partition.blocked:
             self._parts.ready.extendleft(reversed(partition.take_withheld(most)))
 
-    def _together(self, partition: LanePartition, watch: Suspicion) -> None:
+    def _together(self, partition: LanePartition, suspicion: Suspicion) -> None:
         """End the delivery one at a time: no record that can have been in flight has crashed the service.
 
         The records behind are delivered with less care, at stage `together`.
         """
-        partition.suspect(watch.calmed(self._lane.policy().max_deaths or 0, partition.tracker.first))
+        partition.suspect(suspicion.calmed(self._lane.policy().max_deaths or 0, partition.tracker.first))
         self._dispatcher.leave(partition.source)
         self._release(partition)
         self._ask(partition)
@@ -222,30 +228,30 @@ class Quarantine:
         if self._parts.memory.full:
             self._full_at = now.steady
         for partition in self._parts.partitions.values():
-            watch = partition.suspicion
+            suspicion = partition.suspicion
             if (
-                watch is None
-                or watch.stage == "first"
-                or (watch.unmet and partition.source not in self._dispatcher.alone)
+                suspicion is None
+                or suspicion.stage == "first"
+                or (suspicion.unmet and partition.source not in self._dispatcher.alone)
             ):
                 continue
-            watch.begin(now)
+            suspicion.begin(now)
             self.alarm = now.steady + LOOK_EVERY
-            if watch.mark is None and self._dispatcher.marking != partition.source:
-                self._look(partition, watch, now)
+            if suspicion.mark is None and self._dispatcher.marking != partition.source:
+                self._look(partition, suspicion, now)
 
-    def _look(self, partition: LanePartition, watch: Suspicion, now: Now) -> None:
-        ready = chain(self._parts.ready, self._dispatcher.aside) if watch.stage == "alone" else ()
+    def _look(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
+        ready = chain(self._parts.ready, self._dispatcher.aside) if suspicion.stage == "alone" else ()
         # Those of an earlier assignment of the partition may still be aside. They never go: all would wait for ever.
         waits = any(record.source == partition.source and record.epoch == partition.epoch for record in ready)
-        match after_time(watch, partition, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
+        match after_time(suspicion, partition, now, waits=waits, roomy=now.steady - self._full_at >= IDLE):
             case "first":
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
                 partition.suspect(Suspicion(0, "first", opening=True))
                 self._dispatcher.leave(partition.source)
                 self._ask(partition)
             case "together":
-                self._together(partition, watch)
+                self._together(partition, suspicion)
             case "leave":
                 self._dispatcher.leave(partition.source)
 

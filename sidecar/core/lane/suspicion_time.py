@@ -19,30 +19,30 @@ Step: TypeAlias = Literal["stay", "leave", "together", "first"]
 """`leave`: it holds up no other partition, and its suspects go alone when they come. The others are stages."""
 
 
-def after_time(watch: Suspicion, partition: LanePartition, now: Now, *, waits: bool, roomy: bool) -> Step:
+def after_time(suspicion: Suspicion, partition: LanePartition, now: Now, *, waits: bool, roomy: bool) -> Step:
     """Return what becomes of a partition whose suspects have no mark.
 
     `waits`: whether records of it are ready; only stage `alone` asks. `roomy`: whether the lane had room for more
     records in the last IDLE ms.
     """
     unread = partition.load == 0 and not roomy  # with records of its own in memory it must go on, and make room
-    if is_over(watch, partition.load or unread, now):
-        return "first" if watch.culprit is None else "together"  # the culprit is not read yet
-    if watch.stage != "alone":
+    if is_over(suspicion, partition.load or unread, now):
+        return "first" if suspicion.culprit is None else "together"  # the culprit is not read yet
+    if suspicion.stage != "alone":
         return "stay"
     if waits:
-        watch.touched = now.steady
-    idle = now.steady - watch.touched >= IDLE
-    if partition.blocked or (idle and (watch.left or watch.unmet or unread)):
+        suspicion.touched = now.steady
+    idle = now.steady - suspicion.touched >= IDLE
+    if partition.blocked or (idle and (suspicion.left or suspicion.unmet or unread)):
         return "leave"
     return "together" if idle else "stay"
 
 
-def is_over(watch: Suspicion, load: int, now: Now) -> bool:
+def is_over(suspicion: Suspicion, load: int, now: Now) -> bool:
     """Return whether the owner has lived long enough, and all that may have been in flight is answered.
 
     `load`: the bytes that the partition holds, or any if more may be still to come.
     """
-    if watch.unmet or now.steady - watch.begin(now).steady < QUIET:
+    if suspicion.unmet or now.steady - suspicion.begin(now).steady < QUIET:
         return False
-    return load == 0 or (watch.stage == "together" and watch.seen >= watch.window and not watch.left)
+    return load == 0 or (suspicion.stage == "together" and suspicion.seen >= suspicion.window and not suspicion.left)

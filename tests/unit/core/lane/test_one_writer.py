@@ -38,7 +38,7 @@ def writes(path: Path) -> Iterator[str]:
             if not isinstance(target, ast.Attribute) or target.attr not in FIELDS:
                 continue
             owner = target.value
-            if not (isinstance(owner, ast.Name) and owner.id in ("self", "watch")):
+            if not (isinstance(owner, ast.Name) and owner.id in ("self", "suspicion")):
                 yield f"{path.relative_to(CORE)}:{target.lineno}: {ast.unparse(target)}"
 
 
