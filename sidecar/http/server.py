@@ -71,7 +71,7 @@ class Server:
             await self._listen()
         except OSError as failure:
             whence = f" ({self._setting})" if self._setting else ""
-            why = failure.strerror or failure
+            why = failure.strerror or str(failure)
             raise SetupError(f"cannot listen on {_shown(self._place)}{whence}: {why}") from failure
         self._ticking = background(self._tick(), "api")
 

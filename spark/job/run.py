@@ -104,7 +104,7 @@ def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
     try:
         server, _ = start_http_server(port, host, meters.registry)
     except OSError as error:
-        why = error.strerror or error
+        why = error.strerror or str(error)
         raise TakenError(f"cannot listen on {host}:{port} (--metrics-listen): {why}") from error
     say(f"metrics at http://{host}:{server.server_port}/metrics")
     return server.shutdown

@@ -96,10 +96,9 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last place before the user: report all
-        cause = interrupt_in(error)
-        if isinstance(cause, SystemExit):
-            raise cause from None
-        return report(cause, debug=debug, as_json=as_json)
+        if (by_signal := _signalled(error)) is not None:
+            raise SystemExit(by_signal) from None
+        return report(interrupt_in(error), debug=debug, as_json=as_json)
     if code is not None and not isinstance(code, int):
         raise TypeError(f"a command returns its exit code, and this one returned {code!r}")
     return code or DONE
@@ -127,6 +126,12 @@ def unwound_by_signals() -> Iterator[None]:
         for number in ends:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
+
+
+def _signalled(error: BaseException) -> int | None:
+    """Return the exit code with which a signal ended the command; None if none did."""
+    ended = interrupt_in(error)
+    return int(ended.code or 0) if isinstance(ended, SystemExit) else None
 
 
 def interrupt_in(error: BaseException) -> BaseException:

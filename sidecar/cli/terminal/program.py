@@ -66,9 +66,9 @@ class Program(Group):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            wrong: Any = error  # its class is typer's own, and differs between its versions
-            if type(error).__name__ == "MissingParameter" and (example := example_of(wrong.ctx.command.help or "")):
-                wrong.message = f"For example: {example}"
+            # Its class is typer's own, and differs between its versions.
+            if type(error).__name__ == "MissingParameter":
+                _add_example(error)
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -102,6 +102,12 @@ class Program(Group):
             json_error("wrong usage", error.format_message(), WRONG_USAGE)
             sys.exit(WRONG_USAGE)
         sys.exit(code or 0)
+
+
+def _add_example(error: Any) -> None:
+    """Have the error of a missing parameter name an example of its command, where the help has one."""
+    if example := example_of(error.ctx.command.help or ""):
+        error.message = f"For example: {example}"
 
 
 def example_of(text: str) -> str:

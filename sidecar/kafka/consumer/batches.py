@@ -39,12 +39,17 @@ TRIM_EVERY = 0.1
 
 
 class Batches:
-    """The batches of one consumer. All calls come from its thread."""
+    """The batches of one consumer. All calls come from its thread. `most`: messages that one call may return."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, nap: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        nap: Callable[[float], None] = time.sleep,
+        most: int = MOST_TOGETHER,
+    ) -> None:
         self.left: list[Message] = []
         """Messages that were taken from the client and that the last batch was too heavy for; the next one is last."""
-        self._clock, self._nap = clock, nap
+        self._clock, self._nap, self._most = clock, nap, most
         self._gathering = False
         self._together = TOGETHER
         self._taken = 0
@@ -75,7 +80,7 @@ class Batches:
 
     def ended(self, count: int, weight: int) -> None:
         """Note how many messages of the batch were read, and what their records weigh."""
-        self._together = min(2 * self._together, MOST_TOGETHER) if weight <= count * LIGHT else 1
+        self._together = min(2 * self._together, self._most) if weight <= count * LIGHT else 1
         self._taken += count
         at = self._clock()
         if self._together == 1 and at >= self._trimmed + TRIM_EVERY:

@@ -47,6 +47,7 @@ def test_a_far_off_head_parks_its_partition_and_is_fetched_again_a_little_early(
 
 def test_each_parked_partition_goes_on_at_its_own_time() -> None:
     rig = on_level(waiting(5, source=TEN))
+    rig.whole = False  # 720 000 looks, at which nothing happens
     minute = Partition("billing-RETRY-1m", 0)
     for source in (HOURS, minute):
         rig.assign(source)
