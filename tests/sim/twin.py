@@ -97,7 +97,14 @@ class Twin:
         self.kafka.let_go(self.group, self.places[number])
 
     def cut(self, number: int, before: int) -> None:
-        """Lose the log below an offset; what was fetched already is consumed first, so that both know the same."""
+        """Lose the log below an offset; what was fetched already is consumed first, so that both know the same.
+
+        Only while the partition is assigned: a client (2.16) that had it before, and gets it again at the beginning,
+        fetches at the former beginning once. It says so by an error, as of any position that is not in the log.
+        """
+        toppar = self.model.toppars.get(self.places[number])
+        if toppar is None or not toppar.assigned:
+            return
         self.settle()
         before = min(before, self.kafka.logs[self.places[number]].end)
         self.broker.cut(self.places[number], before)
