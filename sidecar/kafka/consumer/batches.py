@@ -25,6 +25,8 @@ LIGHT = HEAVY // 64
 MOST_TOGETHER = 16
 """Messages that one call may return after light hand-overs. Each call hands Python's lock to the event loop: with 8
 messages a call a record in batches costs 2 us more than with all of them. The headers of 16 take 112 MB at worst."""
+MOST_OF_COPIES = 4
+"""The same for the lane that reads headers itself: two lanes may meet their worst records at once."""
 GATHER = 0.0015
 """Seconds that the first message waits for others at a steady load. Each is so much later at most."""
 STEADY = 500

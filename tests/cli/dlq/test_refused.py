@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
-from tests.support.kafka.topic_io import SECONDS, dump
+from tests.support.kafka.topic_io import delete_topics, dump
 from tests.support.sidecar.dlq_calls import Call, actions, plant, ready, rows
 from tests.support.sidecar.redrive import dead_letter
 from topics import headers as wire
@@ -80,9 +79,7 @@ def test_an_import_writes_all_but_the_letters_that_are_too_large(
     plant_all(group)
     file = tmp_path / "dead.jsonl"
     file.write_text(call("export").stdout, encoding="utf-8")
-    admin = AdminClient({"bootstrap.servers": group.bootstrap})
-    for future in admin.delete_topics([group.dlq]).values():
-        future.result(SECONDS)
+    delete_topics(group.bootstrap, group.dlq)
     create_group(group, PARTITIONS, leave_out=[*group.mains, *group.retries, group.names.events])
     set_config(group.bootstrap, group.dlq, "max.message.bytes", "20000")
     first = call("import", file, "--yes")
