@@ -13,9 +13,8 @@ from sidecar.cli.dlq.filters import (
     Ident,
     ScanMost,
     Yes,
-    expect_letters,
+    newest_letter,
     open_dlq,
-    progress_line,
 )
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import is_to_go_on
@@ -90,11 +89,8 @@ def settle(
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
     """Return the newest dead letter with this id. Raises LetterError if there is none that can be dismissed."""
     from sidecar.dlq.dismissal import fault_of
-    from sidecar.dlq.search import find_id
 
-    found = find_id(there, policy, ident, scan, progress_line("found"))
-    expect_letters(found, ident)
-    letter, verdict = found.letters[0]
+    letter, verdict = newest_letter(there, policy, ident, scan)
     if fault := fault_of(letter, verdict):
         raise LetterError(fault)
     return letter, verdict

@@ -21,9 +21,8 @@ from sidecar.cli.dlq.filters import (
     Ident,
     ScanMost,
     Yes,
-    expect_letters,
+    newest_letter,
     open_dlq,
-    progress_line,
 )
 from sidecar.cli.dlq.redrive import code_of
 from sidecar.cli.terminal.arguments import author, read_bytes
@@ -103,11 +102,7 @@ def resend(there: DlqTopics, policy: Policy, found: Letter, letter: Letter) -> i
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Letter:
     """Return the newest dead letter with this id. Raises LetterError if there is none, or if it must not be sent."""
-    from sidecar.dlq.search import find_id
-
-    found = find_id(there, policy, ident, scan, progress_line("found"))
-    expect_letters(found, ident)
-    letter, verdict = found.letters[0]
+    letter, verdict = newest_letter(there, policy, ident, scan)
     if verdict is Eligibility.REDRIVEN:
         raise LetterError(f"{letter.place} was redriven before, and is not sent twice")
     if verdict is Eligibility.DISMISSED:

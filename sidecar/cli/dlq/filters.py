@@ -12,7 +12,7 @@ from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import each_second, talk
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Filter, fault_of_text
+from sidecar.dlq.letters import Eligibility, Filter, Letter, fault_of_text
 from sidecar.errors import LetterError
 from sidecar.printable import plural, printable
 from sidecar.settings import Settings
@@ -113,6 +113,16 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
     settings = settings_for_kafka(options)
     policy = build_policy(settings, f"redrive:{author(who)}")
     return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names, talk), policy
+
+
+def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
+    """Return the newest dead letter with this id, and whether a redrive takes it. Raises LetterError if there is
+    none."""
+    from sidecar.dlq.search import find_id  # the Kafka client is slow to import
+
+    result = find_id(there, policy, ident, scan, progress_line("found"))
+    expect_letters(result, ident)
+    return result.letters[0]
 
 
 def expect_letters(result: Found, ident: str) -> None:

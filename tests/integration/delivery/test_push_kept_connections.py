@@ -129,24 +129,13 @@ def test_a_record_that_ends_its_service_is_an_attempt() -> None:
         run(work)
 
 
-def test_a_batch_on_a_used_connection_is_sent_once_more() -> None:
-    """Given a service that closes on the second batch, then the same batch comes again."""
-    with StubService([stub.ok, stub.close_before, stub.ok]) as service:
-
-        async def work() -> None:
-            feeder = Feeder(service.url, requests=1)
-            feeder.feed(*(a_record(number) for number in range(6)))
-            await feeder.answered(6)
-            assert set(feeder.found.values()) == {COMMITTED}
-            feeder.batches.close()
-
-        run(work)
-        assert batches(service) == [[0, 1, 2], [3, 4, 5], [3, 4, 5]]
+ENDS = {"it closes": stub.close_before, "a 408 crosses it": stub.raw(GOODBYE, keep=False)}
 
 
-def test_a_batch_that_a_408_crossed_is_sent_once_more() -> None:
-    """Given a second batch that meets the end of a used connection, then the same batch comes again."""
-    with StubService([stub.ok, stub.raw(GOODBYE, keep=False), stub.ok]) as service:
+@pytest.mark.parametrize("end", ENDS)
+def test_a_batch_that_meets_the_end_of_a_used_connection_is_sent_once_more(end: str) -> None:
+    """Given a service that ends its connection on the second batch, then the same batch comes again."""
+    with StubService([stub.ok, ENDS[end], stub.ok]) as service:
 
         async def work() -> None:
             feeder = Feeder(service.url, requests=1)
