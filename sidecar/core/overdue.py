@@ -9,7 +9,7 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from sidecar.core.lane.delay_queue import RESUME_EARLY
@@ -37,13 +37,18 @@ class Standing:
         """ms by which the most overdue record was late at the last check; any thread may read it."""
         self._stands: dict[Partition, Stand] = {}
 
-    def looked(self, heads: Mapping[Partition, int], facts: LaneFacts, now: Now) -> None:
-        """Check the first offset of each partition that is not due yet (`heads`) against the facts of the lane."""
+    def looked(
+        self, heads: Mapping[Partition, int], facts: LaneFacts, put_off: Set[tuple[Partition, int]], now: Now
+    ) -> None:
+        """Check the first offset of each partition that is not due yet (`heads`) against the facts of the lane.
+
+        `put_off`: partition and offset of the records in memory whose time has not come.
+        """
         stands: dict[Partition, Stand] = {}
         for source, partition in facts.partitions.items():
             first = partition.front
             # A record that the service has, or asked to get later, is not stuck. Each delivery has a timeout.
-            if partition.level_delay is None or partition.in_flight or (source, first) in facts.put_off:
+            if partition.level_delay is None or partition.in_flight or (source, first) in put_off:
                 continue
             if first < heads.get(source, first):
                 stands[source] = self._stand(source, first, now.steady)

@@ -126,10 +126,11 @@ class _Collector(Collector):
         They wait for their time, for a place in flight, or for a topic that takes their failures.
         """
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
-        for known in facts:
+        for lane, known in zip(self._lanes, facts, strict=True):
+            waiting = lane.waiting_by_topic()
             levels = {source.topic: part.level for source, part in known.partitions.items()}
-            for topic in known.waiting.keys() & levels.keys():
-                counts[levels[topic]] = counts.get(levels[topic], 0) + known.waiting[topic]
+            for topic in waiting.keys() & levels.keys():
+                counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
         return singly(counts)
 
     def _overdue(self, facts: Sequence[LaneFacts], moment: Now) -> dict[Labels, float]:

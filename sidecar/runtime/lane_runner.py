@@ -186,7 +186,7 @@ class LaneRunner:
 
         Returns how many records, at most, were answered but not committed to Kafka.
         """
-        before = self.lane.facts(now().steady).unsaved_at_loss
+        before = self.lane.unsaved_at_loss()
         self.consumer.stop(timeout)
         deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
         while self.consumer.is_alive() and time.monotonic() < deadline:

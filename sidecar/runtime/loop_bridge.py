@@ -90,7 +90,7 @@ class LoopBridge:
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
         moment = now()
-        self.standing.looked(heads, self.lane.facts(moment.steady), moment)
+        self.standing.looked(heads, self.lane.facts(moment.steady), self.lane.put_off(moment.steady), moment)
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.lane.release(partitions, done, now())

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.outbox import GROUP_FOR, Outbox
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.record import NEVER, Now, Partition
 
-GROUP_FOR = 20
-"""ms between the end of one transaction and the start of the next under load. Below ~100 records a transaction costs
-8–12 ms whatever is in it (measured on Kafka 4.3). Small ones waste the time of the broker."""
 GROUP_MOST = 4_000
 """Records in a transaction at most. Records that came during the last transaction go along: more of them then share its
 fixed cost."""
@@ -69,7 +66,7 @@ class Commits:
         """
         if self.in_flight is not None:
             return NEVER
-        return min(self._by, self._outbox.next_at(self._ended, GROUP_FOR))
+        return min(self._by, self._outbox.next_at(self._ended))
 
     @property
     def earliest(self) -> int:

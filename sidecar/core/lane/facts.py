@@ -54,28 +54,29 @@ class LaneFacts:
 
     partitions: Mapping[Partition, PartitionFacts]
     """The assigned partitions, by topic and number."""
-    waiting: Mapping[str, int]
-    """How many records wait in memory, by the topic that they were read from."""
     due: Mapping[Partition, int]
     """When the record of a level partition was due (epoch ms) that has waited in memory longest since then; only
     partitions that have such a record. It waits for a place in flight, or for a topic that accepts its copy."""
-    put_off: frozenset[tuple[Partition, int]]
-    """Partition and offset of the records in memory whose time has not come."""
     refused: int
     """Settled records whose copy or event Kafka refuses."""
     records_lost: Mapping[str, int]
     """By topic: offsets that were gone from the log before they were read, or before they were done."""
-    unsaved_at_loss: int
-    """Records, at most, that were answered but not in Kafka when their partition went. They are delivered again."""
 
 
-def facts_of(parts: LaneParts, records_lost: Counter[str], unsaved_at_loss: int, steady: int) -> LaneFacts:
+def facts_of(parts: LaneParts, records_lost: Counter[str], steady: int) -> LaneFacts:
     """Return the facts of a lane at a steady time (ms)."""
     refused = parts.outbox.held_by_partition()
     partitions = {source: _facts(partition, refused[source]) for source, partition in sorted(parts.partitions.items())}
-    later = frozenset((record.source, record.offset) for record in parts.delayed.later(steady))
-    due = _due(parts, steady)
-    return LaneFacts(partitions, _waiting(parts), due, later, refused.total(), Counter(records_lost), unsaved_at_loss)
+    return LaneFacts(partitions, _due(parts, steady), refused.total(), Counter(records_lost))
+
+
+def waiting_by_topic(parts: LaneParts) -> Counter[str]:
+    """Return how many records wait in memory, by the topic that they were read from."""
+    counts = Counter(parts.delayed.count_by_topic())
+    counts.update(map(_TOPIC, parts.ready))
+    for partition in parts.partitions.values():
+        counts[partition.source.topic] += len(partition.withheld)
+    return counts
 
 
 def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
@@ -95,14 +96,6 @@ def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
         partition.closing,
         suspect,
     )
-
-
-def _waiting(parts: LaneParts) -> Counter[str]:
-    counts = Counter(parts.delayed.count_by_topic())
-    counts.update(map(_TOPIC, parts.ready))
-    for partition in parts.partitions.values():
-        counts[partition.source.topic] += len(partition.withheld)
-    return counts
 
 
 def _due(parts: LaneParts, steady: int) -> dict[Partition, int]:

@@ -6,6 +6,7 @@ else moves a record. Its way, from top to bottom: `received`, `send`, `answered`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitResult, SettledRecord
@@ -27,7 +28,7 @@ from sidecar.core.decide import (
 from sidecar.core.decide_draining import decide_draining
 from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.bulk_answers import BulkAnswers
-from sidecar.core.lane.facts import LaneFacts, facts_of
+from sidecar.core.lane.facts import LaneFacts, facts_of, waiting_by_topic
 from sidecar.core.lane.forwarding import forward_due, settle_forwarded
 from sidecar.core.lane.invariants import check_lane
 from sidecar.core.lane.ownership import Ownership
@@ -70,23 +71,29 @@ class Lane:
         self._policy = policy
         self.ownership.apply_delays(waits)
 
-    @property
-    def policy(self) -> Policy:
-        """The policy by which the lane decides now."""
-        return self._policy
-
     def facts(self, steady: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
-        ownership = self.ownership
-        return facts_of(self._parts, ownership.records_lost, ownership.uncommitted_at_loss, steady)
+        return facts_of(self._parts, self.ownership.records_lost, steady)
 
-    def unsaved(self) -> int:
-        """Return how many records were answered, at most, without Kafka knowing, those of lost partitions included."""
-        return self.ownership.uncommitted_at_loss + sum(partition.unsaved for partition in self._partitions.values())
+    def put_off(self, steady: int) -> frozenset[tuple[Partition, int]]:
+        """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
+        return frozenset((record.source, record.offset) for record in self.delayed.later(steady))
+
+    def waiting_by_topic(self) -> Counter[str]:
+        """Return how many records wait in memory, by the topic that they were read from."""
+        return waiting_by_topic(self._parts)
 
     def waiting(self) -> int:
         """Return how many records wait in memory for their time or for a place in flight."""
         return len(self.ready) + len(self.delayed)
+
+    def unsaved_at_loss(self) -> int:
+        """Return how many records, at most, were answered but not in Kafka when their partition went."""
+        return self.ownership.uncommitted_at_loss
+
+    def unsaved(self) -> int:
+        """Return the same, and those of the partitions that are still here."""
+        return self.unsaved_at_loss() + sum(partition.unsaved for partition in self._partitions.values())
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""

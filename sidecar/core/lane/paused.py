@@ -35,9 +35,8 @@ class PausedPartitions:
         """Deliver nothing more of a partition until `unblock`."""
         partition.block(reason)
         if partition.paused is None:
-            first = min(
-                (partition.tracker.next, *partition.tracker.left)
-            )  # an earlier block may have dropped some of them
+            # An earlier block may have dropped some of them.
+            first = min((partition.tracker.next, *partition.tracker.left))
             self.pause(partition, first, NEVER, Because.BLOCKED)
 
     def unblock(self, partition: LanePartition, steady: int) -> list[Record]:
@@ -58,14 +57,13 @@ class PausedPartitions:
             offset = partition.resume()
             self._fetch.resume(partition.source, partition.epoch, offset, partition.seek_count)
 
-    def resume_due(self, parts: Iterable[LanePartition], steady: int) -> None:
+    def resume_due(self, partitions: Iterable[LanePartition], steady: int) -> None:
         """Let every partition continue whose time has come."""
         if steady < self.alarm:
             return
         self.alarm = NEVER
-        for partition in parts:
+        for partition in partitions:
             self.resume_if_ready(partition, steady)
             if partition.paused is not None and not (partition.blocked or partition.closing):
-                self.alarm = min(
-                    self.alarm, partition.paused.at if partition.paused.at > steady else steady + LOOK_EVERY
-                )
+                at = partition.paused.at
+                self.alarm = min(self.alarm, at if at > steady else steady + LOOK_EVERY)

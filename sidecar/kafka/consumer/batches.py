@@ -25,8 +25,6 @@ LIGHT = HEAVY // 64
 MOST_TOGETHER = 16
 """Messages that one call may return after light hand-overs. Each call hands Python's lock to the event loop: with 8
 messages a call a record in batches costs 2 us more than with all of them. The headers of 16 take 112 MB at worst."""
-MOST_OF_COPIES = 4
-"""The same for the lane that reads headers itself: two lanes may meet their worst records at once."""
 GATHER = 0.0015
 """Seconds that the first message waits for others at a steady load. Each is so much later at most."""
 STEADY = 500
@@ -53,7 +51,7 @@ class Batches:
         """Messages that were taken from the client and that the last batch was too heavy for; the next one is last."""
         self._clock, self._nap, self._most = clock, nap, most
         self._gathering = False
-        self._together = TOGETHER
+        self._asked = TOGETHER
         self._taken = 0
         self._since = self._trimmed = 0.0
 
@@ -77,15 +75,15 @@ class Batches:
                 yield left.pop()
             if found < asked or count == BATCH:
                 return
-            asked = min(self._together, BATCH - count)
+            asked = min(self._asked, BATCH - count)
             messages = consumer.consume(asked, 0)
 
     def ended(self, count: int, weight: int) -> None:
         """Note how many messages of the batch were read, and what their records weigh."""
-        self._together = min(2 * self._together, self._most) if weight <= count * LIGHT else 1
+        self._asked = min(2 * self._asked, self._most) if weight <= count * LIGHT else 1
         self._taken += count
         at = self._clock()
-        if self._together == 1 and at >= self._trimmed + TRIM_EVERY:
+        if self._asked == 1 and at >= self._trimmed + TRIM_EVERY:
             self._trimmed = at
             trim_memory()
         if at - self._since >= WINDOW:

@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, KafkaError, Message
 
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.batches import HEAVY, MOST_OF_COPIES, MOST_TOGETHER, Batches
+from sidecar.kafka.consumer.batches import HEAVY, MOST_TOGETHER, Batches
 from sidecar.kafka.consumer.lost_positions import is_end
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from sidecar.kafka.few_messages import TOGETHER
 from sidecar.kafka.messages import Reading, to_record
 
 FORGOTTEN = (-1, -1)
@@ -55,7 +56,8 @@ class HandOver:
     ) -> None:
         self.gaps = gaps
         self._slots, self._reading, self._heavy = slots, reading, heavy
-        self._batches = Batches(most=MOST_TOGETHER if reading is None else MOST_OF_COPIES)
+        # Two lanes may meet their worst records at once: the one that reads headers itself is not the fast one.
+        self._batches = Batches(most=MOST_TOGETHER if reading is None else TOGETHER)
         self._ages: list[tuple[int, int] | None] = []
         """Of each message that the last hand-over has left: epoch and seek count of its partition when it came."""
 

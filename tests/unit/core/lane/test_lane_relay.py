@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from sidecar.core.copies import Copy
 from sidecar.core.decide import DeadLetter, Forward, Hop
-from sidecar.core.lane.commits import GROUP_FOR
+from sidecar.core.lane.outbox import GROUP_FOR
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
 from tests.sim import samples

@@ -20,7 +20,7 @@ PART = PartitionFacts(LEVEL, "5s", 5_000, 40, 40, 2, 0, 6, None, "", closing=Fal
 
 
 def status_of(part: PartitionFacts) -> PartitionStatus:
-    facts = LaneFacts({LEVEL: part}, {}, {}, frozenset(), 6, {}, 0)
+    facts = LaneFacts({LEVEL: part}, {}, 6, {})
     (status,) = statuses(facts, Standing(), Now(WALL, NOW))
     return status
 
