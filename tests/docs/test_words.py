@@ -23,7 +23,7 @@ MOST: dict[str, int] = {
     "slot": 154,
     "part": 215,
     "parts": 274,
-    "found": 926,
+    "found": 920,
     "told": 339,
     "given": 292,
     "asked": 202,

@@ -51,7 +51,7 @@ class Batches:
         """Messages that were taken from the client and that the last batch was too heavy for; the next one is last."""
         self._clock, self._nap, self._most = clock, nap, most
         self._gathering = False
-        self._asked = TOGETHER
+        self._step = TOGETHER
         self._taken = 0
         self._since = self._trimmed = 0.0
 
@@ -75,15 +75,15 @@ class Batches:
                 yield left.pop()
             if found < asked or count == BATCH:
                 return
-            asked = min(self._asked, BATCH - count)
+            asked = min(self._step, BATCH - count)
             messages = consumer.consume(asked, 0)
 
     def ended(self, count: int, weight: int) -> None:
         """Note how many messages of the batch were read, and what their records weigh."""
-        self._asked = min(2 * self._asked, self._most) if weight <= count * LIGHT else 1
+        self._step = min(2 * self._step, self._most) if weight <= count * LIGHT else 1
         self._taken += count
         at = self._clock()
-        if self._asked == 1 and at >= self._trimmed + TRIM_EVERY:
+        if self._step == 1 and at >= self._trimmed + TRIM_EVERY:
             self._trimmed = at
             trim_memory()
         if at - self._since >= WINDOW:
