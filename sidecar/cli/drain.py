@@ -49,17 +49,17 @@ def drain(
       reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
     """
     given = None if timeout is None else duration(timeout, "--timeout")
-    place = None if api is None else address(api, "--api")
-    usual = LONGEST
-    if place is None:
+    listen = None if api is None else address(api, "--api")
+    usual, group = LONGEST, None
+    if listen is None:
         settings = load(options.config, options.sets)
-        place, usual = parse_listen(settings.api.listen), settings.drain_timeout
+        listen, usual, group = parse_listen(settings.api.listen), settings.drain_timeout, settings.group
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
     token = "" if token_file is None else token_in(token_file)
-    found = call(place, (usual if given is None else given) / 1000, given, token)
-    options.output.rows(("drained", "left"), [found._asdict()])
-    if found.drained:
+    answer = call(listen, (usual if given is None else given) / 1000, given, token, group)
+    options.output.rows(("drained", "left"), [answer._asdict()])
+    if answer.drained:
         return DONE
-    talk(f"{shown(place)}: {found.left} deliveries were still out; the next owner of their partitions delivers them")
+    talk(f"{shown(listen)}: {answer.left} deliveries were still out; the next owner of their partitions delivers them")
     return FAILED

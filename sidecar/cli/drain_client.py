@@ -29,27 +29,31 @@ class Drained(NamedTuple):
     left: int
 
 
-def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "") -> Drained:
-    """Ask the sidecar that listens on `place` to drain, and wait for its answer.
+def drain(
+    address: Listen, wait: float, timeout: int | None = None, token: str = "", group: str | None = None
+) -> Drained:
+    """Ask the sidecar that listens on `address` to drain, and wait for its answer.
 
     `timeout`: the longest drain in ms, None for the sidecar's own `drain_timeout`. `wait`: the longest drain in
-    seconds; the client waits ANSWER_WITHIN more. `token`: needed if the API requires one. Raises SetupError if no
-    sidecar answers, or if the answer is not that of a drain.
+    seconds; the client waits ANSWER_WITHIN more. `token`: needed if the API requires one. `group`: the sidecar's, None
+    for any; the usual port is the same in all groups. Raises SetupError if no sidecar answers, if it is of another
+    group, or if the answer is not that of a drain.
     """
-    query = "" if timeout is None else f"?{urlencode({'timeout': render_duration(timeout)})}"
-    connection = SidecarConnection(place, wait + ANSWER_WITHIN)
+    query = {} if timeout is None else {"timeout": render_duration(timeout)}
+    query |= {} if group is None else {"group": group}
+    connection = SidecarConnection(address, wait + ANSWER_WITHIN)
     try:
         headers = {"Host": "localhost", "Content-Length": "0"}
-        connection.request("POST", f"/drain{query}", headers=headers | (bearer(token) if token else {}))
+        connection.request("POST", f"/drain?{urlencode(query)}", headers=headers | (bearer(token) if token else {}))
         answer = connection.getresponse()
         body = answer.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
         raise SetupError(
-            f"no sidecar answers on {shown(place)} (api.listen): {error or type(error).__name__}"
+            f"no sidecar answers on {shown(address)} (api.listen): {error or type(error).__name__}"
         ) from error
     finally:
         connection.close()
-    return _read(place, answer.status, body)
+    return _read(address, answer.status, body)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -70,22 +74,27 @@ def token_in(file: Path) -> str:
     return first
 
 
-def shown(place: Listen) -> str:
+def shown(address: Listen) -> str:
     """Return the address in the form of the setting `api.listen`."""
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    return f"unix:{place.path}" if place.path is not None else f"{host}:{place.port}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"unix:{address.path}" if address.path is not None else f"{host}:{address.port}"
 
 
-def _read(place: Listen, status: int, body: bytes) -> Drained:
+def _read(address: Listen, status: int, body: bytes) -> Drained:
     try:
-        said = json.loads(body)
-        found = Drained(said["drained"] is True, int(said["left"]))
+        answer = json.loads(body)
+        drained = Drained(answer["drained"] is True, int(answer["left"]))
     except (ValueError, KeyError, TypeError):
-        found = None
+        drained = None
     if status == 401:
         raise SetupError(
-            f"the sidecar on {shown(place)} asks for a token: name its file in api.token_file, or by --token-file"
+            f"the sidecar on {shown(address)} asks for a token: name its file in api.token_file, or by --token-file"
         )
-    if status != 200 or found is None:
-        raise SetupError(f"what answers on {shown(place)} does not drain: HTTP {status}")
-    return found
+    if status == 409:
+        raise SetupError(
+            f"the sidecar on {shown(address)} is of another group, and goes on: name the address of this group's "
+            "in api.listen, or by --api"
+        )
+    if status != 200 or drained is None:
+        raise SetupError(f"what answers on {shown(address)} does not drain: HTTP {status}")
+    return drained

@@ -74,7 +74,9 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("transactions", lambda: transactions(cluster, group(), timeout)),
         Check("groups", lambda: groups(cluster, group())),
         Check("subscriptions", lambda: subscriptions(told(), own, now())),
-        Check("instances", lambda: instances(heard(told), settings.listen, settings.api.token_file, now())),
+        Check(
+            "instances", lambda: instances(heard(told), settings.group, settings.listen, settings.api.token_file, now())
+        ),
         Check("policy", lambda: policy(told(), settings)),
         Check("view", lambda: dead_view(cluster, group())),
     ]

@@ -34,9 +34,11 @@ PACES = ("outage", "probing")
 START = "start its service, or correct deliver.url and deliver.health_url"
 
 
-def instances(told: Sequence[PolicyTopicRecord] | None, here: Listen, token_file: str | None, at: Now) -> list[Finding]:
-    """Report instances that are held up, and since when."""
-    status = status_of(here, token_file)
+def instances(
+    told: Sequence[PolicyTopicRecord] | None, group: str, here: Listen, token_file: str | None, at: Now
+) -> list[Finding]:
+    """Report instances of the group that are held up, and since when. `here`: where one of them may listen."""
+    status = status_of(group, here, token_file)
     local = None if status is None else str(status.get("instance"))
     findings = [finding for record in told or () for finding in beating(record, at, local)]
     if status is not None:
@@ -106,17 +108,20 @@ def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:
     return str(status.get("pace")), at.wall - since, str(status.get("pace_reason") or "")
 
 
-def status_of(place: Listen, token_file: str | None) -> Mapping[str, Any] | None:
-    """Return the `/status` of the instance that listens here; None if there is none, or it does not let us ask."""
-    connection = SidecarConnection(place, ASK_SECONDS)
+def status_of(group: str, here: Listen, token_file: str | None) -> Mapping[str, Any] | None:
+    """Return the `/status` of the group's instance that listens here.
+
+    None if nothing listens, the instance does not let us ask, or it is of another group: the usual port is the same.
+    """
+    connection = SidecarConnection(here, ASK_SECONDS)
     try:
         tokens = () if token_file is None else read_tokens(Path(token_file)).tokens
         bearer = {"Authorization": f"Bearer {tokens[0].secret.decode('ascii')}"} if tokens else {}
         connection.request("GET", "/status", headers={"Host": "localhost", **bearer})
         answer = connection.getresponse()
-        found = json.loads(answer.read(LARGEST_STATUS)) if answer.status == 200 else None
+        status = json.loads(answer.read(LARGEST_STATUS)) if answer.status == 200 else None
     except (OSError, ValueError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return found if isinstance(found, dict) and "partitions" in found else None
+    return status if isinstance(status, dict) and status.get("group") == group and "partitions" in status else None
