@@ -40,15 +40,15 @@ def image() -> str:
     return f"{NAME}:{version('reconsume')}"
 
 
-def memory_limit(max_held: int = 16 << 20, concurrency: int = 256) -> int:
+def memory_limit(buffer_memory: int = 16 << 20, concurrency: int = 256) -> int:
     """Return the memory limit in MiB, rounded up to 64 MiB, for these settings of `deliver`.
 
-    `max_held` is in bytes, `concurrency` is the number of requests in flight.
+    `buffer_memory` is in bytes, `concurrency` is the number of requests in flight.
     """
     # In this order: a process that writes failures at full speed; the records that two lanes hold, and half as much
     # for copies that Kafka refuses (`core/lane/memory.py`); what the client fetches ahead (16 and 4 MiB); an answer of
     # 64 KiB for each request in flight.
-    most = (128 << 20) + 3 * max_held + (20 << 20) + concurrency * (64 << 10)
+    most = (128 << 20) + 3 * buffer_memory + (20 << 20) + concurrency * (64 << 10)
     return -(-most // (64 << 20)) * 64
 
 

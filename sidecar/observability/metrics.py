@@ -81,7 +81,9 @@ class _Collector(Collector):
         retries = added((lane.counters.retries for lane in lanes), {})
         yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
         yield self._dead_letters()
-        yield gauge("held_records", "Records that wait in memory.", ("level",), self._held(facts))
+        buffered = self._buffered(facts)
+        yield gauge("buffered_records", "Records that wait in memory.", ("level",), buffered)
+        yield gauge("held_records", "Older name of buffered_records.", ("level",), buffered)  # for one release
         yield gauge(
             "overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue(facts, moment)
         )
@@ -120,7 +122,7 @@ class _Collector(Collector):
                     found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.first)
         return found
 
-    def _held(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
+    def _buffered(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
         """Return, by level, how many fetched records wait.
 
         They wait for their time, for a place in flight, or for a topic that takes their failures.

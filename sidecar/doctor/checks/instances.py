@@ -35,7 +35,7 @@ START = "start its service, or correct deliver.url and deliver.health_url"
 
 
 def instances(told: Sequence[PolicyTopicRecord] | None, here: Listen, token_file: str | None, at: Now) -> list[Finding]:
-    """Report instances that are held up, and since when."""
+    """Report instances that stand, and since when."""
     status = status_of(here, token_file)
     local = None if status is None else str(status.get("instance"))
     findings = [finding for record in told or () for finding in beating(record, at, local)]
@@ -78,11 +78,15 @@ def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding
 def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
     """Report what the instance here says in its `/status`."""
     name = str(status.get("instance", "the instance here"))
-    held = [part for part in status.get("partitions", ()) if str(part.get("state", "")).startswith("held")]
-    for part in held[:10]:
-        yield fail(f"{name}: {part['topic']}[{part['partition']}] is {part['state']}", SEE)
-    refused = sum(int(part.get("held", 0)) for part in status.get("partitions", ()))
-    if refused and not held:
+    partitions = status.get("partitions", ())
+    # An instance of 0.2 calls these states `held: …`, and the number of refused copies `held`.
+    stopped = [
+        partition for partition in partitions if str(partition.get("state", "")).startswith(("stopped:", "held"))
+    ]
+    for partition in stopped[:10]:
+        yield fail(f"{name}: {partition['topic']}[{partition['partition']}] is {partition['state']}", SEE)
+    refused = sum(int(partition.get("refused_copies", partition.get("held", 0))) for partition in partitions)
+    if refused and not stopped:
         yield warn(f"{name}: Kafka refuses the copies of {plural(refused, 'record')}, which are tried again", SEE)
     if status.get("refused_by_group"):
         yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)

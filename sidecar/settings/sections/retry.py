@@ -145,8 +145,8 @@ class Retry(Section):
             "The level topics: `ladder` (one for each delay of the ladder, none with `deliver.order`), `table` (those "
             "of all 18 levels, 1s to 2h, as well), or a rising list of delays. Other delays are made of hops through "
             "these. A numbered level counts in a list that is given, else among the 18. A wait below the shortest "
-            "level is made in memory, or in that level when such waits take a quarter of `deliver.max_held`. null is "
-            "`ladder`, and in relay mode, where services write to the levels, `table`."
+            "level is made in memory, or in that level when such waits take a quarter of `deliver.buffer_memory`. "
+            "null is `ladder`, and in relay mode, where services write to the levels, `table`."
         ),
     )
     ordered_interval: Annotated[int, duration("10ms", "30s")] = Field(
