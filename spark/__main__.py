@@ -35,14 +35,14 @@ def connection(options: Run | Sql) -> dict[str, str]:
     Raises OSError if the properties file cannot be read. Raises ValueError if it is not a properties file, or if no
     address of Kafka is given.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     if options.kafka_properties is not None:
-        found = parse_properties(read_properties(Path(options.kafka_properties)))
+        properties = parse_properties(read_properties(Path(options.kafka_properties)))
     if options.bootstrap is not None:
-        found["bootstrap.servers"] = options.bootstrap
-    if not found.get("bootstrap.servers"):
+        properties["bootstrap.servers"] = options.bootstrap
+    if not properties.get("bootstrap.servers"):
         raise ValueError("bootstrap.servers is needed, here or in the file of --kafka-properties")
-    return {f"kafka.{name}": value for name, value in found.items()}
+    return {f"kafka.{name}": value for name, value in properties.items()}
 
 
 def read_properties(file: Path) -> str:

@@ -84,8 +84,8 @@ def raising_gone() -> Iterator[None]:
 
 def java_process() -> subprocess.Popen[bytes] | None:
     """Return the Java process that PySpark has started; None if there is none, or if Java is the parent process."""
-    found = getattr(SparkContext._gateway, "proc", None)
-    return found if isinstance(found, subprocess.Popen) else None
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process if isinstance(process, subprocess.Popen) else None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -154,10 +154,10 @@ def words(text: str) -> tuple[str, ...]:
 
 def groups(text: str) -> tuple[str, ...]:
     """Parse group names separated by commas. Raises ArgumentTypeError if one is not allowed, or if there is none."""
-    found = tuple(group(part) for part in words(text))
-    if not found:
+    names = tuple(group(part) for part in words(text))
+    if not names:
         raise wrong("name at least one group")
-    return found
+    return names
 
 
 def group(text: str) -> str:
@@ -190,12 +190,12 @@ def regex(text: str) -> str:
 def duration(text: str) -> int:
     """Parse a duration into ms. Raises ArgumentTypeError if it is not a duration, or is 0."""
     try:
-        found = parse_duration(text)
+        ms = parse_duration(text)
     except ValueError as error:
         raise wrong(error) from error
-    if found == 0:
+    if ms == 0:
         raise wrong("must be more than 0s")
-    return found
+    return ms
 
 
 def count(text: str) -> int:

@@ -96,8 +96,8 @@ def view_rows(raw: DataFrame) -> Parsed:
 
 def split_good_bad(parsed: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
     """Split parsed records by their `fault`."""
-    place = (fn.col(f"from_{name}").alias(name) for name in POSITION)
-    bad = parsed.where(fn.col("fault").isNotNull()).select(*place, fn.col("record_time").alias("timestamp"), "fault")
+    position = (fn.col(f"from_{name}").alias(name) for name in POSITION)
+    bad = parsed.where(fn.col("fault").isNotNull()).select(*position, fn.col("record_time").alias("timestamp"), "fault")
     return Parsed(parsed.where(fn.col("fault").isNull()).select(*FIELDS, *more, *ORIGIN), bad)
 
 
@@ -198,9 +198,9 @@ def wrong_kinds(fields: Sequence[str]) -> Column:
     return fn.transform(fn.filter(wanted, wrong), lambda field: field["name"])
 
 
-def given_kind(name: Column, found: Column) -> Column:
+def given_kind(name: Column, said: Column) -> Column:
     """Return the type of a field; a `level` or an optional text of null counts as a text."""
-    return fn.when(name.isin("level", *OPTIONAL) & (found == "VOID"), "STRING").otherwise(found)
+    return fn.when(name.isin("level", *OPTIONAL) & (said == "VOID"), "STRING").otherwise(said)
 
 
 def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:

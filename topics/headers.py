@@ -239,8 +239,8 @@ def without_ours(headers: Headers) -> Headers:
 
 def attempt_before(headers: Headers) -> bytes | None:
     """Return the trace context of the previous attempt. None if there is none in its strict form."""
-    found = (value for name, value in headers if name == RETRY_TRACEPARENT)
-    return next((value for value in found if value is not None and TRACEPARENT.fullmatch(value)), None)
+    values = (value for name, value in headers if name == RETRY_TRACEPARENT)
+    return next((value for value in values if value is not None and TRACEPARENT.fullmatch(value)), None)
 
 
 def dead_letter_headers(life: RetryState, group: str, deliveries: int) -> Headers:

@@ -76,9 +76,9 @@ def told(checks: list[Check]) -> Iterator[Report]:
         yield report
 
 
-def compare(spec: TopicSpec, found: Topic) -> Iterator[tuple[str, str]]:
+def compare(spec: TopicSpec, topic: Topic) -> Iterator[tuple[str, str]]:
     """Yield the findings and fixes that `topics check` would print for a topic."""
-    for finding in make_step(spec, found).findings:
+    for finding in make_step(spec, topic).findings:
         yield finding.finding, finding.mend
 
 
@@ -88,9 +88,11 @@ def row_of(report: Report) -> Row:
     return {
         "check": report.check,
         "status": str(report.status),
-        "finding": "; ".join(found.finding for found in bad),
-        "mend": "; ".join(dict.fromkeys(found.mend for found in bad if found.mend)),
-        "findings": [{"status": str(found.status), "finding": found.finding, "mend": found.mend} for found in bad],
+        "finding": "; ".join(finding.finding for finding in bad),
+        "mend": "; ".join(dict.fromkeys(finding.mend for finding in bad if finding.mend)),
+        "findings": [
+            {"status": str(finding.status), "finding": finding.finding, "mend": finding.mend} for finding in bad
+        ],
     }
 
 

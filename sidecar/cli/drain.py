@@ -49,17 +49,17 @@ def drain(
       reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
     """
     given = None if timeout is None else duration(timeout, "--timeout")
-    place = None if api is None else address(api, "--api")
+    listen = None if api is None else address(api, "--api")
     usual = LONGEST
-    if place is None:
+    if listen is None:
         settings = load(options.config, options.sets)
-        place, usual = parse_listen(settings.api.listen), settings.drain_timeout
+        listen, usual = parse_listen(settings.api.listen), settings.drain_timeout
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
     token = "" if token_file is None else token_in(token_file)
-    found = call(place, (usual if given is None else given) / 1000, given, token)
-    options.output.rows(("drained", "left"), [found._asdict()])
-    if found.drained:
+    drained = call(listen, (usual if given is None else given) / 1000, given, token)
+    options.output.rows(("drained", "left"), [drained._asdict()])
+    if drained.drained:
         return DONE
-    talk(f"{shown(place)}: {found.left} deliveries were still out; the next owner of their partitions delivers them")
+    talk(f"{shown(listen)}: {drained.left} deliveries were still out; the next owner of their partitions delivers them")
     return FAILED

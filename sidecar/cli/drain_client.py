@@ -29,15 +29,15 @@ class Drained(NamedTuple):
     left: int
 
 
-def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "") -> Drained:
-    """Ask the sidecar that listens on `place` to drain, and wait for its answer.
+def drain(listen: Listen, wait: float, timeout: int | None = None, token: str = "") -> Drained:
+    """Ask the sidecar that listens on `listen` to drain, and wait for its answer.
 
     `timeout`: the longest drain in ms, None for the sidecar's own `drain_timeout`. `wait`: the longest drain in
     seconds; the client waits ANSWER_WITHIN more. `token`: needed if the API requires one. Raises SetupError if no
     sidecar answers, or if the answer is not that of a drain.
     """
     query = "" if timeout is None else f"?{urlencode({'timeout': render_duration(timeout)})}"
-    connection = SidecarConnection(place, wait + ANSWER_WITHIN)
+    connection = SidecarConnection(listen, wait + ANSWER_WITHIN)
     try:
         headers = {"Host": "localhost", "Content-Length": "0"}
         connection.request("POST", f"/drain{query}", headers=headers | (bearer(token) if token else {}))
@@ -45,11 +45,11 @@ def drain(place: Listen, wait: float, timeout: int | None = None, token: str = "
         body = answer.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
         raise SetupError(
-            f"no sidecar answers on {shown(place)} (api.listen): {error or type(error).__name__}"
+            f"no sidecar answers on {shown(listen)} (api.listen): {error or type(error).__name__}"
         ) from error
     finally:
         connection.close()
-    return _read(place, answer.status, body)
+    return _read(listen, answer.status, body)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -60,8 +60,8 @@ def bearer(token: str) -> dict[str, str]:
 def token_in(file: Path) -> str:
     """Return the first token of a token file, without its name. Raises SetupError if there is none."""
     try:
-        found = read_tokens(file).tokens
-        first = found[0].secret.decode("ascii") if found else ""
+        tokens = read_tokens(file).tokens
+        first = tokens[0].secret.decode("ascii") if tokens else ""
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "it is not ASCII"
         raise SetupError(f"the token file {file} (api.token_file) cannot be read: {why}") from fault
@@ -70,22 +70,22 @@ def token_in(file: Path) -> str:
     return first
 
 
-def shown(place: Listen) -> str:
+def shown(listen: Listen) -> str:
     """Return the address in the form of the setting `api.listen`."""
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    return f"unix:{place.path}" if place.path is not None else f"{host}:{place.port}"
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    return f"unix:{listen.path}" if listen.path is not None else f"{host}:{listen.port}"
 
 
-def _read(place: Listen, status: int, body: bytes) -> Drained:
+def _read(listen: Listen, status: int, body: bytes) -> Drained:
     try:
         said = json.loads(body)
-        found = Drained(said["drained"] is True, int(said["left"]))
+        drained = Drained(said["drained"] is True, int(said["left"]))
     except (ValueError, KeyError, TypeError):
-        found = None
+        drained = None
     if status == 401:
         raise SetupError(
-            f"the sidecar on {shown(place)} asks for a token: name its file in api.token_file, or by --token-file"
+            f"the sidecar on {shown(listen)} asks for a token: name its file in api.token_file, or by --token-file"
         )
-    if status != 200 or found is None:
-        raise SetupError(f"what answers on {shown(place)} does not drain: HTTP {status}")
-    return found
+    if status != 200 or drained is None:
+        raise SetupError(f"what answers on {shown(listen)} does not drain: HTTP {status}")
+    return drained

@@ -114,8 +114,8 @@ def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Conte
 def own(context: typer.Context) -> list[Given]:
     """Return a command's options without the common ones; the program itself has those."""
     left_out = {*COMMON} if context.parent is not None else set()
-    found = [param for param in context.command.params if param.name not in left_out]
-    records = [record for param in found if (record := param.get_help_record(context)) is not None]
+    parameters = [param for param in context.command.params if param.name not in left_out]
+    records = [record for param in parameters if (record := param.get_help_record(context)) is not None]
     return [given_of(*record) for record in records if not any(word in record[0] for word in EVERYWHERE)]
 
 
@@ -135,8 +135,8 @@ def section(context: typer.Context) -> str:
     if hasattr(context.command, "list_commands"):
         return "\n".join(parts)
     parts.append(fenced([context.command_path, *pieces]))
-    if found := EXAMPLES.search(text):
-        parts += [f"{found[1]}:\n", f"```sh\n{inspect.cleandoc(found[2])}\n```\n"]
+    if examples := EXAMPLES.search(text):
+        parts += [f"{examples[1]}:\n", f"```sh\n{inspect.cleandoc(examples[2])}\n```\n"]
     return "\n".join([*parts, table(own(context))] if own(context) else parts)
 
 

@@ -136,7 +136,7 @@ def row_of(letter: Letter, verdict: Eligibility, why: str) -> Row:
     """Return the change as a row."""
     return {
         "id": letter.id,
-        "place": letter.place,
+        "place": letter.position,
         "reason": letter.reason,
         "text": letter.text,
         "was": str(verdict),

@@ -155,11 +155,11 @@ def rows_of(load: Load) -> Iterator[Row]:
 
 def flow_rows(load: Load) -> Iterator[Row]:
     """Yield the rates and counts of the whole group."""
-    found = flow(load)
-    yield row("group", "retries", found.retried, "records/s", "deliveries beside the first ones")
-    yield row("group", "dead letters", found.dead, "records/s", f"after {load.retries} retries")
+    rates = flow(load)
+    yield row("group", "retries", rates.retried, "records/s", "deliveries beside the first ones")
+    yield row("group", "dead letters", rates.dead, "records/s", f"after {load.retries} retries")
     yield row("group", "waiting", sum(waiting(load).values()), "records", "in all levels together")
-    yield row("group", "requests", load.rate + found.retried, "1/s", "to the service; fewer when batched")
+    yield row("group", "requests", load.rate + rates.retried, "1/s", "to the service; fewer when batched")
     yield row("group", "transactions", transactions(load), "1/s", "of all lanes of all instances")
     yield row("group", "events", events(load), "1/s", "what the view is made from")
 
@@ -183,10 +183,10 @@ def trouble_rows(load: Load) -> Iterator[Row]:
         yield row("lateness", "p50", late["p50"], "ms", "after the due time")
         yield row("lateness", "p99", late["p99"], "ms", "")
     if load.outage:
-        found = outage(load)
-        yield row("outage", "backlog", found.backlog, "records", "on the main topics; no retry is spent")
-        note = "" if found.seconds is not None else "never: it is too slow"
-        yield row("outage", "caught up after", found.seconds, "s", note)
+        length = outage(load)
+        yield row("outage", "backlog", length.backlog, "records", "on the main topics; no retry is spent")
+        note = "" if length.seconds is not None else "never: it is too slow"
+        yield row("outage", "caught up after", length.seconds, "s", note)
 
 
 def row(part: str, what: str, value: float | None, unit: str, note: str) -> Row:

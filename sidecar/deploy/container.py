@@ -133,8 +133,8 @@ def _who() -> list[Object]:
 
     They are used in client ids, transactional ids, events and metrics.
     """
-    places = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
-    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": place}}} for name, place in places.items()]
+    fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}} for name, field in fields.items()]
 
 
 def _settings(annotations: SidecarAnnotations, grace: int) -> list[Object]:
@@ -147,7 +147,7 @@ def _probe(path: str, **more: int) -> Object:
 
 
 def _mounts(annotations: SidecarAnnotations) -> list[Object]:
-    places = {VOLUME: FOLDER} if annotations.config_map else {}
-    places |= {secret_volume(name): f"{SECRETS}/{name}" for name in annotations.secret_names}
-    places[NO_TOKEN] = TOKEN_FOLDER
-    return [{"name": name, "mountPath": place, "readOnly": True} for name, place in places.items()]
+    paths = {VOLUME: FOLDER} if annotations.config_map else {}
+    paths |= {secret_volume(name): f"{SECRETS}/{name}" for name in annotations.secret_names}
+    paths[NO_TOKEN] = TOKEN_FOLDER
+    return [{"name": name, "mountPath": path, "readOnly": True} for name, path in paths.items()]

@@ -72,12 +72,12 @@ def change_all(name: str, text: str, change: Change) -> Changed:
 
 def split(text: str) -> Iterator[tuple[int, str]]:
     """Yield the documents and the separators between them, each with the number of its first line, from 0."""
-    place = 0
+    start = 0
     for mark in SEPARATOR.finditer(text):
-        yield text.count("\n", 0, place), text[place : mark.start()]
+        yield text.count("\n", 0, start), text[start : mark.start()]
         yield text.count("\n", 0, mark.start()), mark.group()
-        place = mark.end()
-    yield text.count("\n", 0, place), text[place:]
+        start = mark.end()
+    yield text.count("\n", 0, start), text[start:]
 
 
 def _changed(document: object, change: Change) -> tuple[object, list[Done]]:

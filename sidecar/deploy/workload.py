@@ -41,7 +41,7 @@ def is_workload(document: object) -> bool:
 def opts_out(document: Object) -> bool:
     """Whether the label that asks for a sidecar is false on the workload or its pod. Raises WrongManifestError."""
     labels = [(one.get("metadata") or {}).get("labels") or {} for one in (document, _pod(document))]
-    return any(str(found[LABEL]).lower() == "false" for found in labels if LABEL in found)
+    return any(str(labelled[LABEL]).lower() == "false" for labelled in labels if LABEL in labelled)
 
 
 def has_sidecar(document: Object) -> bool:
@@ -66,9 +66,9 @@ def with_sidecar(document: Object, annotations: SidecarAnnotations) -> Object:
         raise WrongManifestError("its pods end with their service, and an ordinary container would keep them running")
     _fits(spec)
     _describe(pod, annotations)
-    place, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
+    kind, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
     _drop(spec, other, NAME.__eq__)
-    _put(spec, place, [container(annotations, _grace(spec))], NAME.__eq__)
+    _put(spec, kind, [container(annotations, _grace(spec))], NAME.__eq__)
     grouped = (spec.get("securityContext") or {}).get("fsGroup") is not None
     _put(spec, "volumes", volumes(annotations, grouped=grouped), is_ours)
     return changed
@@ -103,19 +103,19 @@ def without_sidecar(document: Object) -> Object:
             left = {key: value for key, value in metadata[part].items() if key not in ours and meshed.get(key) != value}
             if left != metadata[part]:
                 _set(metadata, part, left)
-    for place in ("initContainers", "containers"):
-        _drop(pod["spec"], place, NAME.__eq__)
+    for kind in ("initContainers", "containers"):
+        _drop(pod["spec"], kind, NAME.__eq__)
     _drop(pod["spec"], "volumes", is_ours)
     return changed
 
 
 def _pod(document: Object) -> Object:
     """Return the pod, or the pod's template. Raises WrongManifestError if its `spec` is malformed."""
-    place: Any = document
+    node: Any = document
     path = TEMPLATES[document["kind"]]
     for key in path:
-        place = place.get(key) if isinstance(place, dict) else None
-    spec = place.get("spec") if isinstance(place, dict) else None
+        node = node.get(key) if isinstance(node, dict) else None
+    spec = node.get("spec") if isinstance(node, dict) else None
     where = ".".join((*path, "spec"))
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         raise WrongManifestError(f"{where}.containers: must be a list")
@@ -125,8 +125,8 @@ def _pod(document: Object) -> Object:
             raise WrongManifestError(f"{where}.{part}: must be a list of things with a name")
         if part != "volumes" and any(item["name"] == NAME and not _is_ours(item) for item in items):
             raise WrongManifestError(f"{where}.{part} has a container {NAME} that is not the sidecar")
-    found: Object = place
-    return found
+    pod: Object = node
+    return pod
 
 
 def _is_ours(item: Object) -> bool:
@@ -183,9 +183,9 @@ def _drop(spec: Object, part: str, ours: Callable[[str], bool]) -> None:
         _put(spec, part, [], ours)
 
 
-def _set(place: Object, key: str, value: Any) -> None:
+def _set(node: Object, key: str, value: Any) -> None:
     """Set the value. A value that becomes empty is removed; one that was empty stays as it is written."""
     if value:
-        place[key] = value
-    elif place.get(key):
-        del place[key]
+        node[key] = value
+    elif node.get(key):
+        del node[key]

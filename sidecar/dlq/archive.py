@@ -46,7 +46,7 @@ class Line(msgspec.Struct, frozen=True):
     headers: list[tuple[str, str | None]] | None
     id: str = ""
     reason: str = ""
-    place: str = ""
+    position: str = msgspec.field(name="place", default="")
     v: Literal[1] = 1
 
 
@@ -69,7 +69,7 @@ def export_line(letter: Letter) -> dict[str, Any]:
         "v": 1,
         "id": letter.id,
         "reason": letter.reason,
-        "place": letter.place,
+        "place": letter.position,
         "timestamp": record.timestamp,
         "key_base64": _text(record.key),
         "value_base64": _text(record.value),
@@ -233,8 +233,12 @@ class Importer:
         self._end_producer()
         self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
         before, self._seen = self._seen, self._topics.layout(whole=True)
-        grown = {place: span._replace(begin=before[place].end) for place, span in self._seen.items() if place in before}
-        self._look({place: span for place, span in grown.items() if span.begin < span.end}, lambda scan: None)
+        grown = {
+            partition: span._replace(begin=before[partition].end)
+            for partition, span in self._seen.items()
+            if partition in before
+        }
+        self._look({partition: span for partition, span in grown.items() if span.begin < span.end}, lambda scan: None)
         return self._producer
 
 

@@ -36,9 +36,9 @@ def fault_of_why(why: str) -> str:
 def fault_of(letter: Letter, verdict: Eligibility) -> str:
     """Return why a letter cannot be dismissed; empty if it can."""
     if verdict is Eligibility.REDRIVEN:
-        return f"{letter.place} was redriven: it is no dead letter any more"
+        return f"{letter.position} was redriven: it is no dead letter any more"
     if letter.life is None:
-        return f"{letter.place} has no readable headers, so that nothing names it: `dlq purge` deletes it"
+        return f"{letter.position} has no readable headers, so that nothing names it: `dlq purge` deletes it"
     return ""
 
 
@@ -81,7 +81,9 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, w
     at, writer = wall(), SettlementWriter(there.kafka, there.names)
     new = {stay: letter for stay, letter in stays.items() if stay not in settled.commits}
     records = {
-        stay.id: SettlementRecord(stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.place)
+        stay.id: SettlementRecord(
+            stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.position
+        )
         for stay, letter in new.items()
     }
     writer.write(records)

@@ -41,14 +41,14 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     fault: str = ""
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The position of the record, `topic:partition:offset`."""
         return f"{self.record.source.topic}:{self.record.source.number}:{self.record.offset}"
 
     @property
     def id(self) -> str:
         """The origin id; the position of the record if `life` is None."""
-        return self.place if self.life is None else self.life.id
+        return self.position if self.life is None else self.life.id
 
     @property
     def redrives(self) -> int:
@@ -107,7 +107,7 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return (
             self.since <= letter.record.timestamp < self.until
             and letter.redrives < self.below
-            and (not self.ids or letter.id in self.ids or letter.place in self.ids)
+            and (not self.ids or letter.id in self.ids or letter.position in self.ids)
             and (not self.reasons or letter.reason in self.reasons)
             and (not self.topics or (letter.life is not None and letter.life.topic in self.topics))
             and all(has_header(letter.record.headers or [], name, value) for name, value in self.headers)

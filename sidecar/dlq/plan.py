@@ -87,7 +87,9 @@ def to_read(
 ) -> Layout:
     """Return the offsets in which the redrive may still find letters, by partition."""
     asked = topics.since(layout, request.filter.since)
-    open_ = {place: _open(span, layout[place].begin, request, pasts[place]) for place, span in asked.items()}
+    open_ = {
+        partition: _open(span, layout[partition].begin, request, pasts[partition]) for partition, span in asked.items()
+    }
     return narrowed(open_, request.filter, topics.topics)
 
 

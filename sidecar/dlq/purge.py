@@ -15,7 +15,7 @@ from sidecar.dlq.plan import Told
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.kafka.admin.topics import TopicAdmin
 
 ASKED = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
@@ -45,20 +45,20 @@ class Purge:
         self._admin = TopicAdmin(topics.cluster)
         layout = topics.layout()
         pasts = topics.pasts(layout)
-        self.parts = {place: Deletion(span.begin) for place, span in layout.items() if span.begin < span.end}
+        self.parts = {partition: Deletion(span.begin) for partition, span in layout.items() if span.begin < span.end}
         stays = dict.fromkeys(self.parts, False)
         with Scan(topics, layout) as scan:
             for record in scan:
-                part, place = self.parts[record.source], record.source
+                part, partition = self.parts[record.source], record.source
                 told(scan, sum(one.deleted for one in self.parts.values()))
                 part.older += record.timestamp < since
                 if not since <= record.timestamp < until:
-                    stays[place] = True
-                elif stays[place]:
+                    stays[partition] = True
+                elif stays[partition]:
                     part.behind += 1
                 else:
                     part.deleted, part.before = part.deleted + 1, record.offset + 1
-                    verdict = eligibility(read_letter(record, policy), ASKED, pasts[place])
+                    verdict = eligibility(read_letter(record, policy), ASKED, pasts[partition])
                     part.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
 
     @property
@@ -68,6 +68,8 @@ class Purge:
 
     def carry_out(self) -> None:
         """Delete the planned letters. If the broker refuses a partition, its `error` says why."""
-        before: dict[Place, int] = {place: part.before for place, part in self.parts.items() if part.deleted}
-        for place, error in self._admin.delete_records(before).items():
-            self.parts[Partition(*place)].error = error
+        before: dict[PartitionName, int] = {
+            partition: part.before for partition, part in self.parts.items() if part.deleted
+        }
+        for partition, error in self._admin.delete_records(before).items():
+            self.parts[Partition(*partition)].error = error

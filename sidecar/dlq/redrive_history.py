@@ -216,10 +216,10 @@ def tidied(history: RedriveHistory, begin: int) -> RedriveHistory:
     ]
     kept = tuple(
         claim
-        for place, claim in enumerate(claims)
+        for index, claim in enumerate(claims)
         if not any(
-            claim.within(other) and (place > other_place or not other.within(claim))
-            for other_place, other in enumerate(claims)
+            claim.within(other) and (index > other_index or not other.within(claim))
+            for other_index, other in enumerate(claims)
             if other is not claim
         )
     )

@@ -96,7 +96,7 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
     commits = {
         Life(ident, record.redrives, record.times): record
         for ident, record in settled.items()
-        if record.how == "commit" and record.place
+        if record.how == "commit" and record.position
     }
     return Settlements(commits, tuple(sorted(name for name, aware in instances.items() if not aware)))
 
@@ -115,14 +115,14 @@ def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message
 
 def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:
     """Return the ids of the settlements whose letters are known to be gone. `layout`: the spans that are known now."""
-    begins = {f"{place.topic}:{place.number}": span.begin for place, span in layout.items()}
-    found = []
+    begins = {f"{source.topic}:{source.number}": span.begin for source, span in layout.items()}
+    gone = []
     for life, record in settled.commits.items():
-        place, _, offset = record.place.rpartition(":")
+        source, _, offset = record.position.rpartition(":")
         # A partition that is not among the spans has no leader now, or is another configuration's: nothing is known.
-        if (begin := begins.get(place)) is not None and offset.isdecimal() and int(offset) < begin:
-            found.append(life.id)
-    return found
+        if (begin := begins.get(source)) is not None and offset.isdecimal() and int(offset) < begin:
+            gone.append(life.id)
+    return gone
 
 
 def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group: str) -> Event:

@@ -119,8 +119,8 @@ class AccessMiddleware:
         if self._access is None:
             return None
         (host,) = values(headers, b"host")
-        own = {place_of(f"{scheme}://{host.decode('latin-1')}") for scheme in self._access.schemes}
-        foreign = any(place_of(origin.decode("latin-1")) not in own for origin in values(headers, b"origin"))
+        own = {origin_of(f"{scheme}://{host.decode('latin-1')}") for scheme in self._access.schemes}
+        foreign = any(origin_of(origin.decode("latin-1")) not in own for origin in values(headers, b"origin"))
         if foreign or any(site not in OWN_SITE for site in values(headers, b"sec-fetch-site")):
             return problem(403, "Pages of another origin may not call this sidecar.")
         return None
@@ -165,7 +165,7 @@ def host_name(host: str) -> str | None:
     return match[1]
 
 
-def place_of(origin: str) -> tuple[str, str, str] | None:
+def origin_of(origin: str) -> tuple[str, str, str] | None:
     """Return scheme, host and port of an origin; None if it is not valid.
 
     Two texts for the same origin give the same result. A port that the scheme has by default may be left out (RFC

@@ -173,9 +173,9 @@ class _Source:
                 if attempt == ATTEMPTS or not _passes(error):
                     raise SetupError(_sentence(jar, url, error)) from error
                 time.sleep(self._first_wait * 2 ** (attempt - 1))
-        found, shown = _sha256(part), url_without_secrets(url)
-        if found != jar.sha256:
-            raise SetupError(f"{jar} from {shown} is not the jar of the lock: SHA-256 {found}, expected {jar.sha256}")
+        digest, shown = _sha256(part), url_without_secrets(url)
+        if digest != jar.sha256:
+            raise SetupError(f"{jar} from {shown} is not the jar of the lock: SHA-256 {digest}, expected {jar.sha256}")
 
     def _try(self, url: str, jar: Jar, part: Path) -> None:
         got, counted, shown = 0, 0, url_without_secrets(url)

@@ -93,7 +93,7 @@ def _together(given: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each refusal of the whole set, with the first kind of client that is refused."""
     said = set[str]()
     offline = {name: value for name, value in given.items() if name not in ("bootstrap.servers", *NOWHERE)}
-    offline |= {name: place for name, place in NOWHERE.items() if name in given}
+    offline |= {name: stand_in for name, stand_in in NOWHERE.items() if name in given}
     for kind, make in CLIENTS.items():
         try:
             make(offline)

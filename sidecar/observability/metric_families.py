@@ -34,15 +34,15 @@ def gauge(name: str, text: str, labels: Sequence[str], amounts: Mapping[L, float
     return family
 
 
-def histogram(name: str, text: str, found: Sequence[Histogram], unit: int = 1) -> Metric:
+def histogram(name: str, text: str, histograms: Sequence[Histogram], unit: int = 1) -> Metric:
     """Return a histogram in seconds of distributions with equal bounds.
 
     `unit`: how many units of the distributions make a second.
     """
     family = HistogramMetricFamily(PREFIX + name, text)
-    edges = [floatToGoString(bound) for bound in (*(bound / unit for bound in found[0].bounds), inf)]  # type: ignore[no-untyped-call]
-    counts = accumulate(map(sum, zip(*(one.counts for one in found), strict=True)))
-    family.add_metric([], list(zip(edges, counts, strict=True)), sum(one.total for one in found) / unit)
+    edges = [floatToGoString(bound) for bound in (*(bound / unit for bound in histograms[0].bounds), inf)]  # type: ignore[no-untyped-call]
+    counts = accumulate(map(sum, zip(*(one.counts for one in histograms), strict=True)))
+    family.add_metric([], list(zip(edges, counts, strict=True)), sum(one.total for one in histograms) / unit)
     return family
 
 

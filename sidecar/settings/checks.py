@@ -160,7 +160,7 @@ def listeners_differ(settings: Settings) -> Iterator[Fault]:
         text = "is the same as api.listen; null serves the probes there"
         yield Fault(("api", "probe_listen"), text, settings.api.probe_listen)
     for name, other in (("listen", api), ("probe_listen", probes)):
-        if settings.ui.enabled and other is not None and clash(settings.ui.place, other):
+        if settings.ui.enabled and other is not None and clash(settings.ui.address, other):
             yield Fault(("ui", "listen"), f"is the same as api.{name}, and others call that one", settings.ui.listen)
 
 
@@ -174,7 +174,7 @@ def dashboard_is_guarded(settings: Settings) -> Iterator[Fault]:
         return
     if settings.deliver.broadcast:
         yield Fault(("ui", "enabled"), "has no effect in broadcast mode, which retries nothing; leave it out", True)
-    if ui.place.path is None and not is_loopback(ui.place.host) and ui.token_file is None:
+    if ui.address.path is None and not is_loopback(ui.address.host) and ui.token_file is None:
         yield Fault(("ui", "listen"), "is outside loopback, and needs ui.token_file, and ui.hosts", ui.listen)
     if ui.token_file is not None and ui.audit_file is None:
         text = "is required with ui.token_file: what is done on the dashboard is written there first"
@@ -226,14 +226,14 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
 
     A check is also skipped if it reads a setting in which an earlier check found a fault.
     """
-    found: list[Fault] = []
+    all_faults: list[Fault] = []
     blind = list(wrong)
     for check, reads in CHECKS:
         if not any(touches(path, read) for path in blind for read in reads):
             faults = list(check(settings))
-            found += faults
+            all_faults += faults
             blind += [fault.path for fault in faults]
-    return found
+    return all_faults
 
 
 def touches(one: KeyPath, other: KeyPath) -> bool:

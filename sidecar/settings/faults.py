@@ -86,8 +86,8 @@ def unknown(path: KeyPath) -> str:
 def sentence(fault: Fault, layers: Layers) -> str:
     """Return the fault as a sentence for people, without any secret, and with escapes for what is not printable."""
     origin = layers.origin(fault.path)
-    place = f" ({origin})" if origin is not None else ""
-    return printable(f"{dotted(fault.path)}{shown(fault)}: {fault.text}{place}")
+    whence = f" ({origin})" if origin is not None else ""
+    return printable(f"{dotted(fault.path)}{shown(fault)}: {fault.text}{whence}")
 
 
 def plain(value: object) -> str:

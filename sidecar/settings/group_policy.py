@@ -90,11 +90,11 @@ def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
 
     `file` includes the environment and `--set`.
     """
-    found: dict[str, str] = {}
+    origin_by_key: dict[str, str] = {}
     for key, (section, name) in KEYS.items():
         given = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
-        found[key] = "record" if key in record else "file" if given else "default"
-    return found
+        origin_by_key[key] = "record" if key in record else "file" if given else "default"
+    return origin_by_key
 
 
 def dotted(key: str) -> str:

@@ -44,13 +44,13 @@ class Layers:
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
         """Set one value, and replace what was there."""
-        place = self.tree
+        section = self.tree
         for part in path[:-1]:
-            below = place.get(part)
+            below = section.get(part)
             if not isinstance(below, dict):
-                below = place[part] = {}
-            place = below
-        place[path[-1]] = value
+                below = section[part] = {}
+            section = below
+        section[path[-1]] = value
         for older in [known for known in self.origins if known[: len(path)] == path]:
             del self.origins[older]
         self.origins[path] = origin
@@ -81,11 +81,11 @@ class Layers:
 
     def gives(self, path: tuple[str, ...]) -> bool:
         """Whether the value at `path` was given, alone or as part of a larger value."""
-        place: object = self.tree
+        section: object = self.tree
         for part in path:
-            if not isinstance(place, dict) or part not in place:
+            if not isinstance(section, dict) or part not in section:
                 return False
-            place = place[part]
+            section = section[part]
         return True
 
     def open_switches(self) -> None:
@@ -100,8 +100,8 @@ class Layers:
         If all keys of a section are commented out, YAML reads the section as null. It means that nothing is set there.
         """
         for name in [name for name, value in self.tree.items() if value is None]:
-            place = field_at((name,))
-            if place is not None and section_of(place) is not None:
+            field_info = field_at((name,))
+            if field_info is not None and section_of(field_info) is not None:
                 del self.tree[name]
 
 
@@ -121,7 +121,7 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     layers.faults += [f"{path}: {fault}" for fault in document.faults]
     if isinstance(document.value, dict):
         layers.tree = document.value
-        layers.origins = {place: f"{path}, line {line}" for place, line in document.lines.items()}
+        layers.origins = {key_path: f"{path}, line {line}" for key_path, line in document.lines.items()}
         layers.open_switches()
         layers.take_new_names()
     elif document.value is not None:
@@ -170,9 +170,11 @@ def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> Non
     if path in former_names.FORMER_NAMES:
         layers.renamed[path] = origin
         path = former_names.FORMER_NAMES[path]
-    place = field_at(path)
+    field_info = field_at(path)
     is_property = path[0] == "kafka" and len(path) > 1
-    if is_property or (place is not None and takes_text(place) and not (is_nullable(place) and is_null(text))):
+    if is_property or (
+        field_info is not None and takes_text(field_info) and not (is_nullable(field_info) and is_null(text))
+    ):
         layers.put(path, text, origin)
         return
     document = read_yaml(text)
@@ -186,8 +188,8 @@ def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> Non
 
 def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
     """Return the path of a value. True or false for a section with a switch belongs to the switch."""
-    place = field_at(path) if isinstance(value, bool) else None
-    section = None if place is None else section_of(place)
+    field_info = field_at(path) if isinstance(value, bool) else None
+    section = None if field_info is None else section_of(field_info)
     return path if section is None or SWITCH not in section.model_fields else (*path, SWITCH)
 
 

@@ -92,8 +92,8 @@ def validate(tree: dict[str, Any]) -> tuple[Settings | None, list[Fault]]:
     except ValidationError as error:
         faults = list(faults_of(error.errors(include_url=False)))
         return None, faults + faults_between(tree, faults)
-    found = cross_faults(settings)
-    return (None if found else settings), found
+    between = cross_faults(settings)
+    return (None if between else settings), between
 
 
 def faults_between(tree: dict[str, Any], faults: Sequence[Fault]) -> list[Fault]:

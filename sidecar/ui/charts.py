@@ -93,12 +93,12 @@ def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
         '<line class="lane" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="level" x="{}" y="{}" text-anchor="end">'
         "{}<title>{}</title></text>"
     ).format(LEFT, WIDTH - 8, y, y, LEFT - 8, y + 4, cut(lane.level, 8), printable(lane.level))
-    found: dict[int, list[int]] = {}
+    columns: dict[int, list[int]] = {}
     step = (WIDTH - LEFT - 40) / COLUMNS
     for wait in lane.waits:
         column = -1 if wait < 0 else int((across(wait, horizon) - LEFT - 18) / step)
-        found.setdefault(column, []).append(wait)
-    for column, waits in found.items():
+        columns.setdefault(column, []).append(wait)
+    for column, waits in columns.items():
         x, count, late = LEFT + 18 + (column + 0.5) * step, len(waits), column < 0
         told = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
         yield Markup('<circle class="bubble {}" cx="{:.1f}" cy="{}" r="{:.1f}"><title>{}</title></circle>').format(

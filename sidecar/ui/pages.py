@@ -142,8 +142,8 @@ class Pages:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(beats))
         now = wall()
-        found = alarms(beats, now - SILENT_AFTER)
-        return self._render("alarms_part.html", alarms=found, fleet=instances, now=now)
+        raised = alarms(beats, now - SILENT_AFTER)
+        return self._render("alarms_part.html", alarms=raised, fleet=instances, now=now)
 
     async def _running(self) -> dict[str, Any]:
         beats = await self._ask(self._looks.heartbeats)

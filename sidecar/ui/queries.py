@@ -17,7 +17,7 @@ from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Place
+from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
 from sidecar.kafka.client_config import client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -46,7 +46,7 @@ class Instance(NamedTuple):
     subscription: Mapping[str, str]
     pace: PaceTold | None
     host: str
-    holds: frozenset[tuple[str, Place]]
+    holds: frozenset[tuple[str, PartitionName]]
     overdue: int = 0
 
     @property
@@ -99,15 +99,15 @@ class Queries:
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
         names, now = self.settings.names, wall()
-        found = []
+        rows = []
         groups = self._cluster.groups((names.group, names.retry_group))
         for name, told in sorted(heartbeats.items()):
             own = members_of(name, groups)
-            holds = frozenset((group, place) for group, member in own for place in member.places)
+            holds = frozenset((group, partition) for group, member in own for partition in member.partitions)
             host = own[0][1].host.lstrip("/") if own else ""
             alive = told.at > now - SILENT_AFTER
-            found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
-        return found
+            rows.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
+        return rows
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""

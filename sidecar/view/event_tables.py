@@ -60,13 +60,13 @@ def fold_in(run: sqlite3.Connection, items: Sequence[Item], room: int) -> Taken:
 
 
 def _by_record(items: Iterable[Item]) -> dict[str, Folded]:
-    found: dict[str, Folded] = {}
+    rows: dict[str, Folded] = {}
     for item in items:
         assert isinstance(item.heard, ViewRow)
         one = Folded(item.heard, item.partition, item.offset)
-        known = found.get(item.key)
-        found[item.key] = one if known is None else merged(known, one)
-    return found
+        known = rows.get(item.key)
+        rows[item.key] = one if known is None else merged(known, one)
+    return rows
 
 
 def _kept(run: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tuple[int, Folded]]:
@@ -74,8 +74,8 @@ def _kept(run: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tuple[int, 
     kept: dict[str, tuple[int, Folded]] = {}
     for begin in range(0, len(keys), TOGETHER):
         some: list[str | None] = [*keys[begin : begin + TOGETHER]]
-        found = run.execute(FIND, (*some, *[None] * (TOGETHER - len(some))))
-        kept |= {key: (number, Folded(_ROW.decode(value), *place)) for key, number, *place, value in found}
+        selected = run.execute(FIND, (*some, *[None] * (TOGETHER - len(some))))
+        kept |= {key: (number, Folded(_ROW.decode(value), *order)) for key, number, *order, value in selected}
     return kept
 
 

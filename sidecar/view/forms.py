@@ -46,10 +46,10 @@ class Form(Protocol):
     def item(self, message: Message, moment: int) -> Item | BadRow:
         """Return a record as an item, or why it is none. `moment`: epoch ms, now."""
 
-    def told(self, cluster: Cluster, found: Mapping[str, Topic], low: int, high: int) -> Told:
+    def told(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> Told:
         """Return what is known at `high` (epoch ms, now) of the events. All before `low` are known to be read."""
 
-    def kept(self, found: Mapping[str, Topic]) -> Mapping[Kind, int]:
+    def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
         """Return for how many ms what is made of each kind of record is kept; without those that are kept for ever."""
 
     def close(self) -> None:
@@ -83,12 +83,12 @@ class SparkForm:
         written = stamp if 0 < stamp < moment else moment
         return Item(kind, (key or b"").decode(), heard, message.offset() or 0, written)
 
-    def told(self, cluster: Cluster, found: Mapping[str, Topic], low: int, high: int) -> Told:
-        events = found[self._names.events].places if self._names.events in found else []
+    def told(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> Told:
+        events = topics[self._names.events].all_partitions if self._names.events in topics else []
         return ask_events(cluster, self._job, events, low, high)
 
-    def kept(self, found: Mapping[str, Topic]) -> Mapping[Kind, int]:
-        limits = {self.kinds[name]: retention_of(topic.config) for name, topic in found.items() if name in self.kinds}
+    def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
+        limits = {self.kinds[name]: retention_of(topic.config) for name, topic in topics.items() if name in self.kinds}
         return {kind: limit for kind, limit in limits.items() if limit is not None}
 
     def close(self) -> None:
@@ -118,10 +118,10 @@ class EventsForm:
         row = row_of(event, partition, offset, written).row
         return Item(Kind.EVENTS, event.id, row, offset, written, partition, event)
 
-    def told(self, cluster: Cluster, found: Mapping[str, Topic], low: int, high: int) -> Told:
+    def told(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> Told:
         return Told(high, None)
 
-    def kept(self, found: Mapping[str, Topic]) -> Mapping[Kind, int]:
+    def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
         # As long as Spark's topics would: the events themselves leave much earlier.
         return {Kind.VIEW: VIEW_RETENTION, Kind.STATS: STATS_RETENTION}
 

@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, Message
 
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place, Topic, unled_places
+from sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from sidecar.kafka.client_config import view_config, whole_fetches
 from sidecar.kafka.errors import ANSWER_SECONDS
-from sidecar.kafka.range_reader import RangeReader, place_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.events import Event, decode_event, encode_event, order
 from topics.names import Names
 
@@ -67,8 +67,8 @@ def read_journey(
         topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
         spans = _spans(cluster, topic, since)
         reader = RangeReader(consumer, spans, lambda: Consumer(whole_fetches(config)))
-        journey = _found(reader, names, record, spans, most, told)
-        unled = ", ".join(f"{name}[{number}]" for name, number in unled_places([topic]))
+        journey = _journey_in(reader, names, record, spans, most, told)
+        unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions([topic]))
         reasons = [journey.missing, f"without a leader, and so not read: {unled}" if unled else ""]
         return journey._replace(missing="; ".join(filter(None, reasons)))
     finally:
@@ -76,23 +76,26 @@ def read_journey(
 
 
 def _events_topic(cluster: Cluster, name: str) -> Topic:
-    found = cluster.find([name])
-    if name not in found:
+    topics = cluster.find([name])
+    if name not in topics:
         raise ContractError(f"{name} does not exist; `reconsume topics apply` creates it")
-    return found[name]
+    return topics[name]
 
 
-def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[Place, Span]:
+def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[PartitionName, Span]:
     spans = cluster.spans(topic.led)
-    starts = {place: span.begin for place, span in spans.items()}
+    starts = {partition: span.begin for partition, span in spans.items()}
     if since is not None:
-        for place, (offset, _) in cluster.offsets(spans, max(0, since - MARGIN)).items():
-            starts[place] = spans[place].end if offset < 0 else offset  # negative: all records are older
-    return {place: Span(starts[place], end, 0 < starts[place] == begin) for place, (begin, end) in spans.items()}
+        for partition, (offset, _) in cluster.offsets(spans, max(0, since - MARGIN)).items():
+            starts[partition] = spans[partition].end if offset < 0 else offset  # negative: all records are older
+    return {
+        partition: Span(starts[partition], end, 0 < starts[partition] == begin)
+        for partition, (begin, end) in spans.items()
+    }
 
 
-def _found(
-    reader: RangeReader, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told
+def _journey_in(
+    reader: RangeReader, names: Names, record: str, spans: Mapping[PartitionName, Span], most: int, told: Told
 ) -> Journey:
     total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
     key, kept = record.encode(), Kept()
@@ -102,7 +105,7 @@ def _found(
             event = decode_event(message.value())
             if isinstance(event, Event) and event.group == names.group and event.id == record:
                 kept.add(event)
-                cut |= spans[place_of(message)].cut
+                cut |= spans[partition_of(message)].cut
         if read >= most or kept.full:
             break
     events, missing = kept.events, ""

@@ -33,7 +33,7 @@ BUSY_SECONDS = 1.0
 PAGE = 1_000
 """Rows that are in memory at a time where all are wanted."""
 CODE = 12
-PLACE = struct.Struct(">qq")
+POSITION = struct.Struct(">qq")
 """The due time or minute, and the row's number."""
 LONGEST_PAGE = 1024 * 1024
 """Bytes of the values of a page; a page ends with the value that passes them. A row of ours has 600, but whoever may
@@ -153,8 +153,8 @@ class ViewQuery:
         where = "FROM message WHERE last_failed_at > ? AND last_failed_at <= ?"
         (total,) = self._connection.execute(f"SELECT count(*) {where}", (since, until)).fetchone()
         order = "GROUP BY reason ORDER BY count(*) DESC, reason LIMIT ?"
-        found = self._connection.execute(f"SELECT reason, count(*) {where} {order}", (since, until, MOST_REASONS))
-        return Failures(total, tuple((reason, count) for reason, count in found))
+        rows = self._connection.execute(f"SELECT reason, count(*) {where} {order}", (since, until, MOST_REASONS))
+        return Failures(total, tuple((reason, count) for reason, count in rows))
 
     def counts(self) -> dict[str, int]:
         """Return how many messages are in each state."""
@@ -181,13 +181,13 @@ class ViewQuery:
         text = f"WHERE {' AND '.join(terms)}" if terms else ""
         query = f"SELECT {order}, value FROM {asked.table} {text} ORDER BY {order} LIMIT ?"
         # One row more than the limit shows whether there is another page.
-        found = self._connection.execute(query, (*values, limit + 1))
-        page, place, size = list[bytes](), (0, 0), 0
-        for *where, value in found:
+        rows = self._connection.execute(query, (*values, limit + 1))
+        page, last, size = list[bytes](), (0, 0), 0
+        for *where, value in rows:
             if len(page) == limit or size > LONGEST_PAGE:
-                return Page(page, sealed(key, bound, place))
+                return Page(page, sealed(key, bound, last))
             page.append(bytes(value))
-            place, size = (where[0], where[1]), size + len(value)
+            last, size = (where[0], where[1]), size + len(value)
         return Page(page, None)
 
     def _key(self) -> bytes:
@@ -215,9 +215,9 @@ def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
         yield ViewQuery(connection)
 
 
-def sealed(key: bytes, bound: bytes, place: tuple[int, int]) -> str:
+def sealed(key: bytes, bound: bytes, position: tuple[int, int]) -> str:
     """Return the cursor after a row. It is valid for one list alone."""
-    data = PLACE.pack(*place)
+    data = POSITION.pack(*position)
     return base64.urlsafe_b64encode(_code(key, bound, data) + data).decode("ascii").rstrip("=")
 
 
@@ -227,12 +227,12 @@ def unsealed(key: bytes, bound: bytes, cursor: str) -> tuple[int, int]:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except ValueError:  # not ASCII, or not base64
         raise BadCursorError from None
-    code, place = data[:CODE], data[CODE:]
-    if len(place) != PLACE.size or not hmac.compare_digest(code, _code(key, bound, place)):
+    code, position = data[:CODE], data[CODE:]
+    if len(position) != POSITION.size or not hmac.compare_digest(code, _code(key, bound, position)):
         raise BadCursorError
-    number, row = PLACE.unpack(place)
+    number, row = POSITION.unpack(position)
     return number, row
 
 
-def _code(key: bytes, bound: bytes, place: bytes) -> bytes:
-    return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, place), key=key, digest_size=CODE).digest()
+def _code(key: bytes, bound: bytes, position: bytes) -> bytes:
+    return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, position), key=key, digest_size=CODE).digest()

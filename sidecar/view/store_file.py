@@ -29,22 +29,22 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
 
     `folder` is None for a temporary folder, which is removed when the store is closed. `source`: what it is made from.
     """
-    place = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parent = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        name, lock = _slot(place, f"{group}-{FILES[source]}")
+        name, lock = _slot(parent, f"{group}-{FILES[source]}")
         try:
-            with opening(path := place / f"{name}.sqlite"):
+            with opening(path := parent / f"{name}.sqlite"):
                 store = _opened(path, lock, folder is None, bound)
         except BaseException:
             lock.close()
             raise
     except BaseException:
         if folder is None:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(parent, ignore_errors=True)
         raise
     if folder is None:  # a signal may end the process before whoever asked for it can close it
-        weakref.finalize(store, shutil.rmtree, place, ignore_errors=True)
+        weakref.finalize(store, shutil.rmtree, parent, ignore_errors=True)
     return store
 
 
@@ -89,5 +89,5 @@ def kept_source(folder: Path | None, group: str) -> Source | None:
     """
     if folder is None:
         return None
-    found = [source for source, word in FILES.items() if any(folder.glob(f"{glob.escape(group)}-{word}-*.sqlite"))]
-    return found[0] if len(found) == 1 else None
+    sources = [source for source, word in FILES.items() if any(folder.glob(f"{glob.escape(group)}-{word}-*.sqlite"))]
+    return sources[0] if len(sources) == 1 else None

@@ -104,9 +104,9 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         (form,) = connection.execute("PRAGMA user_version").fetchone()
-        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok" or form not in (0, FORM):
-            raise sqlite3.DatabaseError(found if found != "ok" else f"it has form {form}")
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok" or form not in (0, FORM):
+            raise sqlite3.DatabaseError(verdict if verdict != "ok" else f"it has form {form}")
         if form == 0:
             connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
             connection.execute("INSERT INTO fact VALUES ('cursor-key', ?)", (secrets.token_bytes(32),))

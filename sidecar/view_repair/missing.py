@@ -30,11 +30,11 @@ def missing_event(row: ViewRow | None, copies: Iterable[Fact], names: Names, now
     `row`: the record's row of the view, None if it has none. `copies`: its copies that wait, and its dead letters.
     `now`: epoch ms. The copies must have been read after the row.
     """
-    found = list(copies)
-    newest = latest(event_of_copy(fact, names) for fact in found)
+    candidates = list(copies)
+    newest = latest(event_of_copy(fact, names) for fact in candidates)
     if row is None or (newest is not None and order(newest)[:3] > order(row)[:3]):
         return newest
-    if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in found):
+    if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in candidates):
         return None
     # A copy that is older than the retention of its level may have been deleted unread, and its end is not known.
     return commit_of(row) if row.due + OUTAGE_MARGIN > now else None

@@ -170,13 +170,13 @@ def columns(frame: DataFrame) -> list[Column]:
     return [replaced.get(name, f.col(name)).alias(name) for name in COLUMNS]
 
 
-def check_frame(found: Collection[str], speculation: str | None) -> None:
+def check_frame(names: Collection[str], speculation: str | None) -> None:
     """Check a batch's columns and its session's speculation setting.
 
     Raises ValueError if the frame lacks a column, or if Spark would run slow tasks, and with them the handlers, twice.
     """
     wanted = {*COLUMNS, BATCH_TIME} - {"now"}
-    if missing := sorted(wanted - set(found)):
+    if missing := sorted(wanted - set(names)):
         raise ValueError(
             f"the frame lacks {', '.join(missing)}: make it with read_relay, read_gated or with_batch_time"
         )

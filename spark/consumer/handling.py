@@ -112,8 +112,8 @@ def await_due(taken: ParsedRecord) -> None:
 def read_of(row: Row) -> Read:
     """Return Spark's row as a `Read`. Spark gives null where there are no headers, and bytes as bytearrays."""
     headers = [(header["key"], _bytes(header["value"])) for header in row["headers"] or ()]
-    place = (row["topic"], row["partition"], row["offset"], row["timestamp"])
-    return Read(*place, _bytes(row["key"]), _bytes(row["value"]), headers)
+    position = (row["topic"], row["partition"], row["offset"], row["timestamp"])
+    return Read(*position, _bytes(row["key"]), _bytes(row["value"]), headers)
 
 
 def result_of(routed: Routed) -> Result:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from spark.consumer.offsets import Place, Range
+from spark.consumer.offsets import PartitionName, Range
 from spark.consumer.record import REPLACED
 from topics.headers import Headers
 
@@ -38,7 +38,7 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
     Raises ReadError or KafkaException.
     """
     consumer = Consumer(reader_config(client))
-    left: dict[Place, int] = {(part.topic, part.partition): part.end for part in ranges}
+    left: dict[PartitionName, int] = {(part.topic, part.partition): part.end for part in ranges}
     try:
         consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in ranges])
         patience = time.monotonic() + STALL
@@ -76,24 +76,24 @@ def reader_config(client: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def row_of(message: Message, left: dict[Place, int]) -> Row | None:
+def row_of(message: Message, left: dict[PartitionName, int]) -> Row | None:
     """Return the record if it belongs to a range in `left`, else None.
 
     A range that ends with this message leaves `left`.
     """
-    place, error, offset = (message.topic() or "", message.partition() or 0), message.error(), message.offset() or 0
+    partition, error, offset = (message.topic() or "", message.partition() or 0), message.error(), message.offset() or 0
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        check(error, place)
+        check(error, partition)
         return None
-    end = left.get(place)
+    end = left.get(partition)
     if end is None:
         return None
     # At the end of a partition the offset is that of the next record, so it may already be beyond the range.
     if offset + (error is None) >= end:
-        del left[place]
+        del left[partition]
     if error is not None or offset >= end:
         return None
-    return (*place, offset, message.timestamp()[1], message.key(), message.value(), headers_of(message))
+    return (*partition, offset, message.timestamp()[1], message.key(), message.value(), headers_of(message))
 
 
 def headers_of(message: Message) -> Headers:
@@ -107,10 +107,10 @@ def headers_of(message: Message) -> Headers:
         return [(REPLACED, None)]
 
 
-def check(error: KafkaError, place: Place) -> None:
+def check(error: KafkaError, partition: PartitionName) -> None:
     """Raise the errors that end the reading. The client recovers from the others by itself, within STALL."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise ReadError(f"{place[0]}[{place[1]}] has been deleted up to behind the batch: {error.str()}")
+        raise ReadError(f"{partition[0]}[{partition[1]}] has been deleted up to behind the batch: {error.str()}")
     # The client also looks for the coordinator of a group that it never joins. It does not need the right for this.
     if error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise KafkaException(error)

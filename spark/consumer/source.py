@@ -120,8 +120,8 @@ class LevelsReader(DataSourceStreamReader):
         # Spark calls this after the first `latestOffset`: it must return the offsets from which that call has counted.
         if self._first is None:
             lookup = self._asked()
-            places, ids = lookup.topics()
-            self._first = Reach(lookup.lows(places), ids=ids)
+            partitions, ids = lookup.topics()
+            self._first = Reach(lookup.lows(partitions), ids=ids)
         self._reach = self._reach or self._first
         return to_json(self._first)
 
@@ -131,9 +131,9 @@ class LevelsReader(DataSourceStreamReader):
         Offsets that retention deleted before they were read are counted.
         """
         lookup = self._asked()
-        places, ids = lookup.topics()
-        lows, ends = lookup.lows(places), lookup.ends(places)
-        cuts = lookup.cuts(places, time.time_ns() // 1_000_000)  # after the ends, see `due_ends`
+        partitions, ids = lookup.topics()
+        lows, ends = lookup.lows(partitions), lookup.ends(partitions)
+        cuts = lookup.cuts(partitions, time.time_ns() // 1_000_000)  # after the ends, see `due_ends`
         start = begin(self._goes_on(ids, ends), lows)
         self._first = self._first or start
         if self._reach is not None and start.dropped > self._reach.dropped:
@@ -150,10 +150,11 @@ class LevelsReader(DataSourceStreamReader):
         reach = renewed(before, ids)
         if lost := sorted({topic for topic, _ in before.next.keys() - reach.next.keys()}):
             tell(f"made anew, and read from the first record: {', '.join(lost)}")
-        for place in cut_short(reach, ends):
-            tell(f"{place[0]}[{place[1]}] was cut: it ends at {ends[place]}, and we were at {reach.next[place]}")
+        for partition in cut_short(reach, ends):
+            name, end = f"{partition[0]}[{partition[1]}]", ends[partition]
+            tell(f"{name} was cut: it ends at {end}, and we were at {reach.next[partition]}")
             # If the checkpoint knows no id, a shorter topic may be a new one: all of it is read.
-            reach.next[place] = ends[place] if place[0] in before.ids else 0
+            reach.next[partition] = ends[partition] if partition[0] in before.ids else 0
         return reach
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Slice]:

@@ -74,17 +74,17 @@ def state_rows(progress: Mapping[str, Any]) -> int | None:
 def behind(source: Mapping[str, Any]) -> int:
     """Return the number of offsets between the end of the batch and the end of the topics."""
     ends, latest = offsets(source.get("endOffset")), offsets(source.get("latestOffset"))
-    return sum(max(0, end - ends.get(place, 0)) for place, end in latest.items())
+    return sum(max(0, end - ends.get(partition, 0)) for partition, end in latest.items())
 
 
 def offsets(value: object) -> dict[tuple[str, str], int]:
     """Return offsets by topic and partition. Spark gives them as JSON, or as JSON in a text."""
-    found = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(found, Mapping):
+    parsed = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(parsed, Mapping):
         return {}
     return {
         (topic, number): int(offset)
-        for topic, partitions in found.items()
+        for topic, partitions in parsed.items()
         if isinstance(partitions, Mapping)
         for number, offset in partitions.items()
     }

@@ -136,8 +136,8 @@ class Queries:
 
     def _started(self, writer: DataStreamWriter, name: str, trigger: int) -> SparkQuery:
         # One folder for each query. The name never changes, so that a restart finds the checkpoint.
-        place = f"{self._options.checkpoint.rstrip('/')}/{name}"
-        named = writer.queryName(name).option("checkpointLocation", place)
+        path = f"{self._options.checkpoint.rstrip('/')}/{name}"
+        named = writer.queryName(name).option("checkpointLocation", path)
         with raising_gone():
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start())

@@ -17,9 +17,9 @@ def commands(bootstrap: str, principal: str, rights: tuple[Permission, ...]) -> 
     for same in together(rights):
         first = same[0]
         operations = [word for right in same for word in ("--operation", camel(right.operation))]
-        place = [FLAGS[first.resource], first.name]
+        flags = [FLAGS[first.resource], first.name]
         pattern = ["--resource-pattern-type", "prefixed" if first.prefixed else "literal"]
-        yield shlex.join([*head, *operations, *place, *pattern])
+        yield shlex.join([*head, *operations, *flags, *pattern])
 
 
 def user_name(principal: str) -> str:

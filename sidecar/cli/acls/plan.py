@@ -57,19 +57,19 @@ def principals_of(group: str, roles: Iterable[User], given: Sequence[str]) -> di
     A principal given without a role belongs to the only role. Raises ValueError if a principal is malformed, if its
     role was not requested, or if it names no role and there are several.
     """
-    found = {role: f"User:{group}-{role}" for role in roles}
+    principals = {role: f"User:{group}-{role}" for role in roles}
     for text in given:
         name, equals, principal = text.partition("=")
         # `User:CN=billing,O=shop` contains `=` too, but it is a principal: the part before `=` is not a role.
         if equals and name in set(User):
-            if User(name) not in found:
+            if User(name) not in principals:
                 raise ValueError(f"{text!r}: the role {name} was not asked for")
-            found[User(name)] = checked(principal)
-        elif len(found) == 1:
-            found[next(iter(found))] = checked(text)
+            principals[User(name)] = checked(principal)
+        elif len(principals) == 1:
+            principals[next(iter(principals))] = checked(text)
         else:
             raise ValueError(f"{text!r}: say whose it is, as ROLE=User:NAME, or give one --role")
-    return found
+    return principals
 
 
 def checked(principal: str) -> str:

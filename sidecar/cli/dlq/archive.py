@@ -268,14 +268,14 @@ def explain(planned: Purge) -> None:
 
 def rows_of(planned: Purge) -> Iterator[Row]:
     """Yield a row for each partition that is not empty."""
-    for place, part in sorted(planned.parts.items()):
-        yield row_of(place, part)
+    for partition, part in sorted(planned.parts.items()):
+        yield row_of(partition, part)
 
 
-def row_of(place: Partition, part: Deletion) -> Row:
+def row_of(partition: Partition, part: Deletion) -> Row:
     """Return one partition's part of the plan as a row."""
     return {
-        "partition": str(place),
+        "partition": str(partition),
         "delete": part.deleted,
         "never_redriven": part.open,
         "stays_behind": part.behind,

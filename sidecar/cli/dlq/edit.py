@@ -86,16 +86,16 @@ def edit(
     return code
 
 
-def resend(there: DlqTopics, policy: Policy, found: Letter, letter: Letter) -> int:
-    """Redrive `letter`, which is `found` with another value. Raises LetterError if it was redriven meanwhile."""
+def resend(there: DlqTopics, policy: Policy, original: Letter, letter: Letter) -> int:
+    """Redrive `letter`, which is `original` with another value. Raises LetterError if it was redriven meanwhile."""
     from sidecar.dlq.redrive_history import eligibility
     from sidecar.dlq.redriver import Redriver
 
-    request = RedriveRequest(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
+    request = RedriveRequest(Filter(ids=(letter.position,)), MOST_REDRIVES_EVER, forgotten=True)
     with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
         # As it was found: an earlier redrive may have been by a text that the new value has no more.
-        if eligibility(found, request, redriver.past_of(found)) is not Eligibility.READY:
-            raise LetterError(f"{letter.place} was redriven meanwhile, and is not sent twice")
+        if eligibility(original, request, redriver.past_of(original)) is not Eligibility.READY:
+            raise LetterError(f"{letter.position} was redriven meanwhile, and is not sent twice")
         redriver.commit([letter])
     return code_of(redriver.counts)
 
@@ -104,11 +104,11 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Lette
     """Return the newest dead letter with this id. Raises LetterError if there is none, or if it must not be sent."""
     letter, verdict = newest_letter(there, policy, ident, scan)
     if verdict is Eligibility.REDRIVEN:
-        raise LetterError(f"{letter.place} was redriven before, and is not sent twice")
+        raise LetterError(f"{letter.position} was redriven before, and is not sent twice")
     if verdict is Eligibility.DISMISSED:
-        raise LetterError(f"{letter.place} was dismissed, and is not sent")
+        raise LetterError(f"{letter.position} was dismissed, and is not sent")
     if verdict is Eligibility.UNFIT:
-        raise LetterError(f"{letter.place} cannot be sent: {letter.fault}")
+        raise LetterError(f"{letter.position} cannot be sent: {letter.fault}")
     return letter
 
 
@@ -117,7 +117,7 @@ def change_row(letter: Letter, value: bytes, target: str) -> Row:
     old = letter.record.value
     return {
         "id": letter.id,
-        "place": letter.place,
+        "place": letter.position,
         "target": target,
         "was": None if old is None else hashlib.sha256(old).hexdigest(),
         "is": hashlib.sha256(value).hexdigest(),

@@ -20,7 +20,7 @@ from topics.headers import LARGEST_LONG
 
 if TYPE_CHECKING:
     from sidecar.dlq.scan import Scan
-    from sidecar.dlq.search import Found
+    from sidecar.dlq.search import SearchResult
     from sidecar.dlq.topics import DlqTopics
 
 SCANNED = 1_000_000
@@ -125,7 +125,7 @@ def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tu
     return result.letters[0]
 
 
-def expect_letters(result: Found, ident: str) -> None:
+def expect_letters(result: SearchResult, ident: str) -> None:
     """Raise LetterError if there is no dead letter of this id."""
     if not result.letters:
         more = f" among the newest {result.scanned}; --scan looks at more" if result.cut else ""

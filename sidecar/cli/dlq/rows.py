@@ -41,7 +41,7 @@ def list_row(letter: Letter, verdict: Eligibility) -> Row:
         "times": None if life is None else life.times,
         "redrives": letter.redrives,
         "state": str(verdict),
-        "place": letter.place,
+        "place": letter.position,
         "fault": letter.fault,
     }
 

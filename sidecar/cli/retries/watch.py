@@ -36,7 +36,7 @@ def changes(look: ViewSnapshot, filters: Filters, end: float | None) -> Iterator
 def fits(row: ViewRow, filters: Filters) -> bool:
     """Whether a row matches the filters."""
     wanted = ((filters.state, row.state), (filters.level, row.level), (filters.topic, row.topic))
-    return all(asked in (None, found) for asked, found in (*wanted, (filters.reason, row.reason)))
+    return all(asked in (None, value) for asked, value in (*wanted, (filters.reason, row.reason)))
 
 
 def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, output: Output) -> None:

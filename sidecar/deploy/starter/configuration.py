@@ -101,19 +101,19 @@ def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
     """
     tree: dict[str, Any] = {}
     for path, value in answers.values().items():
-        place = tree
+        section = tree
         for part in path[:-1]:
-            place = place.setdefault(part, {})
-        place[path[-1]] = value
+            section = section.setdefault(part, {})
+        section[path[-1]] = value
     if partly:
         tree = {**STAND_INS, **tree}
         if not answers.url and answers.mode == "push":
             tree["deliver"]["url"] = "http://127.0.0.1:1/"
     _, wrong = validate(tree)
-    found = [sentence(fault, Layers()) for fault in wrong]
+    sentences = [sentence(fault, Layers()) for fault in wrong]
     if any(fault.path == SERVERS for fault in wrong):
-        return found
-    return [*found, *map(printable, wrong_servers(answers.servers))]
+        return sentences
+    return [*sentences, *map(printable, wrong_servers(answers.servers))]
 
 
 def wrong_servers(servers: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ def lost(account: RecordHistory, _first: Row) -> Iterator[str]:
     if account.committed or account.dead:
         return
     last = account.copies.get(account.retries)
-    where = f"its last copy is {last[-1].row.place}, due {last[-1].life.due_at}" if last else "it has no copy"
+    where = f"its last copy is {last[-1].row.position}, due {last[-1].life.due_at}" if last else "it has no copy"
     yield f"neither taken by the service nor in the DLQ; {where}"
 
 

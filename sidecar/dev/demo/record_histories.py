@@ -79,7 +79,7 @@ def build_histories(
         role = names.role(row.topic, topics)
         match role.kind if role is not None else None:
             case Kind.MAIN:
-                account(row.place).first = row
+                account(row.position).first = row
             case Kind.EVENTS:
                 if isinstance(event := decode_event(row.value), Event):
                     account(event.id).events.append(event)
@@ -90,7 +90,7 @@ def build_histories(
         account(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
     for one in accounts.values():
         for copies in one.copies.values():
-            copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.place))
+            copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.position))
     return accounts
 
 

@@ -126,8 +126,8 @@ def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: R
         if row.topic in kinds:
             fact = fact_in(row, kinds[row.topic], names.group, topics)
             facts[fact.id].append(fact)
-    for found in facts.values():
-        for one in judge(found, terms):
+    for history in facts.values():
+        for one in judge(history, terms):
             yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
 
 

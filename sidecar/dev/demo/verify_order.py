@@ -34,7 +34,7 @@ def in_place_checks(rules: InPlace) -> Checks:
 def miscounted(account: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if a retry has a copy or an event, if there are too many, or if the DLQ says fewer."""
     for times, copies in sorted(account.copies.items()):
-        yield f"retry {times} was written to {copies[0].row.place}, and must be made in place"
+        yield f"retry {times} was written to {copies[0].row.position}, and must be made in place"
     if told := account.told(State.WAITING_RETRY):
         yield f"{told} events tell of retries, which are made in place"
     last = max(account.deliveries, default=0)
@@ -69,13 +69,13 @@ def lines_of(accounts: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory
     none."""
     lines: dict[Line, list[RecordHistory]] = defaultdict(list)
     known = [(account, account.first) for account in accounts if account.first is not None]
-    for account, first in sorted(known, key=lambda pair: place_of(pair[1])):
+    for account, first in sorted(known, key=lambda pair: position_of(pair[1])):
         if first.key is not None:
             lines[first.topic, first.partition, first.key].append(account)
     return lines
 
 
-def place_of(row: Row) -> tuple[str, int, int]:
+def position_of(row: Row) -> tuple[str, int, int]:
     """Return topic, partition and offset."""
     return row.topic, row.partition, row.offset
 

@@ -101,9 +101,9 @@ class View:
         (empty)."""
         expected = fold(events)
         until = time.monotonic() + SETTLE_SECONDS
-        while (found := differences(self._rows, expected)) and time.monotonic() < until:
+        while (wrong := differences(self._rows, expected)) and time.monotonic() < until:
             self.read(POLL)
-        return found
+        return wrong
 
 
 @contextmanager
@@ -128,11 +128,11 @@ def fold(events: Iterable[Event]) -> dict[str, Event]:
 
 def differences(rows: Mapping[str, ViewRow], expected: Mapping[str, Event]) -> list[str]:
     """Return a sentence for each record whose row in the view differs from its events."""
-    found = [f"{id_}: in the view, and in no event" for id_ in rows if id_ not in expected]
+    sentences = [f"{id_}: in the view, and in no event" for id_ in rows if id_ not in expected]
     for id_, event in expected.items():
         row = rows.get(id_)
         if row is None:
-            found.append(f"{id_}: not in the view, which should say {event.state}")
+            sentences.append(f"{id_}: not in the view, which should say {event.state}")
         elif wrong := [name for name in COMPARED if getattr(row, name) != getattr(event, name)]:
-            found.append(f"{id_}: the view is wrong in {', '.join(wrong)}")
-    return found
+            sentences.append(f"{id_}: the view is wrong in {', '.join(wrong)}")
+    return sentences

@@ -29,12 +29,12 @@ SYNC = "synchronise the clocks of this machine and of the brokers (NTP)"
 
 def clock(cluster: Cluster, names: Names) -> list[Finding]:
     """Report how far the clocks are apart, for each broker that leads a partition of the ready topic."""
-    found, denied = cluster.topics([names.ready])
-    if names.ready not in found:
+    topics, denied = cluster.topics([names.ready])
+    if names.ready not in topics:
         why = "this user may not see it" if denied else "it does not exist"
         mend = "see the check of rights" if denied else "reconsume topics apply"
         return [warn(f"not measured: it takes {names.ready}, and {why}", mend)]
-    leaders = found[names.ready].leaders
+    leaders = topics[names.ready].leaders
     partitions = {leader: number for number, leader in enumerate(leaders) if leader >= 0}
     try:
         apart = measured(cluster.kafka, names, partitions)
@@ -42,7 +42,7 @@ def clock(cluster: Cluster, names: Names) -> list[Finding]:
         return [warn(f"not measured: {sentence_of(error)}", "see the check of rights")]
     if not apart:
         return [warn(f"not measured: {names.ready} does not carry the broker's time", "see the check of topics")]
-    return [judged(broker, *found) for broker, found in sorted(apart.items())]
+    return [judged(broker, *topics) for broker, topics in sorted(apart.items())]
 
 
 def judged(broker: int, offset: float, accuracy: float) -> Finding:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Place
+from sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName
 from sidecar.printable import plural
 from topics.acls import GroupShape
 from topics.removed import removed_role
@@ -30,9 +30,14 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     seen = cluster.groups([*others[:MOST], names.group, names.retry_group])
     own = (*group.levels, names.ready)
     waiting, _ = cluster.topics(own)
-    places = [place for topic in waiting.values() for place in topic.led]
+    partitions = [partition for topic in waiting.values() for partition in topic.led]
     findings = [
-        *(found for name in others[:MOST] if name in seen for found in other(cluster, places, name, seen[name])),
+        *(
+            finding
+            for name in others[:MOST]
+            if name in seen
+            for finding in other(cluster, partitions, name, seen[name])
+        ),
         *strangers(names.retry_group, retry := seen.get(names.retry_group), (*own, *removed(group, retry))),
         *strangers(names.group, seen.get(names.group), (*group.topics, *relayed(group))),
     ]
@@ -74,11 +79,11 @@ def removed(group: GroupShape, seen: ConsumerGroup | None) -> Iterator[str]:
         yield from (name for name in member.topics if removed_role(group.names, name, group.topics) is not None)
 
 
-def other(cluster: Cluster, places: Sequence[Place], name: str, seen: ConsumerGroup) -> Iterator[Finding]:
+def other(cluster: Cluster, partitions: Sequence[PartitionName], name: str, seen: ConsumerGroup) -> Iterator[Finding]:
     """Report what another group reads of this group's retry topics."""
-    reads = {topic for member in seen.members for topic in member.topics} & {topic for topic, _ in places}
+    reads = {topic for member in seen.members for topic in member.topics} & {topic for topic, _ in partitions}
     # Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
-    asked = places if name.endswith(SIDECARS) and not reads else ()
+    asked = partitions if name.endswith(SIDECARS) and not reads else ()
     kept = {topic for topic, _ in cluster.committed(name, asked)}
     if not reads and not kept:
         return

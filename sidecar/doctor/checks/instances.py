@@ -110,17 +110,17 @@ def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:
     return str(status.get("pace")), at.wall - since, str(status.get("pace_reason") or "")
 
 
-def status_of(place: Listen, token_file: str | None) -> Mapping[str, Any] | None:
+def status_of(listen: Listen, token_file: str | None) -> Mapping[str, Any] | None:
     """Return the `/status` of the instance that listens here; None if there is none, or it does not let us ask."""
-    connection = SidecarConnection(place, ASK_SECONDS)
+    connection = SidecarConnection(listen, ASK_SECONDS)
     try:
         tokens = () if token_file is None else read_tokens(Path(token_file)).tokens
         bearer = {"Authorization": f"Bearer {tokens[0].secret.decode('ascii')}"} if tokens else {}
         connection.request("GET", "/status", headers={"Host": "localhost", **bearer})
         answer = connection.getresponse()
-        found = json.loads(answer.read(LARGEST_STATUS)) if answer.status == 200 else None
+        status = json.loads(answer.read(LARGEST_STATUS)) if answer.status == 200 else None
     except (OSError, ValueError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return found if isinstance(found, dict) and "partitions" in found else None
+    return status if isinstance(status, dict) and "partitions" in status else None

@@ -27,11 +27,11 @@ def policy(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list
 
 def policy_of(told: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:
     """Return the group's policy; None if there is none, or it was withdrawn."""
-    found: PolicyRecord | None = None
+    latest: PolicyRecord | None = None
     for record in told or ():
         if isinstance(record.heard, PolicyHeard):
-            found = record.heard.record
-    return found
+            latest = record.heard.record
+    return latest
 
 
 def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
             text = f"it cannot be applied: {problem}; running instances keep the previous policy"
             yield fail(text, "reconsume policy set KEY=VALUE")
         return
-    keys = [found.key for found in differences(settings, theirs)]
+    keys = [difference.key for difference in differences(settings, theirs)]
     if keys and settings.policy_mode == "strict":
         text = f"policy_mode is strict, and an instance with this configuration refuses to start: {listed(keys)} differ"
         yield fail(text, "write the group's values into the configuration: reconsume policy show")

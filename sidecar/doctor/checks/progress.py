@@ -8,7 +8,7 @@ from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from topics.acls import GroupShape
 from topics.policy_record import InstanceHeard
 
@@ -31,8 +31,8 @@ def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicReco
     findings: list[Finding] = []
     lasting = cluster.offset_retention()
     for name, topics in ((names.group, group.topics), (names.retry_group, (*group.levels, names.ready))):
-        found, _ = cluster.topics(topics)
-        committed = cluster.committed(name, [place for topic in found.values() for place in topic.led])
+        described, _ = cluster.topics(topics)
+        committed = cluster.committed(name, [partition for topic in described.values() for partition in topic.led])
         if not committed:
             continue
         seen = cluster.groups([name]).get(name)
@@ -60,21 +60,21 @@ def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
     return warn(text + f"in {ago(left)}", START)
 
 
-def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int) -> Iterator[Finding]:
+def behind(cluster: Cluster, name: str, committed: Mapping[PartitionName, int], now: int) -> Iterator[Finding]:
     """Report records that were deleted unread, or soon will be."""
-    found, _ = cluster.topics({topic for topic, _ in committed})
-    there = {place for topic in found.values() for place in topic.led}
-    places = [place for place in committed if place in there]
-    spans = cluster.spans(places)
-    retention = {topic: retention_of(config) for topic, config in cluster.settings(found).items()}
-    for place in places:
-        topic, number = place
-        offset, (begin, end) = committed[place], spans[place]
+    topics, _ = cluster.topics({topic for topic, _ in committed})
+    there = {partition for topic in topics.values() for partition in topic.led}
+    partitions = [partition for partition in committed if partition in there]
+    spans = cluster.spans(partitions)
+    retention = {topic: retention_of(config) for topic, config in cluster.settings(topics).items()}
+    for partition in partitions:
+        topic, number = partition
+        offset, (begin, end) = committed[partition], spans[partition]
         if offset < begin:
             text = f"{name}: {begin - offset} offsets of {topic}[{number}] were deleted before they were read"
             yield fail(text, FASTER.format(topic=topic))
         elif offset < end and (span := retention.get(topic)) is not None:
-            near = due_to_go(cluster, place, now - span + span // SHARE, end) - offset
+            near = due_to_go(cluster, partition, now - span + span // SHARE, end) - offset
             if near > 0:
                 text = (
                     f"{name}: up to {near} offsets of {topic}[{number}] are deleted unread within {ago(span / SHARE)}"
@@ -82,9 +82,9 @@ def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int
                 yield warn(text, FASTER.format(topic=topic))
 
 
-def due_to_go(cluster: Cluster, place: Place, before: int, end: int) -> int:
+def due_to_go(cluster: Cluster, partition: PartitionName, before: int, end: int) -> int:
     """Return the first offset that is not older than `before` (epoch ms)."""
-    newer, _ = cluster.offsets([place], before)[place]
+    newer, _ = cluster.offsets([partition], before)[partition]
     return newer if newer >= 0 else end
 
 

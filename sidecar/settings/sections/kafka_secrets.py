@@ -134,26 +134,26 @@ def is_filed(name: str) -> bool:
 def resolved(kafka: Kafka) -> dict[str, str]:
     """Return all properties with the contents of the files. Raises ConfigError with every fault, never with a value."""
     faults: list[str] = []
-    found = {name: value for name, value in kafka.given.items() if not is_filed(name)}
+    properties = {name: value for name, value in kafka.given.items() if not is_filed(name)}
     for name, path in kafka.by_file.items():
         try:
-            found[name] = secret_in(path)
+            properties[name] = secret_in(path)
         except ValueError as fault:
             faults.append(f"kafka.{name}{SUFFIX} = {path}: {fault}")
     if kafka.folder is not None:
         try:
             theirs = of_user(kafka.folder)
-            if "sasl.mechanisms" in found:  # librdkafka's other name for the same
+            if "sasl.mechanisms" in properties:  # librdkafka's other name for the same
                 theirs.pop("sasl.mechanism", None)
-            found = {**theirs, **found}
+            properties = {**theirs, **properties}
         except ValueError as fault:
             faults.append(str(fault))
     for name in LOCATIONS:
-        if name in found and (why := unreadable(found[name])):
-            faults.append(f"kafka.{name} = {found[name]}: {why}")
+        if name in properties and (why := unreadable(properties[name])):
+            faults.append(f"kafka.{name} = {properties[name]}: {why}")
     if faults:
         raise ConfigError(faults)
-    return found
+    return properties
 
 
 def secret_in(path: Path) -> str:
