@@ -21,11 +21,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name, and return the exit code."""
     options = parse(arguments)
     if importlib.util.find_spec("pyspark") is None:
-        return told("PySpark is not installed: pip install '.[spark]' in a clone of Reconsume's repository", FAILED)
+        return say("PySpark is not installed: pip install '.[spark]' in a clone of Reconsume's repository", FAILED)
     try:
         kafka = connection(options)
     except (OSError, ValueError) as error:
-        return told(f"{options.kafka_properties or '--bootstrap'}: {error}", USAGE)
+        return say(f"{options.kafka_properties or '--bootstrap'}: {error}", USAGE)
     return start(options, kafka)
 
 
@@ -78,12 +78,12 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     try:
         return job.run(options, master, kafka, wish)
     except TakenError as taken:
-        return told(str(taken), FAILED)
+        return say(str(taken), FAILED)
     except GoneError as gone:
         return job.after_death(options, time.monotonic() - began, gone, wish)
 
 
-def told(sentence: str, code: int) -> int:
+def say(sentence: str, code: int) -> int:
     """Print why the command cannot run, and return `code`."""
     sys.stderr.write(f"reconsume: {sentence}\n")
     return code

@@ -32,7 +32,7 @@ def silence_py4j_errors() -> None:
     The job reports a lost Java process itself, in one sentence. While the process is being stopped, such a message
     reports no fault.
     """
-    logging.getLogger().addFilter(lambda told: told.msg != BROKEN_CALL)
+    logging.getLogger().addFilter(lambda record: record.msg != BROKEN_CALL)
 
 
 def classes(spark: SparkSession) -> Any:

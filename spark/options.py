@@ -73,13 +73,13 @@ class Sql:
 def parse(arguments: Sequence[str]) -> Run | Sql:
     """Return the options of `arguments`; wrong ones end the process with code 2 and one sentence, as argparse does."""
     parser = build_parser()
-    given = vars(parser.parse_args(arguments))
-    given["conf"] = tuple(given["conf"])
-    if given.pop("command") == "sql":
-        return Sql(**given)
-    if (problem := problem_of(given["pattern"], given["groups"], given["bad_topic"])) is not None:
+    values = vars(parser.parse_args(arguments))
+    values["conf"] = tuple(values["conf"])
+    if values.pop("command") == "sql":
+        return Sql(**values)
+    if (problem := problem_of(values["pattern"], values["groups"], values["bad_topic"])) is not None:
         parser.error(problem)
-    return Run(**{**given, "groups": given["groups"] or ()})
+    return Run(**{**values, "groups": values["groups"] or ()})
 
 
 def problem_of(pattern: str | None, groups: Sequence[str] | None, bad_topic: str | None) -> str | None:

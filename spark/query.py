@@ -66,6 +66,6 @@ def distinct(columns: Sequence[str]) -> list[str]:
 
 def sentence(error: PySparkException | Py4JJavaError) -> str:
     """Return the first line of an error's text, without the query plan and the stack trace that follow it."""
-    told = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-    text = next((line.strip() for line in told.splitlines() if line.strip()), type(error).__name__)
+    message = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
+    text = next((line.strip() for line in message.splitlines() if line.strip()), type(error).__name__)
     return text.split(" SQLSTATE:")[0]

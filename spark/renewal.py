@@ -38,10 +38,10 @@ def ids_in(text: str) -> dict[str, str]:
 
     Raises ValueError if the text does not have the expected form.
     """
-    told = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}}
-    if not isinstance(told, dict) or told.get("v") != IDS_VERSION or not isinstance(told.get("ids"), dict):
+    content = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}}
+    if not isinstance(content, dict) or content.get("v") != IDS_VERSION or not isinstance(content.get("ids"), dict):
         raise ValueError("it is not in its form")
-    return {str(topic): str(topic_id) for topic, topic_id in told["ids"].items()}
+    return {str(topic): str(topic_id) for topic, topic_id in content["ids"].items()}
 
 
 def topics_in(entry: str) -> frozenset[str]:

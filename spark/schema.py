@@ -133,8 +133,8 @@ def written_again(event: Column, optional: Sequence[str]) -> Column:
     whole = {"ignoreNullFields": "false"}
     if not optional:
         return fn.to_json(event, whole)
-    told = functools.reduce(operator.or_, (event[name].isNotNull() for name in optional))
-    return fn.when(told, fn.to_json(event, whole)).otherwise(fn.to_json(event.dropFields(*optional), whole))
+    present = functools.reduce(operator.or_, (event[name].isNotNull() for name in optional))
+    return fn.when(present, fn.to_json(event, whole)).otherwise(fn.to_json(event.dropFields(*optional), whole))
 
 
 def types(fields: Sequence[str]) -> str:
@@ -186,8 +186,8 @@ def nests_beyond(text: Column, most: int) -> Column:
 def wrong_kinds(fields: Sequence[str]) -> Column:
     """Return the names of the fields that are missing or of another type."""
     # Functions over a map: separate code for each field would be larger than the JVM allows for one method.
-    told = fn.try_variant_get(parsed(), "$.e", "map<string,variant>")
-    kinds = fn.transform_values(told, lambda name, value: given_kind(name, fn.schema_of_variant(value)))
+    sent = fn.try_variant_get(parsed(), "$.e", "map<string,variant>")
+    kinds = fn.transform_values(sent, lambda name, value: given_kind(name, fn.schema_of_variant(value)))
     wanted = fn.array(*(fn.struct(fn.lit(name).alias("name"), fn.lit(kind(name)).alias("kind")) for name in fields))
 
     def wrong(field: Column) -> Column:

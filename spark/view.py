@@ -108,8 +108,8 @@ def of_events(good: DataFrame) -> DataFrame:
 def order_key() -> Column:
     """Return an event's position in the order of its record's events."""
     rank = translated(fn.col("state"), {state.value: rank for state, rank in RANKS.items()})
-    told = {"rank": rank, "from_view": fn.col("from_topic").endswith(VIEW_SUFFIX)}
-    return fn.struct(*(told.get(name, fn.col(name)).alias(name) for name in ORDER_KEY)).alias("place")
+    columns = {"rank": rank, "from_view": fn.col("from_topic").endswith(VIEW_SUFFIX)}
+    return fn.struct(*(columns.get(name, fn.col(name)).alias(name) for name in ORDER_KEY)).alias("place")
 
 
 def translated(column: Column, words: Mapping[Any, Any]) -> Column:
@@ -162,9 +162,9 @@ def present(raw: DataFrame) -> DataFrame:
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
-    told = view(events(raw.where(~is_view)).good)
+    folded = view(events(raw.where(~is_view)).good)
     remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, order_key())
-    return fold(told.unionByName(remembered)).select(*VALUE)
+    return fold(folded.unionByName(remembered)).select(*VALUE)
 
 
 def table(spark: SparkSession, bootstrap: str, group: str, options: Mapping[str, str] | None = None) -> DataFrame:

@@ -74,8 +74,8 @@ def retry_routes(posts: Posts) -> list[Route]:
         try:
             body = await request.body()
             if is_raw(request):
-                given = {name: request.headers[name] for name in request.headers}
-                record, failure = raw_record(given, body, wall), failure_of(Wish(**raw_wish(given)))
+                headers = {name: request.headers[name] for name in request.headers}
+                record, failure = raw_record(headers, body, wall), failure_of(Wish(**raw_wish(headers)))
             else:
                 post = _BODY.decode(body)
                 record, failure = record_of(post), failure_of(post)

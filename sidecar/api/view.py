@@ -72,8 +72,8 @@ class ViewCalls:
             return query.sums(since, limit, cursor), storm_of(query.failures(moment - rule.window, moment), rule)
 
         (page, storm), origin = await self._readers.ask(question)
-        told = None if storm is None else storm._asdict()
-        return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": told})
+        sign = None if storm is None else storm._asdict()
+        return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
 
 
 def view_routes(readers: QueryPool, rule: Rule) -> list[Route]:
@@ -113,11 +113,11 @@ def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
 
 def read_query(request: Request, known: Sequence[str]) -> dict[str, str]:
     """Return the parameters. Raises RefusedError if one is unknown, empty, too long or given twice."""
-    given = request.query_params.multi_items()
-    asked = dict(given)
+    parameters = request.query_params.multi_items()
+    asked = dict(parameters)
     if not asked.keys() <= set(known):
         raise RefusedError(f"The call knows {', '.join(known) or 'no parameters'}, and nothing else.")
-    if len(asked) < len(given) or any(not 0 < len(value) <= LONGEST_TEXT for value in asked.values()):
+    if len(asked) < len(parameters) or any(not 0 < len(value) <= LONGEST_TEXT for value in asked.values()):
         raise RefusedError("Each parameter may be given once, and not be empty.")
     return asked
 
@@ -168,8 +168,8 @@ def read_moment(text: str) -> int:
 def headers_of(origin: Origin) -> dict[str, str]:
     """Return the headers with the origin of an answer: `Age` in seconds, the moment itself (epoch ms), the source."""
     as_of = origin.as_of
-    told = {"reconsume-as-of": str(as_of), "reconsume-view-source": str(origin.source)}
-    return {"cache-control": "no-store", "age": str(int(age(as_of))), **told}
+    headers = {"reconsume-as-of": str(as_of), "reconsume-view-source": str(origin.source)}
+    return {"cache-control": "no-store", "age": str(int(age(as_of))), **headers}
 
 
 def page_response(name: str, page: Page, origin: Origin, more: dict[str, object]) -> Response:

@@ -55,19 +55,19 @@ def doctor(
 
     settings = settings_for_kafka(options)
     beginning = local_checks(settings, deliver=deliver)
-    reports = {report.check: report for report in told(beginning)}
+    reports = {report.check: report for report in reporting(beginning)}
     following = kafka_checks(settings, role, compare)
     if reports[KAFKA].status == "fail":
         later: Iterable[Report] = unreachable(following)
     else:
-        later = told(following)
+        later = reporting(following)
     reports |= {report.check: report for report in later}
     ordered = [reports[check.name] for check in (*beginning, *following)]
     options.output.rows(COLUMNS, [row_of(report) for report in ordered])
     return summed_up(ordered)
 
 
-def told(checks: list[Check]) -> Iterator[Report]:
+def reporting(checks: list[Check]) -> Iterator[Report]:
     """Run the checks; print the status of each and yield its report."""
     from sidecar.doctor.runner import run
 

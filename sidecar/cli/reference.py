@@ -55,7 +55,7 @@ with nothing half done. In a narrow table an id is never cut: other columns are 
 """
 
 
-class Given(NamedTuple):
+class ParameterRow(NamedTuple):
     """An option or argument as help shows it."""
 
     option: str
@@ -85,8 +85,8 @@ def reference(options: Options) -> None:
 def rows(tree: Tree) -> Iterator[Row]:
     """Yield a row for each command's own options. The options of all commands are listed under the program's name."""
     for context in walk(tree):
-        for given in own(context):
-            yield {"command": context.command_path, **given._asdict()}
+        for row in own(context):
+            yield {"command": context.command_path, **row._asdict()}
 
 
 def page(tree: Tree) -> str:
@@ -111,7 +111,7 @@ def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Conte
             yield from walk(below, context)
 
 
-def own(context: typer.Context) -> list[Given]:
+def own(context: typer.Context) -> list[ParameterRow]:
     """Return a command's options without the common ones; the program itself has those."""
     left_out = {*COMMON} if context.parent is not None else set()
     parameters = [param for param in context.command.params if param.name not in left_out]
@@ -119,12 +119,12 @@ def own(context: typer.Context) -> list[Given]:
     return [given_of(*record) for record in records if not any(word in record[0] for word in EVERYWHERE)]
 
 
-def given_of(option: str, text: str) -> Given:
+def given_of(option: str, text: str) -> ParameterRow:
     """Build an option from its two columns in help."""
     limits, meaning = LIMITS.search(text), LIMITS.sub("", text)
     facts = [] if limits is None else limits[1].split("; ")
     default = "".join(fact.removeprefix("default: ") for fact in facts if not RANGE.search(fact))
-    return Given(option, default, " ".join([meaning, *(f"({fact})" for fact in facts if RANGE.search(fact))]))
+    return ParameterRow(option, default, " ".join([meaning, *(f"({fact})" for fact in facts if RANGE.search(fact))]))
 
 
 def section(context: typer.Context) -> str:
@@ -151,9 +151,9 @@ def fenced(words: list[str]) -> str:
     return f"```text\n{' '.join(words)}\n```\n"
 
 
-def table(given: list[Given]) -> str:
+def table(parameters: list[ParameterRow]) -> str:
     """Return options as a Markdown table."""
-    lines = [f"| `{one.option}` | {one.default} | {one.meaning} |".replace("||", "\\|\\|") for one in given]
+    lines = [f"| `{one.option}` | {one.default} | {one.meaning} |".replace("||", "\\|\\|") for one in parameters]
     cells = [re.sub(r"(?<=\w)\|(?=\w)", r"\\|", line) for line in lines]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *cells, ""])
 

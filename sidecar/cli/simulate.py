@@ -38,7 +38,7 @@ Steps = Annotated[
 Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")]
 
 
-class Given(NamedTuple):
+class LoadOptions(NamedTuple):
     """The options as typed, in their order."""
 
     rate: float
@@ -83,7 +83,7 @@ def simulate(
     """
     traffic = (rate, fail_rate, again, attempt)
     load = load_of(
-        options, Given(*traffic, instances, partitions, record_size, replication, brokers, away, ladder, retries)
+        options, LoadOptions(*traffic, instances, partitions, record_size, replication, brokers, away, ladder, retries)
     )
     options.output.rows(COLUMNS, list(rows_of(load)))
     talk(f"constants: {figures.MEASURED}")
@@ -91,28 +91,28 @@ def simulate(
         bars(waiting(load), color=not options.no_color)
 
 
-def load_of(options: Options, given: Given) -> Load:
+def load_of(options: Options, load: LoadOptions) -> Load:
     """Build the model's input: each value as typed, else as configured, else the default. Raises BadParameter if one
     is invalid."""
     configured = load_settings(options.config, options.sets) if options.config or options.sets else None
     own = Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder
     levels = "ladder" if configured is None else configured.levels
     most = 16 if configured is None else configured.retry.max_reconsume_times
-    steps = ladder_of(given.ladder, own)
+    steps = ladder_of(load.ladder, own)
     try:
         return Load(
-            rate=given.rate,
-            fails=given.fails,
-            fails_again=given.again,
-            attempt=seconds(given.attempt),
-            instances=given.instances,
+            rate=load.rate,
+            fails=load.fails,
+            fails_again=load.again,
+            attempt=seconds(load.attempt),
+            instances=load.instances,
             concurrency=256 if configured is None else configured.deliver.concurrency,
-            partitions=given.partitions,
-            record_bytes=parse_size(given.record_size),
-            replication=given.replication,
-            brokers=given.brokers,
-            outage=seconds(given.outage),
-            retries=most if given.retries is None else given.retries,
+            partitions=load.partitions,
+            record_bytes=parse_size(load.record_size),
+            replication=load.replication,
+            brokers=load.brokers,
+            outage=seconds(load.outage),
+            retries=most if load.retries is None else load.retries,
             ladder=steps,
             delays=level_delays(levels, steps),
             spark=configured is not None and configured.view.source == "spark",

@@ -212,9 +212,9 @@ def expect_readable(file: Path) -> None:
         raise ConfigError([f"--kafka-properties: {file}: cannot be read: {error.strerror}"]) from error
 
 
-def words(given: Mapping[str, object], conf: Iterable[str]) -> list[str]:
+def words(options: Mapping[str, object], conf: Iterable[str]) -> list[str]:
     """Return the options for the job, without those that were not given."""
-    said = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    said = [f"--{name}={value}" for name, value in options.items() if value is not None]
     return [*said, *(f"--conf={setting}" for setting in conf)]
 
 

@@ -83,9 +83,9 @@ class SidecarAnnotations:
         }
         return {name: value for name, value in said.items() if value}
 
-    def over(self, given: Mapping[str, str | None]) -> SidecarAnnotations:
+    def over(self, values: Mapping[str, str | None]) -> SidecarAnnotations:
         """Return these options with the given ones on top. An empty text clears a field, None keeps it."""
-        return replace(self, **{name: value for name, value in given.items() if value is not None})
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
 
 def names() -> list[str]:
@@ -117,11 +117,11 @@ def faults(annotations: SidecarAnnotations) -> list[str]:
 
 
 def _cpu_faults(annotations: SidecarAnnotations) -> list[str]:
-    given = {name: getattr(annotations, name) for name in ("cpu_request", "cpu_limit") if getattr(annotations, name)}
-    wrong = {name: value for name, value in given.items() if not CPU.fullmatch(value)}
+    amounts = {name: getattr(annotations, name) for name in ("cpu_request", "cpu_limit") if getattr(annotations, name)}
+    wrong = {name: value for name, value in amounts.items() if not CPU.fullmatch(value)}
     problems = [f"{annotation(name)} = {value}: must be like 250m or 0.5" for name, value in wrong.items()]
-    if len(given) == 2 and not wrong and millicores(given["cpu_request"]) > millicores(given["cpu_limit"]):
-        problems.append(f"{annotation('cpu_request')} = {given['cpu_request']}: is above {annotation('cpu_limit')}")
+    if len(amounts) == 2 and not wrong and millicores(amounts["cpu_request"]) > millicores(amounts["cpu_limit"]):
+        problems.append(f"{annotation('cpu_request')} = {amounts['cpu_request']}: is above {annotation('cpu_limit')}")
     return problems
 
 

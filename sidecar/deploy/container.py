@@ -138,8 +138,8 @@ def _who() -> list[Object]:
 
 
 def _settings(annotations: SidecarAnnotations, grace: int) -> list[Object]:
-    given = {**annotations.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
-    return [{"name": name, "value": value} for name, value in given.items()]
+    variables = {**annotations.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def _probe(path: str, **more: int) -> Object:

@@ -23,7 +23,7 @@ from sidecar.core.decide import DeadLetter
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from sidecar.dlq.letters import Letter, read_letter
-from sidecar.dlq.plan import Told
+from sidecar.dlq.plan import Progress
 from sidecar.dlq.producer import DlqProducer
 from sidecar.dlq.redriver import AGAIN_AFTER, TOGETHER, TRY_FOR, UNNAMED
 from sidecar.dlq.scan import Scan
@@ -134,7 +134,7 @@ class Importer:
     """
 
     def __init__(
-        self, topics: DlqTopics, policy: Policy, letters: Sequence[Letter], told: Told, *, fence: bool = True
+        self, topics: DlqTopics, policy: Policy, letters: Sequence[Letter], progress: Progress, *, fence: bool = True
     ) -> None:
         """Look at what is in the DLQ. Without `fence` nothing can be written."""
         self._topics, self._policy = topics, policy
@@ -149,7 +149,7 @@ class Importer:
             if self._producer is not None:
                 made.callback(self._producer.end)
             self._seen = topics.layout(whole=True)
-            self._look(self._seen, lambda scan: told(scan, len(letters) - len(self._lives)))
+            self._look(self._seen, lambda scan: progress(scan, len(letters) - len(self._lives)))
             made.pop_all()
         self.missing: list[Letter] = list(reversed(self._lives.values()))
         """Letters that the DLQ does not have. Of letters with the same id and redrive count only the first is kept."""
@@ -165,12 +165,12 @@ class Importer:
             self._producer.end()
             self._producer = None
 
-    def _look(self, layout: Layout, told: Callable[[Scan], None]) -> None:
+    def _look(self, layout: Layout, progress: Callable[[Scan], None]) -> None:
         """Forget the letters that are in this part of the DLQ."""
         with Scan(self._topics, layout) as scan:
             for record in scan:
                 self._lives.pop(life_of(read_letter(record, self._policy)), None)
-                told(scan)
+                progress(scan)
 
     def write(self) -> int:
         """Write the missing letters, `TOGETHER` in each transaction, and return how many are there now.

@@ -27,7 +27,7 @@ OTHERS = "(others)"
 SAMPLE = 10
 """Ids that are kept of each group of letters."""
 
-Told = Callable[[Scan, int], None]
+Progress = Callable[[Scan, int], None]
 """Called with the scan, which knows its progress, and the number of letters found so far."""
 
 
@@ -112,7 +112,7 @@ def judged(
 
 
 def plan_redrive(
-    topics: DlqTopics, policy: Policy, request: RedriveRequest, most: int | None, told: Told
+    topics: DlqTopics, policy: Policy, request: RedriveRequest, most: int | None, progress: Progress
 ) -> PlanCounts:
     """Return what a redrive of at most `most` letters would do.
 
@@ -127,7 +127,7 @@ def plan_redrive(
             if verdict is not None:
                 counts.count(letter, verdict)
                 ready += verdict is Eligibility.READY
-            told(scan, ready)
+            progress(scan, ready)
             if ready == most:
                 break
         counts.complete, counts.scanned = scan.complete, scan.read

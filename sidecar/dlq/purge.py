@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.letters import Eligibility, Filter, RedriveRequest, read_letter
-from sidecar.dlq.plan import Told
+from sidecar.dlq.plan import Progress
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics
@@ -40,7 +40,7 @@ class Deletion:
 class Purge:
     """The plan of a purge, made by looking at every letter once, and its execution. Raises BrokerError."""
 
-    def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, told: Told) -> None:
+    def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, progress: Progress) -> None:
         self.parts: dict[Partition, Deletion] = {}
         self._admin = TopicAdmin(topics.cluster)
         layout = topics.layout()
@@ -50,7 +50,7 @@ class Purge:
         with Scan(topics, layout) as scan:
             for record in scan:
                 part, partition = self.parts[record.source], record.source
-                told(scan, sum(one.deleted for one in self.parts.values()))
+                progress(scan, sum(one.deleted for one in self.parts.values()))
                 part.older += record.timestamp < since
                 if not since <= record.timestamp < until:
                     stays[partition] = True

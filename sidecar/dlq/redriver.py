@@ -21,7 +21,7 @@ from sidecar.core.commit_batch import Refusal
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, redrive
-from sidecar.dlq.plan import REFUSED, PlanCounts, Told, judged, to_read
+from sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
 from sidecar.dlq.producer import DlqProducer, SupersededError
 from sidecar.dlq.redrive_course import Course
 from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
@@ -89,7 +89,7 @@ class Redriver:
         """The number of letters redriven so far."""
         return self.counts.of(Eligibility.READY)
 
-    def run(self, most: int | None, rate: float | None, told: Told) -> None:
+    def run(self, most: int | None, rate: float | None, progress: Progress) -> None:
         """Redrive at most `most` letters, `rate` a second.
 
         If the stop event is set, the redrive ends early, between two transactions. Raises BrokerError,
@@ -102,7 +102,7 @@ class Redriver:
         with Scan(self._topics, stretches) as scan:
             for letter, verdict in judged(scan, request, self._policy, self._pasts):
                 self._courses[letter.record.source].note(letter, verdict, self.past_of(letter))
-                told(scan, self.redriven)
+                progress(scan, self.redriven)
                 if self._stop.is_set():
                     break
                 if verdict is not Eligibility.READY:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sidecar.core.policy import Policy
 from sidecar.core.record import weight_of
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
-from sidecar.dlq.plan import Told, judged
+from sidecar.dlq.plan import Progress, judged
 from sidecar.dlq.preview import BEGINNING
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.dlq.scan import Scan
@@ -67,7 +67,7 @@ def search(
     request: RedriveRequest,
     most: int,
     scan_most: int,
-    told: Told,
+    progress: Progress,
     states: Collection[Eligibility] = LISTED,
     *,
     keep: Callable[[Letter], Letter] = slim,
@@ -87,7 +87,7 @@ def search(
     with Scan(topics, layout) as scan:
         for letter, verdict in judged(scan, request, policy, pasts):
             matched += verdict in states
-            told(scan, matched)
+            progress(scan, matched)
             if verdict is not None and verdict in states:
                 kept.add(keep(letter), verdict)
         return SearchResult(kept.letters(), matched, scan.read, total, scan.rate, cut)
@@ -125,12 +125,12 @@ def newest(layout: Layout, most: int) -> Layout:
     return {partition: span._replace(begin=max(span.begin, span.end - share)) for partition, span in layout.items()}
 
 
-def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> SearchResult:
+def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, progress: Progress) -> SearchResult:
     """Return the newest stays of a record in the DLQ by its origin id, or one letter by its position in a DLQ topic."""
     request = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
     position = position_in(ident, topics.topics)
     if position is None:
-        return search(topics, policy, request, STAYS, scan_most, told, frozenset(Eligibility), keep=whole)
+        return search(topics, policy, request, STAYS, scan_most, progress, frozenset(Eligibility), keep=whole)
     partition, offset = position
     layout = topics.layout()
     if partition not in layout or not layout[partition].begin <= offset < layout[partition].end:

@@ -179,7 +179,7 @@ class DlqTopics:
         consumer = reader or self.reader()
         partitions = [TopicPartition(partition.topic, partition.number) for partition in layout]
         try:
-            pasts = self._told(layout, self._committed(consumer, partitions), only_shown)
+            pasts = self._histories(layout, self._committed(consumer, partitions), only_shown)
         finally:
             if reader is None:
                 consumer.close()
@@ -195,7 +195,7 @@ class DlqTopics:
                 f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"
             ) from failure
 
-    def _told(
+    def _histories(
         self, layout: Layout, committed: Iterable[TopicPartition], only_shown: bool
     ) -> dict[Partition, RedriveHistory]:
         wall, pasts = now().wall, dict[Partition, RedriveHistory]()

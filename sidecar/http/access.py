@@ -128,8 +128,8 @@ class AccessMiddleware:
     def _type_refusal(self, headers: list[tuple[bytes, bytes]], path: str) -> Response | None:
         if self._access is None or self._access.media_type is None or is_too_long(headers, self._longest()):
             return None
-        given = values(headers, b"content-type")
-        kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in given]
+        types = values(headers, b"content-type")
+        kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in types]
         if kinds == [RAW] and path in self._access.raw_paths:
             return None
         if kinds == [self._access.media_type] or not (kinds or sends_body(headers)):
@@ -139,8 +139,8 @@ class AccessMiddleware:
     def _token_refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._tokens is None:
             return None
-        given = values(headers, b"authorization")
-        match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+        tokens = values(headers, b"authorization")
+        match = _BEARER.fullmatch(tokens[0]) if len(tokens) == 1 else None
         name = None if match is None else self._tokens.name_of(match[1])
         if name is not None:
             scope[TOKEN_NAME] = name

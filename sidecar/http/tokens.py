@@ -57,10 +57,10 @@ def tokens_in(content: bytes) -> TokenFile:
     """Return the tokens of a token file: `TOKEN` or `NAME: TOKEN` a line. Blank lines and those with # are skipped."""
     tokens, bad = list[Token](), list[int]()
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
-        given = line.strip()
-        if not given or given.startswith(b"#"):
+        text = line.strip()
+        if not text or text.startswith(b"#"):
             continue
-        token = _token(given)
+        token = _token(text)
         tokens += [token] if token is not None else []
         bad += [number] if token is None else []
     return TokenFile(tuple(tokens), tuple(bad))

@@ -35,10 +35,10 @@ def find_java(environ: Mapping[str, str] = os.environ, what: str = "Kafka") -> P
 
 def _version(java: str) -> int | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"cannot run {java}: {error}") from error
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr)
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', process.stderr)
     if match is None:
         return None
     major = int(match[1])

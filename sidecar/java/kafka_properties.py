@@ -87,8 +87,8 @@ def take_sasl(left: dict[str, str], done: Translation) -> None:
     done.properties["sasl.mechanism"] = mechanism.upper()
     if mechanism.upper() in MODULES:
         user, password = left.pop("sasl.username", ""), left.pop("sasl.password", "")
-        given = {"username": user, "password": password}
-        done.properties["sasl.jaas.config"] = jaas(MODULES[mechanism.upper()], given)
+        options = {"username": user, "password": password}
+        done.properties["sasl.jaas.config"] = jaas(MODULES[mechanism.upper()], options)
     elif mechanism.upper() == "GSSAPI":
         take_kerberos(left, done)
     else:
@@ -103,13 +103,13 @@ def take_kerberos(left: dict[str, str], done: Translation) -> None:
         return
     # librdkafka has a default for the service's name, Java has none.
     done.properties.setdefault("sasl.kerberos.service.name", "kafka")
-    given = {"keyTab": keytab, "principal": principal}
-    done.properties["sasl.jaas.config"] = jaas(KERBEROS, given, "useKeyTab=true storeKey=true ")
+    options = {"keyTab": keytab, "principal": principal}
+    done.properties["sasl.jaas.config"] = jaas(KERBEROS, options, "useKeyTab=true storeKey=true ")
 
 
-def jaas(module: str, given: Mapping[str, str], plain: str = "") -> str:
+def jaas(module: str, options: Mapping[str, str], plain: str = "") -> str:
     """Return one entry of a JAAS configuration."""
-    quoted = " ".join(f'{name}="{escaped(value)}"' for name, value in given.items())
+    quoted = " ".join(f'{name}="{escaped(value)}"' for name, value in options.items())
     return f"{module} required {plain}{quoted};"
 
 

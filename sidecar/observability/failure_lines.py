@@ -57,7 +57,7 @@ class FailureSums:
             total.update(counters.failures)
         failed, self._before = total - self._before, total
         if failed:
-            told = {f"{topic} {reason}": count for (topic, reason), count in failed.most_common(MOST_NAMED)}
-            extra = {"event": "failures", "failed": failed.total(), "by": told}
-            text = ", ".join(f"{count} of {what}" for what, count in told.items())
+            counts = {f"{topic} {reason}": count for (topic, reason), count in failed.most_common(MOST_NAMED)}
+            extra = {"event": "failures", "failed": failed.total(), "by": counts}
+            text = ", ".join(f"{count} of {what}" for what, count in counts.items())
             _LOG.info("%d deliveries failed: %s", failed.total(), text, extra=extra)

@@ -134,8 +134,10 @@ def line_of(record: logging.LogRecord) -> Line:
 
 def about_of(record: logging.LogRecord) -> frozenset[str]:
     """Return the partitions and topics of a record: its `about`, else its `partition`, else its `topic`."""
-    given = getattr(record, "about", None) or getattr(record, "partition", None) or getattr(record, "topic", None) or ()
-    return frozenset([given] if isinstance(given, str) else map(str, given))
+    subjects = (
+        getattr(record, "about", None) or getattr(record, "partition", None) or getattr(record, "topic", None) or ()
+    )
+    return frozenset([subjects] if isinstance(subjects, str) else map(str, subjects))
 
 
 def _subjects(record: logging.LogRecord, about: frozenset[str]) -> frozenset[str]:

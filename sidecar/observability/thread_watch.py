@@ -134,11 +134,11 @@ class ThreadWatch:
 def log_ends() -> None:
     """Log an exception that ends a thread, with its traceback."""
 
-    def told(ended: threading.ExceptHookArgs) -> None:
+    def log_end(ended: threading.ExceptHookArgs) -> None:
         name, value = "(unknown)" if ended.thread is None else ended.thread.name, ended.exc_value
         # A value that is no exception (see the top of this file) cannot be rendered as one.
         fault = value if isinstance(value, BaseException) else RuntimeError(f"no exception, but {value!r}")
         info = (type(fault), fault, ended.exc_traceback)
         _LOG.error("thread %s ended with %r", name, value, exc_info=info, extra={"event": "thread-ended"})
 
-    threading.excepthook = told
+    threading.excepthook = log_end

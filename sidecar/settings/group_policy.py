@@ -62,11 +62,11 @@ def overridden(settings: Settings, values: Mapping[str, object], origin: str = G
 
 def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origin: str) -> dict[str, object]:
     """Return the values of `KEY=VALUE` texts, as written in YAML. Raises ConfigError if one is wrong."""
-    layers, given = Layers(tree_of(settings)), dict(pairs)
-    for key, text in given.items():
+    layers, assigned = Layers(tree_of(settings)), dict(pairs)
+    for key, text in assigned.items():
         assign(layers, KEYS[key], text, origin)
     values = policy_values(checked(layers))
-    return {key: values[key] for key in given}
+    return {key: values[key] for key in assigned}
 
 
 def differences(old: Settings, new: Settings) -> tuple[Difference, ...]:
@@ -92,8 +92,8 @@ def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
     """
     origin_by_key: dict[str, str] = {}
     for key, (section, name) in KEYS.items():
-        given = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
-        origin_by_key[key] = "record" if key in record else "file" if given else "default"
+        in_file = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
+        origin_by_key[key] = "record" if key in record else "file" if in_file else "default"
     return origin_by_key
 
 

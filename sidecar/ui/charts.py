@@ -100,9 +100,9 @@ def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
         columns.setdefault(column, []).append(wait)
     for column, waits in columns.items():
         x, count, late = LEFT + 18 + (column + 0.5) * step, len(waits), column < 0
-        told = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
+        title = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
         yield Markup('<circle class="bubble {}" cx="{:.1f}" cy="{}" r="{:.1f}"><title>{}</title></circle>').format(
-            "overdue" if late else f"hue{number % 6}", x, y, min(WIDEST, 3 + sqrt(count)), told
+            "overdue" if late else f"hue{number % 6}", x, y, min(WIDEST, 3 + sqrt(count)), title
         )
         if count > 20:
             yield Markup('<text class="inside" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(

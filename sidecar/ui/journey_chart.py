@@ -92,9 +92,9 @@ def _wait(event: Event, top: int, end: int, after: Event | None, now: int) -> It
     left = event.due - now
     waits = f"waits {length(max(0, event.due - event.at))}"
     waits += f" in level {event.level}" if event.level and waits != f"waits {event.level}" else ""
-    told = f" · due in {length(left)}" if still and left > 0 else " · due now" if still else ""
+    label = f" · due in {length(left)}" if still and left > 0 else " · due now" if still else ""
     yield Markup('<text class="small" x="{}" y="{}">{}<title>{}</title></text>').format(
-        TEXT, top + 34, cut(waits + told, LONGEST), printable(waits + told)
+        TEXT, top + 34, cut(waits + label, LONGEST), printable(waits + label)
     )
 
 
@@ -102,14 +102,14 @@ def _node(event: Event, top: int, before: int | None) -> Iterator[Markup]:
     kind = KIND[event.state]
     clock = moment(event.at)
     why = f"{event.reason}: {event.text}" if event.text else event.reason
-    told = WORD[event.state] + (f" · {why}" if why else "")
+    label = WORD[event.state] + (f" · {why}" if why else "")
     yield Markup(
         '<text class="small" x="0" y="{}" data-at="{}">{}</text><circle class="node {}" cx="{}" cy="{}" r="11"/>'
         '<text class="sign" x="{}" y="{}" text-anchor="middle">{}</text>'
     ).format(top + 4, iso(event.at), clock[11:], kind, SERVICE, top, SERVICE, top + 4.5, SIGN[event.state])
     yield Markup('<text class="told {}" x="{}" y="{}">{}<title data-at="{}">{}</title></text>').format(
-        kind, TEXT, top + 4, cut(told, LONGEST - 4), iso(event.at),
-        printable(f"{told} by {event.instance} at {clock} UTC"),
+        kind, TEXT, top + 4, cut(label, LONGEST - 4), iso(event.at),
+        printable(f"{label} by {event.instance} at {clock} UTC"),
     )  # fmt: skip
     counted = counting(event)
     if before is not None:

@@ -158,6 +158,6 @@ class Pages:
         }
 
 
-def fields_of(given: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
+def fields_of(query: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
     """Return the fields of a search that have a value."""
-    return {name: text for name in known if (text := given.get(name, "").strip()[:LONGEST_TEXT])}
+    return {name: text for name in known if (text := query.get(name, "").strip()[:LONGEST_TEXT])}

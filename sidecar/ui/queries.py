@@ -101,12 +101,12 @@ class Queries:
         names, now = self.settings.names, wall()
         rows = []
         groups = self._cluster.groups((names.group, names.retry_group))
-        for name, told in sorted(heartbeats.items()):
+        for name, record in sorted(heartbeats.items()):
             own = members_of(name, groups)
             holds = frozenset((group, partition) for group, member in own for partition in member.partitions)
             host = own[0][1].host.lstrip("/") if own else ""
-            alive = told.at > now - SILENT_AFTER
-            rows.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
+            alive = record.at > now - SILENT_AFTER
+            rows.append(Instance(name, record.at, alive, record.subscription, record.pace, host, holds, record.overdue))
         return rows
 
     def lags(self) -> Lags:
@@ -119,19 +119,19 @@ class Queries:
         entries = PolicyStore(settings.kafka, settings.names).entries()
         fault = unread_of(entries)
         record = in_force(entries)
-        given = {} if record is None else record.policy
+        policy = {} if record is None else record.policy
         try:
-            governed = overridden(settings, given)
+            governed = overridden(settings, policy)
         except ConfigError as error:
-            governed, given, fault = settings, {}, "; ".join(error.problems)
-        whence = origins(settings, given)
+            governed, policy, fault = settings, {}, "; ".join(error.problems)
+        whence = origins(settings, policy)
         values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
         return Rules(values, record, tuple(reversed(entries[-50:])), fault)
 
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""
-        told = self.within(LONGEST)
-        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told)
+        progress = self.within(LONGEST)
+        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, progress)
 
     def within(self, seconds: float) -> Callable[[object, int], None]:
         """Return the function `within`, with the share of this object."""
@@ -147,7 +147,7 @@ def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
     """
     end, begun = time.monotonic() + seconds, time.thread_time()
 
-    def told(_scan: object, _count: int) -> None:
+    def check(_scan: object, _count: int) -> None:
         nonlocal begun
         if share < 1 and (spent := time.thread_time() - begun) > BURST:
             time.sleep(spent / share - spent)
@@ -155,4 +155,4 @@ def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
         if time.monotonic() > end:
             raise BrokerError(f"it takes longer than {seconds:.0f} s: narrow it down, or ask the command line")
 
-    return told
+    return check

@@ -24,7 +24,7 @@ ANSWER_WITHIN = 10.0
 _LOG = logging.getLogger("reconsume.view")
 
 
-class Told(NamedTuple):
+class PositionsAnswer(NamedTuple):
     """Kafka's answers about the events.
 
     `read_until`: epoch ms up to which the job has read the events; None if Kafka does not say. `newest`: the time of
@@ -44,7 +44,9 @@ class Told(NamedTuple):
         return at if self.newest is not None and self.newest <= newest_row else min(newest_row, at)
 
 
-def ask_events(cluster: Cluster, job: Consumer, events: Collection[PartitionName], low: int, high: int) -> Told:
+def ask_events(
+    cluster: Cluster, job: Consumer, events: Collection[PartitionName], low: int, high: int
+) -> PositionsAnswer:
     """Return what is known at `high` (epoch ms, now) of the partitions of the events topics.
 
     `job` is a consumer with the name of the job's group. All events before `low` are known to be read.
@@ -53,16 +55,16 @@ def ask_events(cluster: Cluster, job: Consumer, events: Collection[PartitionName
         ends = {partition: listed.offset for partition, listed in cluster.offsets(events, Offset.END).items()}
         if (read := committed(job, ends)) is None:
             newest = [listed.timestamp for listed in cluster.offsets(events, Offset.NEWEST).values()]
-            return Told(None, max(newest, default=-1))
+            return PositionsAnswer(None, max(newest, default=-1))
 
         def first_from(time: int) -> dict[PartitionName, int]:
             return {partition: listed.offset for partition, listed in cluster.offsets(events, time).items()}
 
-        return Told(read_until(read, ends, first_from, low, high), None)
+        return PositionsAnswer(read_until(read, ends, first_from, low, high), None)
     except (BrokerError, KafkaException) as failure:
         # For one, the user may have no right to the events. The rows' own times are used then.
         _LOG.debug("whether the view is up to date is unknown: %s", failure, extra={"event": "view-age-unknown"})
-        return Told(None, None)
+        return PositionsAnswer(None, None)
 
 
 def committed(job: Consumer, ends: Mapping[PartitionName, int]) -> dict[PartitionName, int] | None:

@@ -48,14 +48,14 @@ def fold_in(run: sqlite3.Connection, items: Sequence[Item], room: int) -> Taken:
     The sums count every event. Raises sqlite3.Error.
     """
     _add_sums(run, items)
-    told = _by_record(items)
-    kept = _kept(run, list(told))
-    new = [key for key in told if key not in kept]
+    folded = _by_record(items)
+    kept = _kept(run, list(folded))
+    new = [key for key in folded if key not in kept]
     taken = new[: max(0, room)]
-    changed = {key: now for key, (_, before) in kept.items() if (now := merged(before, told[key])) != before}
-    run.executemany(INSERT, (_values(told[key]) for key in taken))
+    changed = {key: now for key, (_, before) in kept.items() if (now := merged(before, folded[key])) != before}
+    run.executemany(INSERT, (_values(folded[key]) for key in taken))
     run.executemany(UPDATE, ((*_values(now), kept[key][0]) for key, now in changed.items()))
-    rows = [_item(one) for one in (*(told[key] for key in taken), *changed.values())]
+    rows = [_item(one) for one in (*(folded[key] for key in taken), *changed.values())]
     return Taken(rows, len(taken), len(new) - len(taken))
 
 

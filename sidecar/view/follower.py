@@ -138,7 +138,7 @@ class ViewFollower(threading.Thread):
         """Use one set of clients until it fails, or another copy takes the place of this one. Return the copy to go on
         with."""
         watch: JobWatch | None = None
-        given = copy
+        current = copy
         self._show(copy)
         try:
             kafka = self._credentials.adopt(self._kafka)
@@ -158,7 +158,7 @@ class ViewFollower(threading.Thread):
             self._say(f"the view cannot be followed: {failure}")
             self._stopping.wait(AGAIN)
         except BaseException:
-            if copy is not given:  # the caller closes what it gave, and knows of no other
+            if copy is not current:  # the caller closes what it gave, and knows of no other
                 self._close(copy)
             raise
         finally:

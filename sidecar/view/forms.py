@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Topic
 from sidecar.kafka.client_config import view_config
-from sidecar.view.age import Told, ask_events
+from sidecar.view.age import PositionsAnswer, ask_events
 from sidecar.view.source import Source
 from sidecar.view.store import retention_of
 from sidecar.view.tables import Item
@@ -46,7 +46,7 @@ class Form(Protocol):
     def item(self, message: Message, moment: int) -> Item | BadRow:
         """Return a record as an item, or why it is none. `moment`: epoch ms, now."""
 
-    def told(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> Told:
+    def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
         """Return what is known at `high` (epoch ms, now) of the events. All before `low` are known to be read."""
 
     def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
@@ -83,7 +83,7 @@ class SparkForm:
         written = stamp if 0 < stamp < moment else moment
         return Item(kind, (key or b"").decode(), heard, message.offset() or 0, written)
 
-    def told(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> Told:
+    def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
         events = topics[self._names.events].all_partitions if self._names.events in topics else []
         return ask_events(cluster, self._job, events, low, high)
 
@@ -118,8 +118,8 @@ class EventsForm:
         row = row_of(event, partition, offset, written).row
         return Item(Kind.EVENTS, event.id, row, offset, written, partition, event)
 
-    def told(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> Told:
-        return Told(high, None)
+    def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
+        return PositionsAnswer(high, None)
 
     def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
         # As long as Spark's topics would: the events themselves leave much earlier.

@@ -28,7 +28,7 @@ MOST_KEPT = 1_000
 MOST_BYTES = 1024 * 1024
 """Bytes of all kept events of one record; each of Reconsume's events has some 400."""
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with the number of records that were read, and their total."""
 
 
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 
 def read_journey(
-    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told
+    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, progress: Progress
 ) -> Journey:
     """Return the events of one record; read at most `most` records.
 
@@ -67,7 +67,7 @@ def read_journey(
         topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
         spans = _spans(cluster, topic, since)
         reader = RangeReader(consumer, spans, lambda: Consumer(whole_fetches(config)))
-        journey = _journey_in(reader, names, record, spans, most, told)
+        journey = _journey_in(reader, names, record, spans, most, progress)
         unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions([topic]))
         reasons = [journey.missing, f"without a leader, and so not read: {unled}" if unled else ""]
         return journey._replace(missing="; ".join(filter(None, reasons)))
@@ -95,11 +95,11 @@ def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[PartitionN
 
 
 def _journey_in(
-    reader: RangeReader, names: Names, record: str, spans: Mapping[PartitionName, Span], most: int, told: Told
+    reader: RangeReader, names: Names, record: str, spans: Mapping[PartitionName, Span], most: int, progress: Progress
 ) -> Journey:
     total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
     key, kept = record.encode(), Kept()
-    for message in _messages(reader, lambda count: told(count, total)):
+    for message in _messages(reader, lambda count: progress(count, total)):
         read += 1
         if message.key() == key:
             event = decode_event(message.value())
@@ -141,13 +141,13 @@ class Kept:
             self.events.append(event)
 
 
-def _messages(reader: RangeReader, told: Callable[[int], None]) -> Iterator[Message]:
+def _messages(reader: RangeReader, progress: Callable[[int], None]) -> Iterator[Message]:
     """Yield every record. Raises BrokerError if no more records arrive."""
     count = 0
     for count, message in enumerate(reader.records(ANSWER_SECONDS), 1):
         yield message
         if count % TOLD_EVERY == 0:
-            told(count)
-    told(count)
+            progress(count)
+    progress(count)
     if reader.left:
         raise BrokerError(f"the events could not be read on for {ANSWER_SECONDS:.0f} s")

@@ -19,7 +19,7 @@ from sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled
 from sidecar.kafka.client_config import view_config, whole_fetches
 from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.gaps import UntilGap
-from sidecar.view.age import Told
+from sidecar.view.age import PositionsAnswer
 from sidecar.view.complete import begins_of, shortfall
 from sidecar.view.forms import Form
 from sidecar.view.intake import Intake
@@ -45,7 +45,7 @@ class Checked(NamedTuple):
 
     at: int
     ends: Mapping[PartitionName, int]
-    events: Told
+    events: PositionsAnswer
 
 
 class ViewReader:
@@ -195,10 +195,10 @@ class ViewReader:
 
     def _check(self) -> None:
         asked_at = now().wall
-        told = self._form.told(self._cluster, self._topics, self.facts.as_of or 0, asked_at)
+        answer = self._form.positions(self._cluster, self._topics, self.facts.as_of or 0, asked_at)
         # Requested last: the rows of every event that the job has reported as read lie before these ends.
         ends = self._cluster.offsets(self._partitions(self._topics, self._form.kinds), Offset.END)
-        self._checked = Checked(asked_at, {partition: listed.offset for partition, listed in ends.items()}, told)
+        self._checked = Checked(asked_at, {partition: listed.offset for partition, listed in ends.items()}, answer)
 
     def _at_end(self, ends: Mapping[PartitionName, int]) -> bool:
         return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())

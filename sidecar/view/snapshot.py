@@ -27,7 +27,7 @@ from topics.names import Names
 
 POLL = 0.1
 CLIENT = "reconsume-retries"
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with the number of records that were read, and their total."""
 
 
@@ -64,7 +64,7 @@ class ViewSnapshot:
         """The number of records that were skipped."""
         return sum(self._reading.bad.values())
 
-    def read_all(self, told: Told) -> None:
+    def read_all(self, progress: Progress) -> None:
         """Read to the end. Raises ContractError if there is no view, BrokerError if Kafka sends no more."""
         heard = time.monotonic()
         while not self._reading.caught_up or self._reading.facts.as_of is None:
@@ -74,7 +74,7 @@ class ViewSnapshot:
                 raise ContractError(self._reading.problem)
             if self._reading.progress() != before:
                 heard = time.monotonic()
-                told(*self._reading.progress())
+                progress(*self._reading.progress())
             elif time.monotonic() > heard + ANSWER_SECONDS:
                 raise BrokerError(f"the view could not be read on for {ANSWER_SECONDS:.0f} s")
 

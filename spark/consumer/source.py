@@ -58,16 +58,16 @@ class Options(NamedTuple):
     tasks: int
 
 
-def options_of(given: Mapping[str, str]) -> Options:
+def options_of(options: Mapping[str, str]) -> Options:
     """Return the options from Spark's texts; those of the client begin with `client.`.
 
     Raises ValueError if one is missing or not valid.
     """
-    client = {name[len(CLIENT) :]: value for name, value in given.items() if name.startswith(CLIENT)}
-    if "bootstrap.servers" not in client or "levels" not in given:
+    client = {name[len(CLIENT) :]: value for name, value in options.items() if name.startswith(CLIENT)}
+    if "bootstrap.servers" not in client or "levels" not in options:
         raise ValueError(f"the source {NAME} needs the options client.bootstrap.servers and levels")
-    levels = {str(topic): int(delay) for topic, delay in json.loads(given["levels"]).items()}
-    most, tasks = int(given.get("most", MOST)), int(given.get("tasks", TASKS))
+    levels = {str(topic): int(delay) for topic, delay in json.loads(options["levels"]).items()}
+    most, tasks = int(options.get("most", MOST)), int(options.get("tasks", TASKS))
     if not levels or most < 1 or tasks < 1:
         raise ValueError("levels must name a topic, most and tasks must be at least 1")
     return Options(client, levels, most, tasks)

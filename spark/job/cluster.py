@@ -83,10 +83,10 @@ class Cluster:
             self._wait(future)
 
     def _altered(self, group: str, partitions: Mapping[PartitionName, int]) -> Any:
-        at, told = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata, self._java.java.util.HashMap()
+        at, offsets = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata, self._java.java.util.HashMap()
         for (topic, number), offset in partitions.items():
-            told.put(self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), at(offset))
-        return self._admin.alterConsumerGroupOffsets(group, told).all()
+            offsets.put(self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), at(offset))
+        return self._admin.alterConsumerGroupOffsets(group, offsets).all()
 
     @property
     def _admin(self) -> Any:

@@ -83,7 +83,7 @@ class Listener(StreamingQueryListener):
             news = self._positions.news(progress, time.monotonic())
             self._kafka.commit({Names(group).view_group: positions for group, positions in news.items()})
             for positions in news.values():
-                self._positions.told(positions)
+                self._positions.committed(positions)
         except Exception as error:  # noqa: BLE001 - for the reason below
             if not self._silent:
                 why = first_line(error)

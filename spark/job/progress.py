@@ -139,8 +139,8 @@ def cells(batch: Batch, rate: float) -> tuple[str, ...]:
 
 def line(rows: Iterable[tuple[str, ...]]) -> str:
     """Return all queries in one line, for a log."""
-    told = (
+    text = (
         f"{name} {rate} rows/s, {behind} behind, {state} state rows, watermark {watermark}, batch {took}"
         for name, rate, behind, state, watermark, took in rows
     )
-    return "; ".join(told)
+    return "; ".join(text)

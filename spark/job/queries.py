@@ -32,7 +32,7 @@ from spark.schema import Parsed
 from spark.session import counting
 
 QUERIES = ("view", "stats", "bad")
-TOLD = 10
+MOST_SHOWN = 10
 """Bad events of one batch that are written to the log."""
 
 
@@ -150,5 +150,5 @@ def to_kafka(frame: DataFrame, kafka: Mapping[str, str]) -> DataStreamWriter:
 
 def tell(bad: DataFrame, _number: int) -> None:
     """Log the first bad events of a batch, if no topic takes them. The metrics have the count."""
-    for row in bad.limit(TOLD).toJSON().collect():
+    for row in bad.limit(MOST_SHOWN).toJSON().collect():
         say(f"not an event, and ignored: {row[:1_000]}")

@@ -23,20 +23,20 @@ class ReadPositions:
     """The offsets that were committed. `now` are seconds of a clock that never goes back."""
 
     def __init__(self, now: float) -> None:
-        self._told: dict[PartitionName, int] = {}
+        self._committed: dict[PartitionName, int] = {}
         self._since = now
 
     def news(self, progress: Mapping[str, Any], now: float) -> dict[str, dict[PartitionName, int]]:
         """Return the offsets that have changed with a batch, by retried group; all of them once in AGAIN_SECONDS."""
         if now - self._since > AGAIN_SECONDS:
-            self._told, self._since = {}, now
+            self._committed, self._since = {}, now
         changed: dict[str, dict[PartitionName, int]] = {}
         ends = (offsets(source.get("endOffset")) for source in progress.get("sources") or ())
         for partition, at in chain.from_iterable(end.items() for end in ends):
-            if self._told.get(partition) != at:
+            if self._committed.get(partition) != at:
                 changed.setdefault(partition[0].removesuffix(EVENTS_SUFFIX), {})[partition] = at
         return changed
 
-    def told(self, positions: Mapping[PartitionName, int]) -> None:
+    def committed(self, positions: Mapping[PartitionName, int]) -> None:
         """Note that these offsets were committed."""
-        self._told |= positions
+        self._committed |= positions

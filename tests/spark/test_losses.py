@@ -71,9 +71,9 @@ def test_places_are_told_when_they_have_changed_and_all_of_them_once_an_hour() -
     both = progress(1, None, {E: {"0": 5, "1": 0}, F: {"0": 1}})
     first = places.news(both, now=1.0)
     assert first == {"a": {(E, "0"): 5, (E, "1"): 0}, "b": {(F, "0"): 1}}
-    places.told(first["a"])
+    places.committed(first["a"])
     assert places.news(both, now=2.0) == {"b": {(F, "0"): 1}}, "what could not be told is told again"
-    places.told(first["b"])
+    places.committed(first["b"])
     assert places.news(progress(1, None, {E: {"0": 7, "1": 0}, F: {"0": 1}}), now=3.0) == {"a": {(E, "0"): 7}}
     assert places.news(both, now=AGAIN_SECONDS + 1) == first
 

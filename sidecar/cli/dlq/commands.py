@@ -116,10 +116,12 @@ def show(
 
     result = find_id(there, policy, ident, scan, progress_line("found"))
     expect_letters(result, ident)
-    told, missing = (journey_of(there, result.letters[0][0], events)) if events else ([], "it was not asked for")
+    letter_journey, missing = (
+        (journey_of(there, result.letters[0][0], events)) if events else ([], "it was not asked for")
+    )
     if missing:
         talk(f"the journey is not complete: {missing}")
-    print_letters(options, result, told, decision_on(there, *result.letters[0]))
+    print_letters(options, result, letter_journey, decision_on(there, *result.letters[0]))
     return DONE
 
 

@@ -66,10 +66,10 @@ def edit(
       reconsume dlq edit orders:3:1024
       reconsume dlq edit orders:3:1024 --value-file mended.json --yes
     """
-    given = None if value_file is None else read_bytes(value_file, LARGEST_VALUE)
+    data = None if value_file is None else read_bytes(value_file, LARGEST_VALUE)
     settings, there, policy = open_dlq(options, who)
     letter = the_letter(there, policy, ident, scan)
-    value = from_editor(letter.record.value or b"") if given is None else given
+    value = from_editor(letter.record.value or b"") if data is None else data
     if value == (letter.record.value or b""):
         talk("the value is as it was: nothing is done; `dlq redrive --id` brings it back unchanged")
         return DONE

@@ -73,8 +73,8 @@ class Asked(NamedTuple):
     @property
     def texts(self) -> list[str]:
         """Return every text of the filter."""
-        given = (self.ids, self.reasons, self.topics, self.headers, self.keys, self.contains)
-        return [text for texts in given for text in texts or ()]
+        conditions = (self.ids, self.reasons, self.topics, self.headers, self.keys, self.contains)
+        return [text for texts in conditions for text in texts or ()]
 
 
 def filter_of(asked: Asked) -> Filter:

@@ -24,8 +24,8 @@ def whole_view(settings: Settings, wish: Source, most: int | None) -> Iterator[V
     limit = BOUND.records if most is None else most
     with looking(settings.kafka, settings.names, wish, limit) as look:
         what = "events" if look.source is Source.EVENTS else "records of the view"
-        with progress_bar(what) as told:
-            look.read_all(told)
+        with progress_bar(what) as progress:
+            look.read_all(progress)
         for line in source_lines(look.source, look.as_of, look.since, look.shortfall, wall()):
             talk(line)
         if look.bad:

@@ -129,23 +129,23 @@ def configuration(answers: Answers) -> str:
 
     Raises ValueError if the text does not say the answers. They must be without faults.
     """
-    given = answers.values()
+    values = answers.values()
     lines = [line for line in LINES if not line.modes or answers.mode in line.modes]
-    text = HEAD.format(group=answers.group) + "".join(rendered(line, given) for line in lines)
+    text = HEAD.format(group=answers.group) + "".join(rendered(line, values) for line in lines)
     document = read_yaml(text)
     if not isinstance(document.value, dict) or document.faults or validate(document.value)[1]:
         raise ValueError("the file would not say the answers")
     return text
 
 
-def rendered(line: Line, given: Mapping[Path, Any]) -> str:
+def rendered(line: Line, values: Mapping[Path, Any]) -> str:
     """Return the comment and the key. A default comes from the settings, so that the file cannot contradict them."""
     indent = "  " * (len(line.path) - 1)
     key = f"{indent}# {line.comment}\n{indent}{line.path[-1]}:"
     if line.path in SECTIONS:
         return f"{key}\n"
     field = field_at(line.path)
-    value = given[line.path] if line.path in given or field is None else written(field, field.default)
+    value = values[line.path] if line.path in values or field is None else written(field, field.default)
     return f"{key} {flow(value)}\n"
 
 

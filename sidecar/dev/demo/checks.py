@@ -34,14 +34,14 @@ def lost(account: RecordHistory, _first: Row) -> Iterator[str]:
 
 def mistold(account: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the events do not report the success of a retried record once, or report another success."""
-    commits = account.told(State.COMMIT)
+    commits = account.events_of(State.COMMIT)
     if commits != int(account.retries > 0 and account.committed and not account.dead):
         yield f"{commits} events say COMMIT after {account.retries} retries"
 
 
 def mistold_by_relay(account: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if an event reports a success. Only the service knows that it took a record."""
-    if commits := account.told(State.COMMIT):
+    if commits := account.events_of(State.COMMIT):
         yield f"{commits} events say COMMIT, which only the service can know"
 
 

@@ -58,7 +58,7 @@ class RecordHistory(msgspec.Struct):
         """Whether the service took it."""
         return any(delivery.verdict == "commit" for made in self.deliveries.values() for delivery in made)
 
-    def told(self, state: State) -> int:
+    def events_of(self, state: State) -> int:
         """Return the number of events with this state."""
         return sum(event.state is state for event in self.events)
 

@@ -67,7 +67,7 @@ def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> f
         while True:
             stage.check()
             traffic.step()
-            story.told(tail.read(POLL_SECONDS))
+            story.take_events(tail.read(POLL_SECONDS))
             story.seen(stage.ledger.read())
             if view is not None:
                 view.read()

@@ -108,7 +108,7 @@ class OrderTracker:
         if line.case in FOLLOWED:
             self.followed.setdefault(line.case, track)
 
-    def told(self, events: Iterable[Event]) -> None:
+    def take_events(self, events: Iterable[Event]) -> None:
         """Process events of the group."""
         for event in events:
             track = self._track(event.id)

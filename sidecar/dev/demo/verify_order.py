@@ -35,8 +35,8 @@ def miscounted(account: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if a retry has a copy or an event, if there are too many, or if the DLQ says fewer."""
     for times, copies in sorted(account.copies.items()):
         yield f"retry {times} was written to {copies[0].row.position}, and must be made in place"
-    if told := account.told(State.WAITING_RETRY):
-        yield f"{told} events tell of retries, which are made in place"
+    if count := account.events_of(State.WAITING_RETRY):
+        yield f"{count} events tell of retries, which are made in place"
     last = max(account.deliveries, default=0)
     if rules.max_times is not None and last > rules.max_times:
         yield f"retry {last} was made, and {rules.max_times} are allowed"

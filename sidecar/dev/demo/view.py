@@ -41,7 +41,7 @@ def start_job(
     words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
     job = crew.start("view", "spark", "run", *words, "--jars", ",".join(map(str, jars)))
     patience, began = Patience(STILL_SECONDS), time.monotonic()
-    told = began
+    said_at = began
     while not (checkpoint / FIRST_BATCH).exists():
         job.check()
         now = time.monotonic()
@@ -50,8 +50,8 @@ def start_job(
                 f"the view's job has not moved for {STILL_SECONDS:.0f} s, {now - began:.0f} s after its start:",
                 job.log_tail(),
             )
-        if now - told >= TELL_EVERY:
-            told = now
+        if now - said_at >= TELL_EVERY:
+            said_at = now
             say(f"Spark starts: {now - began:.0f} s, {steps_of(job, checkpoint)[1]} files of its checkpoint")
         time.sleep(POLL)
     return job

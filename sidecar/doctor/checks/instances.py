@@ -34,11 +34,13 @@ PACES = ("outage", "probing")
 START = "start its service, or correct deliver.url and deliver.health_url"
 
 
-def instances(told: Sequence[PolicyTopicRecord] | None, here: Listen, token_file: str | None, at: Now) -> list[Finding]:
+def instances(
+    records: Sequence[PolicyTopicRecord] | None, here: Listen, token_file: str | None, at: Now
+) -> list[Finding]:
     """Report instances that stand, and since when."""
     status = status_of(here, token_file)
     local = None if status is None else str(status.get("instance"))
-    findings = [finding for record in told or () for finding in beating(record, at, local)]
+    findings = [finding for record in records or () for finding in beating(record, at, local)]
     if status is not None:
         findings += standing(status, at)
     where = "no instance answers on api.listen here" if status is None else "the one here is well"

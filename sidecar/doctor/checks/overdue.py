@@ -49,7 +49,7 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
     if not behind:
         return [ok(f"nothing is due for longer than {ago(SLACK)}")]
     owners = owners_of(cluster, group)
-    return [told(one, owners.get(one.partition), moment) for one in behind]
+    return [finding_of(one, owners.get(one.partition), moment) for one in behind]
 
 
 def waits_of(group: GroupShape) -> dict[str, int]:
@@ -110,9 +110,9 @@ def first_records(
 def due_of(message: Message, wait: int) -> int:
     """Return when a record was due, epoch ms: the end of its level, or the time in its header if that is later."""
     record = to_record(message, None, 0, None)  # type: ignore[arg-type]  # its position is not used
-    told = dict(record.headers or ()).get(RETRY_DUE_AT) or b""
+    text = dict(record.headers or ()).get(RETRY_DUE_AT) or b""
     level_over = record.timestamp + wait
-    return level_over if record.fault == UNREADABLE or not told.isdigit() else max(level_over, int(told[:16]))
+    return level_over if record.fault == UNREADABLE or not text.isdigit() else max(level_over, int(text[:16]))
 
 
 def owners_of(cluster: Cluster, group: GroupShape) -> dict[PartitionName, str]:
@@ -121,7 +121,7 @@ def owners_of(cluster: Cluster, group: GroupShape) -> dict[PartitionName, str]:
     return {partition: member.client for one in seen for member in one.members for partition in member.partitions}
 
 
-def told(one: Overdue, owner: str | None, now: int) -> Finding:
+def finding_of(one: Overdue, owner: str | None, now: int) -> Finding:
     """Return the finding for one partition."""
     (topic, number), behind = one.partition, now - one.due
     text = f"{topic}[{number}]: the record at {one.first} was due {ago(behind)} ago and is not done; "

@@ -19,10 +19,10 @@ START = "start an instance, or reset the group by kafka-consumer-groups.sh if it
 FASTER = "raise retention.ms of {topic} until the group has caught up"
 
 
-def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicRecord] | None) -> list[Finding]:
+def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicRecord] | None) -> list[Finding]:
     """Report what the group's two consumer groups may lose.
 
-    `told`: the records of the policy topic, where instances say that they run.
+    `records`: the records of the policy topic, where instances say that they run.
     """
     if group.broadcast:
         return [ok("a broadcast keeps no progress")]
@@ -37,14 +37,14 @@ def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicReco
             continue
         seen = cluster.groups([name]).get(name)
         if seen is not None and not seen.members:
-            findings.append(idle(name, last_seen(told), lasting, now))
+            findings.append(idle(name, last_seen(records), lasting, now))
         findings += behind(cluster, name, committed, now)
     return findings or [ok("nothing is about to expire")]
 
 
-def last_seen(told: Sequence[PolicyTopicRecord] | None) -> int | None:
+def last_seen(records: Sequence[PolicyTopicRecord] | None) -> int | None:
     """Return when an instance last said that it runs, or that it stops (epoch ms); None if not known."""
-    return max((record.at for record in told or () if isinstance(record.heard, InstanceHeard)), default=None)
+    return max((record.at for record in records or () if isinstance(record.heard, InstanceHeard)), default=None)
 
 
 def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:

@@ -45,11 +45,11 @@ def read_ladder(value: object) -> LadderSpec:
 def read_formula(value: Mapping[object, object]) -> Exponential:
     """Return the formula of an exponential ladder. Raises RefusedError with every fault."""
     readers = {"initial": DELAY.take, "multiplier": read_multiplier, "max": DELAY.take}
-    given: dict[str, int | float] = {}
+    numbers: dict[str, int | float] = {}
     faults: list[tuple[KeyPath, str]] = []
     for name, part in value.items():
         try:
-            given[str(name)] = readers[str(name)](part)
+            numbers[str(name)] = readers[str(name)](part)
         except KeyError:
             faults.append(((str(name),), "unknown key; a formula has initial, multiplier and max"))
         except ValueError as fault:
@@ -58,9 +58,9 @@ def read_formula(value: Mapping[object, object]) -> Exponential:
         raise RefusedError(faults)
     default = Exponential()
     return Exponential(
-        initial=int(given.get("initial", default.initial)),
-        multiplier=float(given.get("multiplier", default.multiplier)),
-        max=int(given.get("max", default.max)),
+        initial=int(numbers.get("initial", default.initial)),
+        multiplier=float(numbers.get("multiplier", default.multiplier)),
+        max=int(numbers.get("max", default.max)),
     )
 
 

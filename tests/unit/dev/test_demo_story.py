@@ -30,7 +30,7 @@ def test_an_order_passes_through_every_state() -> None:
     story.seen([began(0, 0, 10)])
     assert story.counts(1, now=10) == Counts(0, 1, {}, 0, 0)
     story.seen([answered(0, "retry")])
-    story.told([event(State.WAITING_RETRY, 1, due=1010)])
+    story.take_events([event(State.WAITING_RETRY, 1, due=1010)])
     assert story.counts(1, now=20) == Counts(0, 0, {"1s": 1}, 0, 0)
     assert story.counts(1, now=1010) == Counts(1, 0, {}, 0, 0), "due, and not delivered yet"
     story.seen([began(1, 1, 1012)])
@@ -42,23 +42,23 @@ def test_an_order_passes_through_every_state() -> None:
 def test_a_dead_letter_is_told_by_its_event() -> None:
     story = OrderTracker()
     story.seen([began(0, 0, 10, "refused"), answered(0, "dead-letter", 422)])
-    story.told([event(State.DLQ, 0)])
+    story.take_events([event(State.DLQ, 0)])
     assert story.counts(1, now=20) == Counts(0, 0, {}, 0, 1)
 
 
 def test_events_that_come_before_the_ledger_or_late_change_nothing() -> None:
     story = OrderTracker()
     waiting = event(State.WAITING_RETRY, 1, due=1010)
-    story.told([event(State.WAITING_RETRY, 2, due=3010), waiting])
+    story.take_events([event(State.WAITING_RETRY, 2, due=3010), waiting])
     story.seen([began(0, 0, 10), answered(0, "retry"), began(1, 1, 1012), answered(1, "retry")])
-    story.told([waiting])
+    story.take_events([waiting])
     assert story.counts(1, now=1020) == Counts(0, 0, {"1s": 1}, 0, 0)
 
 
 def test_a_journey_holds_due_and_actual_times_and_the_answers() -> None:
     story = OrderTracker()
     story.seen([began(0, 0, 10), answered(0, "retry"), began(1, 0, 11, identity="orders:0:8")])
-    story.told([event(State.WAITING_RETRY, 1, due=1010)])
+    story.take_events([event(State.WAITING_RETRY, 1, due=1010)])
     story.seen([began(2, 1, 1013.5), answered(2, "commit", 200)])
     (track,) = story.journeys()
     assert track.id == ID
@@ -69,7 +69,7 @@ def test_a_journey_holds_due_and_actual_times_and_the_answers() -> None:
 def test_an_attempt_that_was_counted_without_an_answer_says_so() -> None:
     story = OrderTracker()
     story.seen([began(0, 0, 10, "stuck")])
-    story.told([event(State.WAITING_RETRY, 1, due=1010)])
+    story.take_events([event(State.WAITING_RETRY, 1, due=1010)])
     assert story.journeys()[0].steps[0].answer == ""
 
 
