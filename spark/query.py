@@ -56,11 +56,11 @@ def distinct(columns: Sequence[str]) -> list[str]:
 
     The reader of the output prints rows by column name.
     """
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     named: list[str] = []
     for column in columns:
-        seen[column] += 1
-        named.append(column if seen[column] == 1 else f"{column}_{seen[column]}")
+        counts[column] += 1
+        named.append(column if counts[column] == 1 else f"{column}_{counts[column]}")
     return named
 
 

@@ -63,8 +63,8 @@ def source_without(line: str, topics: Collection[str]) -> str:
     source = source_of(line)
     if source is None or not source.keys() & set(topics):
         return line
-    left = {topic: offsets for topic, offsets in source.items() if topic not in topics}
-    return json.dumps(left, separators=(",", ":"))
+    kept = {topic: offsets for topic, offsets in source.items() if topic not in topics}
+    return json.dumps(kept, separators=(",", ":"))
 
 
 def source_of(line: str) -> dict[str, Any] | None:

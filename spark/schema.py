@@ -177,10 +177,10 @@ def nests_beyond(text: Column, most: int) -> Column:
     The value has no meaning for broken JSON.
     """
     plain = fn.replace(fn.replace(text, fn.lit("\\\\"), fn.lit("")), fn.lit('\\"'), fn.lit(""))
-    left = fn.regexp_replace(fn.regexp_replace(plain, TEXT, ""), NO_BRACKET, "")
+    only_brackets = fn.regexp_replace(fn.regexp_replace(plain, TEXT, ""), NO_BRACKET, "")
     for _ in range(most):
-        left = fn.regexp_replace(left, INNERMOST, "")
-    return fn.rlike(left, fn.lit(INNERMOST))
+        only_brackets = fn.regexp_replace(only_brackets, INNERMOST, "")
+    return fn.rlike(only_brackets, fn.lit(INNERMOST))
 
 
 def wrong_kinds(fields: Sequence[str]) -> Column:

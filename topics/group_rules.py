@@ -49,8 +49,8 @@ class GroupRules(msgspec.Struct, frozen=True):
         """
         if delay is not None and SHORTEST_ASKED <= delay <= LONGEST:
             return delay
-        asked = self.delay_of(level)
-        return self.ladder.delay(retry) if asked is None else asked
+        level_delay = self.delay_of(level)
+        return self.ladder.delay(retry) if level_delay is None else level_delay
 
     def delay_of(self, level: int | None) -> int | None:
         """Return the delay, in ms, of a level of the table; None if no level was given, or it is not in the table."""

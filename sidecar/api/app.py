@@ -130,8 +130,8 @@ def _drain(sidecar: Operated, usual: float) -> Endpoint:
             return _bad_timeout()
         if len(values) > 1:
             return _bad_timeout()
-        left = await sidecar.drain(min(timeout, LONGEST_DRAIN))
-        return _json({"drained": left == 0, "left": left})
+        unfinished = await sidecar.drain(min(timeout, LONGEST_DRAIN))
+        return _json({"drained": unfinished == 0, "left": unfinished})
 
     return drain
 

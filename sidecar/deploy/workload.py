@@ -100,9 +100,11 @@ def without_sidecar(document: Object) -> Object:
     meshed = mesh_annotations(annotations_of(document))
     for part, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
         if isinstance(metadata.get(part), dict):
-            left = {key: value for key, value in metadata[part].items() if key not in ours and meshed.get(key) != value}
-            if left != metadata[part]:
-                _set(metadata, part, left)
+            remaining = {
+                key: value for key, value in metadata[part].items() if key not in ours and meshed.get(key) != value
+            }
+            if remaining != metadata[part]:
+                _set(metadata, part, remaining)
     for kind in ("initContainers", "containers"):
         _drop(pod["spec"], kind, NAME.__eq__)
     _drop(pod["spec"], "volumes", is_ours)

@@ -139,7 +139,7 @@ class Importer:
         """Look at what is in the DLQ. Without `fence` nothing can be written."""
         self._topics, self._policy = topics, policy
         # A letter that cannot be seen now would be imported a second time.
-        self._seen: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
+        self._layout: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
         self._limit = topics.batch_limit(topics.topics)
         self._lives = {life_of(letter): letter for letter in reversed(letters)}
         self.refused: dict[tuple[str, int], str] = {}
@@ -148,8 +148,8 @@ class Importer:
             self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
             if self._producer is not None:
                 made.callback(self._producer.end)
-            self._seen = topics.layout(whole=True)
-            self._look(self._seen, lambda scan: progress(scan, len(letters) - len(self._lives)))
+            self._layout = topics.layout(whole=True)
+            self._look(self._layout, lambda scan: progress(scan, len(letters) - len(self._lives)))
             made.pop_all()
         self.missing: list[Letter] = list(reversed(self._lives.values()))
         """Letters that the DLQ does not have. Of letters with the same id and redrive count only the first is kept."""
@@ -232,10 +232,10 @@ class Importer:
         """Replace the producer, which ends a hanging transaction; look at what has reached the DLQ since."""
         self._end_producer()
         self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
-        before, self._seen = self._seen, self._topics.layout(whole=True)
+        before, self._layout = self._layout, self._topics.layout(whole=True)
         grown = {
             partition: span._replace(begin=before[partition].end)
-            for partition, span in self._seen.items()
+            for partition, span in self._layout.items()
             if partition in before
         }
         self._look({partition: span for partition, span in grown.items() if span.begin < span.end}, lambda scan: None)

@@ -86,9 +86,10 @@ def to_read(
     topics: DlqTopics, layout: Layout, request: RedriveRequest, pasts: Mapping[Partition, RedriveHistory]
 ) -> Layout:
     """Return the offsets in which the redrive may still find letters, by partition."""
-    asked = topics.since(layout, request.filter.since)
+    stretches = topics.since(layout, request.filter.since)
     open_ = {
-        partition: _open(span, layout[partition].begin, request, pasts[partition]) for partition, span in asked.items()
+        partition: _open(span, layout[partition].begin, request, pasts[partition])
+        for partition, span in stretches.items()
     }
     return narrowed(open_, request.filter, topics.topics)
 

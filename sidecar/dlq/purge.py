@@ -18,7 +18,7 @@ from sidecar.dlq.topics import DlqTopics
 from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.kafka.admin.topics import TopicAdmin
 
-ASKED = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
+EVERY_LETTER = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
 """A request that selects every letter. With it, each letter is checked for an earlier redrive."""
 
 
@@ -58,7 +58,7 @@ class Purge:
                     part.behind += 1
                 else:
                     part.deleted, part.before = part.deleted + 1, record.offset + 1
-                    verdict = eligibility(read_letter(record, policy), ASKED, pasts[partition])
+                    verdict = eligibility(read_letter(record, policy), EVERY_LETTER, pasts[partition])
                     part.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
 
     @property

@@ -62,9 +62,11 @@ class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=
         known = not self.topics or (letter.life is not None and letter.life.topic in self.topics)
         return known and self.filter.selects(letter)
 
-    def speaks_of(self, asked: Filter, topics: tuple[str, ...]) -> bool:
-        """Whether the range selects every letter that `asked` selects of these topics."""
-        return asked.within(self.filter) and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))
+    def speaks_of(self, letter_filter: Filter, topics: tuple[str, ...]) -> bool:
+        """Whether the range selects every letter that `letter_filter` selects of these topics."""
+        return letter_filter.within(self.filter) and (
+            not self.topics or (bool(topics) and set(topics) <= set(self.topics))
+        )
 
     def within(self, other: RedrivenRange) -> bool:
         """Whether `other` covers every letter that this range covers."""
@@ -102,8 +104,8 @@ class RedriveHistory(msgspec.Struct, frozen=True):
         return max((claim.next for claim in self.claims if _broad(claim.filter)), default=0)
 
 
-def _broad(asked: Filter) -> bool:
-    return replace(asked, since=0, below=0) == Filter(below=0)
+def _broad(letter_filter: Filter) -> bool:
+    return replace(letter_filter, since=0, below=0) == Filter(below=0)
 
 
 class NewerPast(msgspec.Struct, frozen=True):
@@ -186,8 +188,8 @@ def claimed(request: RedriveRequest, history: RedriveHistory) -> Filter:
 
 def topics_in(request: RedriveRequest) -> tuple[str, ...]:
     """Return the main topics of the range that this redrive stores; empty if they are not known."""
-    asked = sorted(set(request.topics) & set(request.filter.topics))
-    return tuple(asked or sorted(set(request.topics)))
+    topics = sorted(set(request.topics) & set(request.filter.topics))
+    return tuple(topics or sorted(set(request.topics)))
 
 
 def earlier(request: RedriveRequest, history: RedriveHistory) -> tuple[RedrivenRange, ...]:
@@ -195,10 +197,12 @@ def earlier(request: RedriveRequest, history: RedriveHistory) -> tuple[RedrivenR
 
     Below them, every letter that this redrive selects was redriven.
     """
-    asked, topics = claimed(request, history), topics_in(request)
-    same = replace(asked, since=0)
+    letter_filter, topics = claimed(request, history), topics_in(request)
+    same = replace(letter_filter, since=0)
     return tuple(
-        claim for claim in history.claims if replace(claim.filter, since=0) == same and claim.speaks_of(asked, topics)
+        claim
+        for claim in history.claims
+        if replace(claim.filter, since=0) == same and claim.speaks_of(letter_filter, topics)
     )
 
 

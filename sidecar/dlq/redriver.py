@@ -141,17 +141,17 @@ class Redriver:
     def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
         return copy_sizes(redrive(letter, self._policy, 0).writes)
 
-    def _settle(self, batch: list[Letter], left: list[Letter]) -> Refused | None:
-        """Commit the batch, and record the letters `left` as refused. Return the letters that Kafka refuses."""
-        if (refused := self._takes_none(batch)) or not (batch or left):
+    def _settle(self, batch: list[Letter], unsent: list[Letter]) -> Refused | None:
+        """Commit the batch, and record the letters `unsent` as refused. Return the letters that Kafka refuses."""
+        if (refused := self._takes_none(batch)) or not (batch or unsent):
             return refused or None
-        after, deadline, unnamed = self._after(batch, left), time.monotonic() + TRY_FOR, 0
+        after, deadline, unnamed = self._after(batch, unsent), time.monotonic() + TRY_FOR, 0
         while True:
             why = self._try(batch, after)
             if why is None:
                 self._pasts.update(after)
                 for partition in after:
-                    self._courses[partition].settled(_offsets_in(batch, partition), _offsets_in(left, partition))
+                    self._courses[partition].settled(_offsets_in(batch, partition), _offsets_in(unsent, partition))
                 for letter in batch:
                     self.counts.count(letter, Eligibility.READY)
                 return None
@@ -183,8 +183,8 @@ class Redriver:
         """
         after = {}
         for partition in {letter.record.source for letter in (*batch, *unsent)}:
-            taken, left = _offsets_in(batch, partition), _offsets_in(unsent, partition)
-            history = self._courses[partition].advanced(self._pasts[partition], taken, left)
+            taken, kept = _offsets_in(batch, partition), _offsets_in(unsent, partition)
+            history = self._courses[partition].advanced(self._pasts[partition], taken, kept)
             after[partition] = tidied(history, self._layout[partition].begin)
             if any(len(claim.left) > MOST_LEFT for claim in history.claims):
                 raise BrokerError(f"Kafka refuses more than {MOST_LEFT} dead letters of {partition}: see `dlq list`")

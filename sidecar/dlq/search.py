@@ -79,10 +79,10 @@ def search(
     """
     everything = topics.layout()
     pasts = topics.pasts(everything, only_shown=True)
-    asked = narrowed(topics.since(everything, request.filter.since), request.filter, topics.topics)
-    layout = newest(asked, scan_most)
-    total = sum(span.end - span.begin for span in asked.values())
-    cut = any(layout[partition].begin > span.begin for partition, span in asked.items())
+    stretches = narrowed(topics.since(everything, request.filter.since), request.filter, topics.topics)
+    layout = newest(stretches, scan_most)
+    total = sum(span.end - span.begin for span in stretches.values())
+    cut = any(layout[partition].begin > span.begin for partition, span in stretches.items())
     kept, matched = Newest(most), 0
     with Scan(topics, layout) as scan:
         for letter, verdict in judged(scan, request, policy, pasts):

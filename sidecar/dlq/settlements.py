@@ -172,9 +172,9 @@ class SettlementWriter:
         self._producer.produce(topic, value, key, partition, on_delivery=landed)
 
     def _settle(self, otherwise: str) -> None:
-        left = self._producer.flush(ANSWER_SECONDS + 1)
+        unsent = self._producer.flush(ANSWER_SECONDS + 1)
         faults, self._faults = self._faults, []
-        if faults or left:
+        if faults or unsent:
             raise BrokerError(f"{otherwise}: {faults[0] if faults else 'the broker has not answered'}")
 
 

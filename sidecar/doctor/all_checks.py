@@ -60,7 +60,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     own = {topic.name: topic.tags for topic in settings.topics}
 
     def group() -> GroupShape:
-        return group_of(in_force(heard(records), settings))
+        return group_of(in_force(records_of(records), settings))
 
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     checks = [
@@ -69,12 +69,12 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("limits", lambda: limits(cluster, settings.kafka, posted)),
         Check("leftovers", lambda: removed_topics(cluster, group())),
         Check("clock", lambda: clock(cluster, settings.names)),
-        Check("progress", lambda: progress(cluster, group(), heard(records))),
+        Check("progress", lambda: progress(cluster, group(), records_of(records))),
         Check("overdue", lambda: overdue(cluster, group())),
         Check("transactions", lambda: transactions(cluster, group(), timeout)),
         Check("groups", lambda: groups(cluster, group())),
         Check("subscriptions", lambda: subscriptions(records(), own, now())),
-        Check("instances", lambda: instances(heard(records), settings.listen, settings.api.token_file, now())),
+        Check("instances", lambda: instances(records_of(records), settings.listen, settings.api.token_file, now())),
         Check("policy", lambda: policy(records(), settings)),
         Check("view", lambda: dead_view(cluster, group())),
     ]
@@ -88,7 +88,7 @@ def unreachable(checks: Sequence[Check]) -> list[Report]:
     return [Report(check.name, (warn("not looked at: Kafka cannot be reached"),)) for check in checks]
 
 
-def heard(records: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
+def records_of(records: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
     """Return the records of the policy topic; None if it cannot be read, which another check reports."""
     try:
         return records()

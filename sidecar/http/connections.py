@@ -106,7 +106,7 @@ class Connections(Generic[C]):
         """Note that a caller has taken its answer."""
         self._untaken.pop(connection, None)
 
-    def left(self, connection: C) -> None:
+    def forget(self, connection: C) -> None:
         """Forget a connection, if it is known."""
         self._reserve.pop(connection, None)
         self._untaken.pop(connection, None)
@@ -137,5 +137,5 @@ class Connections(Generic[C]):
         return Admission.RESERVE
 
     def _close(self, connection: C) -> None:
-        self.left(connection)
+        self.forget(connection)
         self._evict(connection)

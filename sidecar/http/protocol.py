@@ -67,7 +67,7 @@ class Protocol(HttpToolsProtocol):
         """Stop the deadline, and free the place."""
         self._disarm()
         self._taken()
-        self.others.left(self)
+        self.others.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

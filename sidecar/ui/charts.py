@@ -16,7 +16,7 @@ from sidecar.printable import printable
 from sidecar.ui.text import cut, iso, length, moment
 from topics.durations import render_duration
 
-LEFT, WIDTH, LANE = 64, 720, 30
+MARGIN, WIDTH, LANE = 64, 720, 30
 """Units of the due chart: the space for names, the whole width, the height of a level."""
 COLUMNS, WIDEST = 30, 10
 """Columns of bubbles, and the radius of the largest bubble: they never touch."""
@@ -73,7 +73,7 @@ def due_picture(lanes: Sequence[Lane], known: int | None) -> Markup:
 
 def across(wait: int, horizon: float) -> float:
     """Return the position of a wait (ms) on the axis; an overdue record lies at its beginning."""
-    return LEFT + 18 + (WIDTH - LEFT - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
+    return MARGIN + 18 + (WIDTH - MARGIN - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
 
 
 def _axis(horizon: float, height: int) -> Iterable[Markup]:
@@ -92,14 +92,14 @@ def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
     yield Markup(
         '<line class="lane" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="level" x="{}" y="{}" text-anchor="end">'
         "{}<title>{}</title></text>"
-    ).format(LEFT, WIDTH - 8, y, y, LEFT - 8, y + 4, cut(lane.level, 8), printable(lane.level))
+    ).format(MARGIN, WIDTH - 8, y, y, MARGIN - 8, y + 4, cut(lane.level, 8), printable(lane.level))
     columns: dict[int, list[int]] = {}
-    step = (WIDTH - LEFT - 40) / COLUMNS
+    step = (WIDTH - MARGIN - 40) / COLUMNS
     for wait in lane.waits:
-        column = -1 if wait < 0 else int((across(wait, horizon) - LEFT - 18) / step)
+        column = -1 if wait < 0 else int((across(wait, horizon) - MARGIN - 18) / step)
         columns.setdefault(column, []).append(wait)
     for column, waits in columns.items():
-        x, count, late = LEFT + 18 + (column + 0.5) * step, len(waits), column < 0
+        x, count, late = MARGIN + 18 + (column + 0.5) * step, len(waits), column < 0
         title = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
         yield Markup('<circle class="bubble {}" cx="{:.1f}" cy="{}" r="{:.1f}"><title>{}</title></circle>').format(
             "overdue" if late else f"hue{number % 6}", x, y, min(WIDEST, 3 + sqrt(count)), title

@@ -89,10 +89,10 @@ def _wait(event: Event, top: int, end: int, after: Event | None, now: int) -> It
     if not still:
         curve += f" C{WAITS} {down} {WAITS} {down} {SERVICE} {down}"
     yield Markup('<path class="wait{}" d="{}"/>').format(" open" if still else "", curve)
-    left = event.due - now
+    remaining = event.due - now
     waits = f"waits {length(max(0, event.due - event.at))}"
     waits += f" in level {event.level}" if event.level and waits != f"waits {event.level}" else ""
-    label = f" · due in {length(left)}" if still and left > 0 else " · due now" if still else ""
+    label = f" · due in {length(remaining)}" if still and remaining > 0 else " · due now" if still else ""
     yield Markup('<text class="small" x="{}" y="{}">{}<title>{}</title></text>').format(
         TEXT, top + 34, cut(waits + label, LONGEST), printable(waits + label)
     )

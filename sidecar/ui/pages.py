@@ -71,8 +71,8 @@ class Pages:
             "summary": summary,
             "origin": origin,
             "old": now - origin.as_of > OLD,
-            "problem": self._topic.seen.problem,
-            "bad": sum(self._topic.seen.bad.values()),
+            "problem": self._topic.status.problem,
+            "bad": sum(self._topic.status.bad.values()),
             "picture": due_picture(summary.lanes, summary.known),
             "minutes": minutes_picture(summary.minutes, summary.first_minute, MINUTES),
             "rule": self._rule,
@@ -81,19 +81,22 @@ class Pages:
 
     async def records(self, request: Request, session: Session | None) -> Response:
         """Search for records by id, state, level, topic, reason."""
-        asked = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
-        if "id" in asked:
-            return RedirectResponse(f"/record?{urlencode({'id': asked['id']})}", 303)
-        state = asked.get("state", str(State.WAITING_RETRY))
+        fields = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
+        if "id" in fields:
+            return RedirectResponse(f"/record?{urlencode({'id': fields['id']})}", 303)
+        state = fields.get("state", str(State.WAITING_RETRY))
         filters = Filters(
-            State(state) if state in list(State) else None, asked.get("level"), asked.get("topic"), asked.get("reason")
+            State(state) if state in list(State) else None,
+            fields.get("level"),
+            fields.get("topic"),
+            fields.get("reason"),
         )
-        page, origin = await self._readers.ask(lambda query: query.messages(filters, ROWS, asked.get("cursor")))
+        page, origin = await self._readers.ask(lambda query: query.messages(filters, ROWS, fields.get("cursor")))
         rows = [msgspec.json.decode(value) for value in page.values]
-        kept = {name: value for name, value in asked.items() if name != "cursor"}
+        kept = {name: value for name, value in fields.items() if name != "cursor"}
         more = None if page.cursor is None else f"/records?{urlencode({**kept, 'cursor': page.cursor})}"
         return self._render(
-            "records.html", session=session, here="/records", rows=rows, asked=asked, state=state, states=list(State),
+            "records.html", session=session, here="/records", rows=rows, asked=fields, state=state, states=list(State),
             more=more, origin=origin,
         )  # fmt: skip
 

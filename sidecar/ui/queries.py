@@ -75,7 +75,7 @@ class Rules(NamedTuple):
 
 def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
     """Return the members of the consumer groups that are this instance, each with its group."""
-    members = ((group, member) for group, seen in groups.items() for member in seen.members)
+    members = ((group, member) for group, described in groups.items() for member in described.members)
     return [(group, member) for group, member in members if member.client == client_id_of(group, instance)]
 
 
@@ -90,11 +90,11 @@ class Queries:
 
     def heartbeats(self) -> dict[str, SubscriptionRecord]:
         """Return the last heartbeat of each instance that has not announced a clean stop."""
-        heard: dict[str, InstanceHeard] = {}
+        by_instance: dict[str, InstanceHeard] = {}
         for row in read_policy_topic(self._cluster, self.settings.names) or ():
             if isinstance(row.heard, InstanceHeard):
-                heard[row.heard.instance] = row.heard
-        return {name: one.record for name, one in heard.items() if one.record is not None}
+                by_instance[row.heard.instance] = row.heard
+        return {name: one.record for name, one in by_instance.items() if one.record is not None}
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""

@@ -62,8 +62,8 @@ def fold_in(run: sqlite3.Connection, items: Sequence[Item], room: int) -> Taken:
 def _by_record(items: Iterable[Item]) -> dict[str, Folded]:
     rows: dict[str, Folded] = {}
     for item in items:
-        assert isinstance(item.heard, ViewRow)
-        one = Folded(item.heard, item.partition, item.offset)
+        assert isinstance(item.value, ViewRow)
+        one = Folded(item.value, item.partition, item.offset)
         known = rows.get(item.key)
         rows[item.key] = one if known is None else merged(known, one)
     return rows

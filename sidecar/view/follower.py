@@ -84,7 +84,7 @@ class ViewFollower(threading.Thread):
         watch_every: float = WATCH_EVERY,
     ) -> None:
         super().__init__(name="view", daemon=True)
-        self.seen = CopyStatus(None, None, "the view has not been read yet", {})
+        self.status = CopyStatus(None, None, "the view has not been read yet", {})
         self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
         self._check_every, self._wish, self._watch_every = check_every, source, watch_every
         self._credentials = unchanging() if credentials is None else credentials
@@ -111,7 +111,7 @@ class ViewFollower(threading.Thread):
                 self._say(f"the local copy of the view cannot be kept in {where}: {fault}")
             except Exception:  # noqa: BLE001 - the view must never stop the records, not even by a fault of its own
                 _LOG.exception("the view cannot be followed", extra={"event": "view-fault"})
-            self.seen = self.seen._replace(path=None)
+            self.status = self.status._replace(path=None)
             self._stopping.wait(AGAIN)
 
     def _keep(self) -> None:
@@ -233,20 +233,22 @@ class ViewFollower(threading.Thread):
         reader, source = copy.reader, copy.source
         if reader is None:
             facts = copy.store.facts()
-            self.seen = self.seen._replace(path=copy.store.path, as_of=facts.as_of, source=source, since=facts.since)
+            self.status = self.status._replace(
+                path=copy.store.path, as_of=facts.as_of, source=source, since=facts.since
+            )
             return
         bad, facts = self._bad + Counter(copy.bad), reader.facts
         path, problem = copy.store.path, reader.problem
-        self.seen = CopyStatus(path, facts.as_of, problem, dict(bad), source, facts.since, reader.shortfall)
+        self.status = CopyStatus(path, facts.as_of, problem, dict(bad), source, facts.since, reader.shortfall)
         if problem and problem != BEING_READ:
             self._say(problem)
-        if self.seen.shortfall and not self._short:
-            _LOG.warning(self.seen.shortfall, extra={"event": "view-bound"})
-        self._short = bool(self.seen.shortfall)
+        if self.status.shortfall and not self._short:
+            _LOG.warning(self.status.shortfall, extra={"event": "view-bound"})
+        self._short = bool(self.status.shortfall)
 
     def _say(self, text: str) -> None:
         """Log and show a problem, once until it changes or is over."""
-        self.seen = self.seen._replace(problem=text)
+        self.status = self.status._replace(problem=text)
         if text != self._said:
             self._said = text
             _LOG.warning(text, extra={"event": "view"})

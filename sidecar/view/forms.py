@@ -77,11 +77,11 @@ class SparkForm:
         kind = self.kinds[message.topic() or ""]
         key, stamp = message.key(), message.timestamp()[1]
         decode = decode_view if kind is Kind.VIEW else decode_stats
-        heard = decode(self._names.group, key, message.value())
-        if isinstance(heard, BadRow):
-            return heard
+        row = decode(self._names.group, key, message.value())
+        if isinstance(row, BadRow):
+            return row
         written = stamp if 0 < stamp < moment else moment
-        return Item(kind, (key or b"").decode(), heard, message.offset() or 0, written)
+        return Item(kind, (key or b"").decode(), row, message.offset() or 0, written)
 
     def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
         events = topics[self._names.events].all_partitions if self._names.events in topics else []

@@ -96,7 +96,7 @@ class Intake:
             batch.newer.extend(filter(None, [versions.newer(message.value() or b"")]))
 
     def _see_newest(self, item: Item, stamp: int, moment: int) -> None:
-        is_row = item.kind is Kind.VIEW and not isinstance(item.heard, Forgotten)
+        is_row = item.kind is Kind.VIEW and not isinstance(item.value, Forgotten)
         if is_row and self.facts.newest < stamp <= moment + FUTURE:
             self.facts = self.facts._replace(newest=stamp)
 

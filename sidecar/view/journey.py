@@ -126,7 +126,7 @@ class Kept:
         self.full = False
         """Whether an event was left out."""
         self._known: set[bytes] = set()
-        self._left = MOST_BYTES
+        self._bytes_left = MOST_BYTES
 
     def add(self, event: Event) -> None:
         """Keep an event if it is new and there is room."""
@@ -134,8 +134,8 @@ class Kept:
         digest = blake2b(data, digest_size=16).digest()
         if digest in self._known:
             return
-        self._left -= len(data)
-        self.full = len(self.events) >= MOST_KEPT or self._left < 0
+        self._bytes_left -= len(data)
+        self.full = len(self.events) >= MOST_KEPT or self._bytes_left < 0
         if not self.full:
             self._known.add(digest)
             self.events.append(event)

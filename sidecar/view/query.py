@@ -123,9 +123,9 @@ class ViewQuery:
 
     def messages(self, filters: Filters, limit: int, cursor: str | None = None) -> Page:
         """Return a page of messages, the earliest due first. Raises BadCursorError."""
-        asked = {name: value for name, value in filters._asdict().items() if value is not None}
-        due_before = asked.pop("due_before", None)
-        terms, values = [f"{name} = ?" for name in asked], [str(value) for value in asked.values()]
+        filtered = {name: value for name, value in filters._asdict().items() if value is not None}
+        due_before = filtered.pop("due_before", None)
+        terms, values = [f"{name} = ?" for name in filtered], [str(value) for value in filtered.values()]
         where: list[Any] = [*values]
         if due_before is not None:
             terms.append("due > 0 AND due < ?")
@@ -172,14 +172,14 @@ class ViewQuery:
             for reason, count in rows
         ]
 
-    def _page(self, asked: _List, limit: int, cursor: str | None) -> Page:
-        key, bound = self._key(), msgspec.json.encode([asked.table, asked.bound])
-        terms, values, order = list(asked.terms), list(asked.values), f"{asked.order}, number"
+    def _page(self, rows_of: _List, limit: int, cursor: str | None) -> Page:
+        key, bound = self._key(), msgspec.json.encode([rows_of.table, rows_of.bound])
+        terms, values, order = list(rows_of.terms), list(rows_of.values), f"{rows_of.order}, number"
         if cursor is not None:
             terms.append(f"({order}) > (?, ?)")
             values += unsealed(key, bound, cursor)
         text = f"WHERE {' AND '.join(terms)}" if terms else ""
-        query = f"SELECT {order}, value FROM {asked.table} {text} ORDER BY {order} LIMIT ?"
+        query = f"SELECT {order}, value FROM {rows_of.table} {text} ORDER BY {order} LIMIT ?"
         # One row more than the limit shows whether there is another page.
         rows = self._connection.execute(query, (*values, limit + 1))
         page, last, size = list[bytes](), (0, 0), 0
@@ -196,11 +196,11 @@ class ViewQuery:
 
 
 def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iterator[bytes]:
-    left, cursor = most, None
-    while left is None or left > 0:
-        page = page_of(PAGE if left is None else min(PAGE, left), cursor)
+    remaining, cursor = most, None
+    while remaining is None or remaining > 0:
+        page = page_of(PAGE if remaining is None else min(PAGE, remaining), cursor)
         yield from page.values
-        left = None if left is None else left - len(page.values)
+        remaining = None if remaining is None else remaining - len(page.values)
         if (cursor := page.cursor) is None:
             return
 

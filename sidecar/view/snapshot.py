@@ -66,16 +66,16 @@ class ViewSnapshot:
 
     def read_all(self, progress: Progress) -> None:
         """Read to the end. Raises ContractError if there is no view, BrokerError if Kafka sends no more."""
-        heard = time.monotonic()
+        answered_at = time.monotonic()
         while not self._reading.caught_up or self._reading.facts.as_of is None:
             before = self._reading.progress()
             self.turn(POLL)
             if self._reading.absent:
                 raise ContractError(self._reading.problem)
             if self._reading.progress() != before:
-                heard = time.monotonic()
+                answered_at = time.monotonic()
                 progress(*self._reading.progress())
-            elif time.monotonic() > heard + ANSWER_SECONDS:
+            elif time.monotonic() > answered_at + ANSWER_SECONDS:
                 raise BrokerError(f"the view could not be read on for {ANSWER_SECONDS:.0f} s")
 
     def turn(self, wait: float) -> list[Item]:

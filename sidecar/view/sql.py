@@ -45,11 +45,11 @@ def telling_faults() -> Iterator[None]:
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Return the column names with a number added to a repeated one, as Spark's query does."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     distinct_names = []
     for name in names:
-        seen[name] += 1
-        distinct_names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+        counts[name] += 1
+        distinct_names.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
     return tuple(distinct_names)
 
 

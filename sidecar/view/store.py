@@ -136,7 +136,7 @@ class ViewStore:
         read everything anew.
         """
         with self._transaction() as run:
-            for (kind, gone), group in groupby(items, lambda item: (item.kind, isinstance(item.heard, Forgotten))):
+            for (kind, gone), group in groupby(items, lambda item: (item.kind, isinstance(item.value, Forgotten))):
                 if gone:
                     column = "id" if kind is Kind.VIEW else "key"
                     keys = [(item.key,) for item in group]

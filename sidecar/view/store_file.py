@@ -32,7 +32,7 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
     parent = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        name, lock = _slot(parent, f"{group}-{FILES[source]}")
+        name, lock = _lock_file(parent, f"{group}-{FILES[source]}")
         try:
             with opening(path := parent / f"{name}.sqlite"):
                 store = _opened(path, lock, folder is None, bound)
@@ -48,7 +48,7 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
     return store
 
 
-def _slot(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
+def _lock_file(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
     """Return the first name that no process holds, with its lock. The lock ends with the process, however it ends."""
     for number in range(SLOTS):
         name = f"{prefix}-{number}"

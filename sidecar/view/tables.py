@@ -85,7 +85,7 @@ class Item(NamedTuple):
 
     kind: Kind
     key: str
-    heard: ViewRow | StatsRow | Forgotten
+    value: ViewRow | StatsRow | Forgotten
     offset: int
     written: int
     partition: int = 0
@@ -121,7 +121,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def message_values(item: Item) -> tuple[object, ...]:
     """Return the values of a `message` row. The item must hold a ViewRow."""
-    row = item.heard
+    row = item.value
     assert isinstance(row, ViewRow)
     return row_values(row, 0, item.offset, item.written)
 
@@ -150,6 +150,6 @@ def row_values(row: ViewRow, partition: int, offset: int, written: int) -> tuple
 
 def sums_values(item: Item) -> tuple[object, ...]:
     """Return the values of a `sums` row. The item must hold a StatsRow."""
-    row = item.heard
+    row = item.value
     assert isinstance(row, StatsRow)
     return item.key, row.minute, item.written, encode_row(row)

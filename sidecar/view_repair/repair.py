@@ -149,10 +149,12 @@ class ViewRepair:
                 event.id.encode(),
                 on_delivery=lambda error, _: faults.append(error.str()) if error is not None else None,
             )
-        left = producer.flush(3 * ANSWER_SECONDS)
-        if faults or left:
+        unsent = producer.flush(3 * ANSWER_SECONDS)
+        if faults or unsent:
             why = faults[0] if faults else "Kafka does not answer"
-            raise BrokerError(f"{len(faults) + left} events were not written to {topic}: {why}; run the command again")
+            raise BrokerError(
+                f"{len(faults) + unsent} events were not written to {topic}: {why}; run the command again"
+            )
 
 
 def row_of(ask: ViewQuery, identity: str) -> ViewRow | None:

@@ -104,9 +104,9 @@ def call(handler: Handler, record: Record) -> Outcome:
 def await_due(taken: ParsedRecord) -> None:
     """Sleep until the record is due, for at most NEAR ms. The clocks of two machines differ by about this much."""
     if taken.life is not None:
-        left = taken.life.due_at - time.time_ns() // 1_000_000
-        if left > 0:
-            time.sleep(min(left, NEAR) / 1_000)
+        remaining = taken.life.due_at - time.time_ns() // 1_000_000
+        if remaining > 0:
+            time.sleep(min(remaining, NEAR) / 1_000)
 
 
 def read_of(row: Row) -> Read:

@@ -54,8 +54,8 @@ class Lookup:
 
         Raises LevelTopicError, which names the topics, if topics are missing.
         """
-        asked = self._admin.describe_topics(TopicCollection(list(self._levels)), request_timeout=SECONDS)
-        found = {name: described for name, answer in asked.items() if (described := described_by(answer)) is not None}
+        answers = self._admin.describe_topics(TopicCollection(list(self._levels)), request_timeout=SECONDS)
+        found = {name: described for name, answer in answers.items() if (described := described_by(answer)) is not None}
         if missing := sorted(self._levels.keys() - found.keys()):
             raise LevelTopicError(f"missing level topics: {', '.join(missing)}; `reconsume topics apply` makes them")
         partitions = sorted((name, part.id) for name, topic in found.items() for part in topic.partitions)
@@ -67,8 +67,8 @@ class Lookup:
         Only with append times are the due records a prefix of a partition. The client needs the right to describe the
         topics' configuration.
         """
-        asked = [ConfigResource(ResourceType.TOPIC, name) for name in self._levels]
-        answers = self._admin.describe_configs(asked, request_timeout=SECONDS)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in self._levels]
+        answers = self._admin.describe_configs(resources, request_timeout=SECONDS)
         stamps = {resource.name: answer.result()[STAMP].value for resource, answer in answers.items()}
         if wrong := sorted(name for name, stamp in stamps.items() if stamp != APPEND):
             raise LevelTopicError(
@@ -91,10 +91,10 @@ class Lookup:
     def _offsets(
         self, partitions: Iterable[PartitionName], spec: Callable[[PartitionName], OffsetSpec]
     ) -> dict[PartitionName, int]:
-        asked = {TopicPartition(*partition): spec(partition) for partition in partitions}
-        if not asked:
+        specs = {TopicPartition(*partition): spec(partition) for partition in partitions}
+        if not specs:
             return {}
         answers = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
+            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
         )
         return {(partition.topic, partition.partition): answer.result().offset for partition, answer in answers.items()}

@@ -94,11 +94,11 @@ def advance(reach: Reach, ends: Offsets, most: int) -> Reach:
     waiting = {
         partition: end - moved.get(partition, 0) for partition, end in ends.items() if end > moved.get(partition, 0)
     }
-    left = most
+    remaining = most
     for rank, (partition, count) in enumerate(sorted(waiting.items(), key=lambda item: (item[1], item[0]))):
-        share = min(count, left // (len(waiting) - rank))
+        share = min(count, remaining // (len(waiting) - rank))
         moved[partition] = moved.get(partition, 0) + share
-        left -= share
+        remaining -= share
     return reach._replace(next=moved)
 
 

@@ -38,23 +38,23 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
     Raises ReadError or KafkaException.
     """
     consumer = Consumer(reader_config(client))
-    left: dict[PartitionName, int] = {(part.topic, part.partition): part.end for part in ranges}
+    ends: dict[PartitionName, int] = {(part.topic, part.partition): part.end for part in ranges}
     try:
         consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in ranges])
         patience = time.monotonic() + STALL
-        while left:
+        while ends:
             # Two calls, because `consume(n, wait)` waits for the whole `wait` unless all n records are there.
             messages = consumer.consume(1, WAIT)
             if not messages and time.monotonic() > patience:
-                raise ReadError(f"nothing came for {STALL:g} s of {', '.join(map(str, left))}")
+                raise ReadError(f"nothing came for {STALL:g} s of {', '.join(map(str, ends))}")
             while messages:
                 messages.reverse()
                 while messages:
-                    if (row := row_of(messages.pop(), left)) is not None:  # each is let go before the next is read
+                    if (row := row_of(messages.pop(), ends)) is not None:  # each is let go before the next is read
                         yield row
                     del row
                 patience = time.monotonic() + STALL
-                messages = consumer.consume(TOGETHER, 0) if left else []
+                messages = consumer.consume(TOGETHER, 0) if ends else []
     finally:
         consumer.close()
 
@@ -76,21 +76,21 @@ def reader_config(client: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def row_of(message: Message, left: dict[PartitionName, int]) -> Row | None:
-    """Return the record if it belongs to a range in `left`, else None.
+def row_of(message: Message, ends: dict[PartitionName, int]) -> Row | None:
+    """Return the record if it belongs to a range in `ends`, else None.
 
-    A range that ends with this message leaves `left`.
+    A range that ends with this message leaves `ends`.
     """
     partition, error, offset = (message.topic() or "", message.partition() or 0), message.error(), message.offset() or 0
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         check(error, partition)
         return None
-    end = left.get(partition)
+    end = ends.get(partition)
     if end is None:
         return None
     # At the end of a partition the offset is that of the next record, so it may already be beyond the range.
     if offset + (error is None) >= end:
-        del left[partition]
+        del ends[partition]
     if error is not None or offset >= end:
         return None
     return (*partition, offset, message.timestamp()[1], message.key(), message.value(), headers_of(message))

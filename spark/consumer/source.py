@@ -119,7 +119,7 @@ class LevelsReader(DataSourceStreamReader):
         """Return the first offset of each partition, where a query without a checkpoint begins."""
         # Spark calls this after the first `latestOffset`: it must return the offsets from which that call has counted.
         if self._first is None:
-            lookup = self._asked()
+            lookup = self._lookup_now()
             partitions, ids = lookup.topics()
             self._first = Reach(lookup.lows(partitions), ids=ids)
         self._reach = self._reach or self._first
@@ -130,7 +130,7 @@ class LevelsReader(DataSourceStreamReader):
 
         Offsets that retention deleted before they were read are counted.
         """
-        lookup = self._asked()
+        lookup = self._lookup_now()
         partitions, ids = lookup.topics()
         lows, ends = lookup.lows(partitions), lookup.ends(partitions)
         cuts = lookup.cuts(partitions, time.time_ns() // 1_000_000)  # after the ends, see `due_ends`
@@ -163,7 +163,7 @@ class LevelsReader(DataSourceStreamReader):
         self._reach = last
         if (first.next, first.ids) == (last.next, last.ids):
             return []
-        lookup = self._asked()
+        lookup = self._lookup_now()
         places, ids = lookup.topics()
         lows, last = lookup.lows(places), renewed(last, ids)._replace(ids=last.ids)
         if gone := taken_since(first, last, lows):  # in a batch that is repeated long after it was planned
@@ -176,7 +176,7 @@ class LevelsReader(DataSourceStreamReader):
         assert isinstance(partition, Slice)
         return read(self._options.client, partition.ranges)
 
-    def _asked(self) -> Lookup:
+    def _lookup_now(self) -> Lookup:
         """Return the lookup, made at first use: Spark sends readers to tasks, but a Kafka client cannot be sent."""
         if self._lookup is None:
             lookup = Lookup(self._options.client, self._options.levels)

@@ -68,12 +68,12 @@ class Cluster:
     def earliest(self, partitions: Collection[PartitionName]) -> Mapping[PartitionName, int]:
         """Return the first offset that each partition has."""
         if partitions != self._asked_of:
-            admin, asked = self._java.org.apache.kafka.clients.admin, self._java.java.util.HashMap()
+            admin, questions = self._java.org.apache.kafka.clients.admin, self._java.java.util.HashMap()
             for topic, number in partitions:
-                asked.put(
+                questions.put(
                     self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), admin.OffsetSpec.earliest()
                 )
-            self._asked_of, self._questions = frozenset(partitions), asked
+            self._asked_of, self._questions = frozenset(partitions), questions
         return begins(self._answer(self._admin.listOffsets(self._questions).all()))
 
     def commit(self, groups: Mapping[str, Mapping[PartitionName, int]]) -> None:

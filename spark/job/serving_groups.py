@@ -73,12 +73,12 @@ class Followed:
         self._look_at = self._now() + LOOK_SECONDS
         if self._running is None:
             self._lives()
-        if (plan := self._seen()) is None or plan == self._plan:
+        if (plan := self._groups_now()) is None or plan == self._plan:
             self._doubted = None
         elif self._is_sure(plan):
             self._change(plan)
 
-    def _seen(self) -> Plan | None:
+    def _groups_now(self) -> Plan | None:
         """Return the current plan; None if it is not known, which is logged once."""
         try:
             plan = self._look()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.dlq.filters import (
-    Asked,
     Contains,
     DryRun,
+    FilterOptions,
     Headers,
     Ids,
     Keys,
@@ -81,14 +81,14 @@ def export(
     """
     if options.format not in (None, Format.JSONL):
         raise typer.BadParameter("an export is JSON lines: -o jsonl, or nothing")
-    asked = Asked(ids, reasons, topics, headers, since, until, keys, contains)
-    unreadable = write_letters(options, filter_of(asked), most)
+    letter_filter = FilterOptions(ids, reasons, topics, headers, since, until, keys, contains)
+    unreadable = write_letters(options, filter_of(letter_filter), most)
     if unreadable:
         talk(f"the headers of {unreadable} could not be read and are missing")
     return PARTLY if unreadable else DONE
 
 
-def write_letters(options: Options, asked: Filter, most: int | None) -> int:
+def write_letters(options: Options, letter_filter: Filter, most: int | None) -> int:
     """Write a line for each letter. Return how many of them have headers that could not be read."""
     _, there, policy = open_dlq(options)
     from sidecar.dlq.archive import line_of
@@ -97,11 +97,11 @@ def write_letters(options: Options, asked: Filter, most: int | None) -> int:
 
     count = unreadable = 0
     tell = progress_line("exported")
-    with Scan(there, there.since(there.layout(), asked.since)) as scan:
+    with Scan(there, there.since(there.layout(), letter_filter.since)) as scan:
         for record in scan:
             letter = read_letter(record, policy)
             tell(scan, count)
-            if asked.selects(letter):
+            if letter_filter.selects(letter):
                 write(line_of(letter))
                 count, unreadable = count + 1, unreadable + (record.headers is None)
             if count == most:
@@ -213,13 +213,13 @@ def purge(
       reconsume dlq purge --until 30d --dry-run
       reconsume dlq purge --until 2026-10-01T00:00:00Z
     """
-    asked = filter_of(Asked(since=since, until=until))
+    letter_filter = filter_of(FilterOptions(since=since, until=until))
     settings, there, policy = open_dlq(options)
     if confirm not in (None, settings.group):
         raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
     from sidecar.dlq.purge import Purge
 
-    planned = Purge(there, policy, asked.since, asked.until, progress_line("to delete"))
+    planned = Purge(there, policy, letter_filter.since, letter_filter.until, progress_line("to delete"))
     explain(planned)
     if dry_run or not planned.total:
         options.output.rows(PURGE, rows_of(planned))

@@ -11,8 +11,8 @@ from sidecar.cli.dlq import edit
 from sidecar.cli.dlq import redrive as back
 from sidecar.cli.dlq.filters import (
     SCANNED,
-    Asked,
     Contains,
+    FilterOptions,
     Headers,
     Ident,
     Ids,
@@ -82,12 +82,14 @@ def list_(
       reconsume dlq list --reason http-500 --since 2h --state ready
       reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
-    asked = filter_of(Asked(ids, reasons, topics, headers, since, until, keys, contains))
+    letter_filter = filter_of(FilterOptions(ids, reasons, topics, headers, since, until, keys, contains))
     states = states_of(state, everything=everything)
     _, there, policy = open_dlq(options)
     from sidecar.dlq.search import search
 
-    result = search(there, policy, RedriveRequest(asked, most_redrives), limit, scan, progress_line("matched"), states)
+    result = search(
+        there, policy, RedriveRequest(letter_filter, most_redrives), limit, scan, progress_line("matched"), states
+    )
     options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in result.letters], CUT)
     sum_up(result)
 

@@ -26,12 +26,12 @@ def difference(old: bytes | None, new: bytes | None) -> list[str]:
     lines_changed = list(changes(lines[0][:MOST_COMPARED], lines[1][:MOST_COMPARED]))
     if not lines_changed:
         lines_changed = ["  (the same as far as it is compared, or but for blanks)"]
-    left = len(lines_changed) - MOST_LINES
+    remaining = len(lines_changed) - MOST_LINES
     cut = any(len(each) > MOST_COMPARED for each in lines)
-    if left > 0 or cut:
+    if remaining > 0 or cut:
         lines_changed = [
             *lines_changed[:MOST_LINES],
-            f"… {max(0, left)} more lines{', and what lies beyond' if cut else ''}",
+            f"… {max(0, remaining)} more lines{', and what lies beyond' if cut else ''}",
         ]
     return lines_changed
 

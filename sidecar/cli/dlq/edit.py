@@ -76,8 +76,8 @@ def edit(
     row, by = change_row(letter, value, settings.names.ready), author(who)
     for line in difference(letter.record.value, value):
         talk(line)
-    asked = f"Send the changed record to {settings.names.ready}?"
-    if not is_to_go_on(options.output, CHANGE, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was sent"):
+    question = f"Send the changed record to {settings.names.ready}?"
+    if not is_to_go_on(options.output, CHANGE, row, question, dry_run=dry_run, yes=yes, nothing="nothing was sent"):
         return DONE
     code = resend(there, policy, letter, edited(letter, value, audit_of(by, row)))
     if code == DONE:

@@ -58,7 +58,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
 
-class Asked(NamedTuple):
+class FilterOptions(NamedTuple):
     """A filter as the user typed it."""
 
     ids: Sequence[str] | None = None
@@ -77,24 +77,24 @@ class Asked(NamedTuple):
         return [text for texts in conditions for text in texts or ()]
 
 
-def filter_of(asked: Asked) -> Filter:
+def filter_of(options: FilterOptions) -> Filter:
     """Build the filter from the options. Raises BadParameter if one is invalid."""
-    for text in asked.texts:
+    for text in options.texts:
         if fault := fault_of_text(text):
             raise typer.BadParameter(fault)
-    ids = unique(asked.ids)
+    ids = unique(options.ids)
     for ident in ids:
         record_id(ident)
-    pairs = [text.partition("=") for text in asked.headers or ()]
+    pairs = [text.partition("=") for text in options.headers or ()]
     return Filter(
         ids=ids,
-        reasons=unique(asked.reasons),
-        topics=unique(asked.topics),
+        reasons=unique(options.reasons),
+        topics=unique(options.topics),
         headers=tuple(sorted({(name, value if sign else None) for name, sign, value in pairs}, key=str)),
-        since=0 if asked.since is None else before(asked.since, "--since"),
-        until=LARGEST_LONG if asked.until is None else before(asked.until, "--until"),
-        keys=unique(asked.keys),
-        contains=unique(asked.contains),
+        since=0 if options.since is None else before(options.since, "--since"),
+        until=LARGEST_LONG if options.until is None else before(options.until, "--until"),
+        keys=unique(options.keys),
+        contains=unique(options.contains),
     )
 
 

@@ -32,10 +32,10 @@ class Late(NamedTuple):
     after_level: float
 
 
-def lateness(account: RecordHistory) -> Iterator[Late]:
+def lateness(history: RecordHistory) -> Iterator[Late]:
     """Yield the lateness of each retry that was delivered."""
-    for times, made in account.deliveries.items():
-        for copy in account.copies.get(times, [])[-1:]:
+    for times, made in history.deliveries.items():
+        for copy in history.copies.get(times, [])[-1:]:
             at = min(delivery.at for delivery in made)
             yield Late(copy.life.due_at, at - copy.life.due_at, at - released_at(copy))
 

@@ -72,34 +72,34 @@ def build_histories(
     """
     accounts: dict[str, RecordHistory] = {}
 
-    def account(identity: str) -> RecordHistory:
+    def history_of(identity: str) -> RecordHistory:
         return accounts.setdefault(identity, RecordHistory(identity))
 
     for row in rows:
         role = names.role(row.topic, topics)
         match role.kind if role is not None else None:
             case Kind.MAIN:
-                account(row.position).first = row
+                history_of(row.position).first = row
             case Kind.EVENTS:
                 if isinstance(event := decode_event(row.value), Event):
-                    account(event.id).events.append(event)
+                    history_of(event.id).events.append(event)
             case Kind.LEVEL | Kind.READY | Kind.DLQ:
                 assert role is not None
-                _enter_copy(row, role, account, topics)
+                _enter_copy(row, role, history_of, topics)
     for delivery in deliveries:
-        account(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
+        history_of(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
     for one in accounts.values():
         for copies in one.copies.values():
             copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.position))
     return accounts
 
 
-def _enter_copy(row: Row, role: Role, account: Callable[[str], RecordHistory], topics: Collection[str]) -> None:
+def _enter_copy(row: Row, role: Role, history_of: Callable[[str], RecordHistory], topics: Collection[str]) -> None:
     life = parse_retry_headers(row.headers or [], topics, ANY_DUE)
     if isinstance(life, BadHeader):
         return
     copy = Copy(row, life, role.delay or 0)
     if role.kind is Kind.DLQ:
-        account(life.id).dead.append(copy)
+        history_of(life.id).dead.append(copy)
     else:
-        account(life.id).copies.setdefault(life.times, []).append(copy)
+        history_of(life.id).copies.setdefault(life.times, []).append(copy)

@@ -59,19 +59,19 @@ def viewed(stage: Environment) -> AbstractContextManager[View | None]:
 
 def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> float:
     """Produce the orders and show their progress until all have ended; return the seconds that it took."""
-    story = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
+    tracker = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
     traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
     began = time.monotonic()
     with closing(EventTail(stage.bootstrap, stage.settings.names.events)) as tail, board:
-        story.seen(stage.ledger.lines)
+        tracker.take_lines(stage.ledger.lines)
         while True:
             stage.check()
             traffic.step()
-            story.take_events(tail.read(POLL_SECONDS))
-            story.seen(stage.ledger.read())
+            tracker.take_events(tail.read(POLL_SECONDS))
+            tracker.take_lines(stage.ledger.read())
             if view is not None:
                 view.read()
-            scene = scene_of(story, plan, traffic.stored, view)
+            scene = scene_of(tracker, plan, traffic.stored, view)
             seconds = time.monotonic() - began
             ended = scene.counts.committed + scene.counts.dead
             if ended >= plan.orders or seconds > plan.limit:
@@ -80,14 +80,16 @@ def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> f
             board.show(scene)
 
 
-def scene_of(story: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
+def scene_of(tracker: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
     """Return the present state as a scene."""
     now = time.time() * 1000
-    began = now if story.began is None else story.began
-    counts = story.counts(stored, now)
-    is_down = story.down_since is not None
-    seen = None if view is None else view.counts()
-    return Scene((now - began) / 1000, began, plan.orders, counts, plan.levels, story.journeys(), is_down, seen)
+    began = now if tracker.began is None else tracker.began
+    counts = tracker.counts(stored, now)
+    is_down = tracker.down_since is not None
+    view_counts = None if view is None else view.counts()
+    return Scene(
+        (now - began) / 1000, began, plan.orders, counts, plan.levels, tracker.journeys(), is_down, view_counts
+    )
 
 
 def stop(stage: Environment, board: Screen) -> bool:

@@ -76,7 +76,7 @@ class OrderTracker:
         self.down_since: float | None = None
         self._requests: dict[int, tuple[Track, int]] = {}
 
-    def seen(self, lines: Iterable[Line]) -> None:
+    def take_lines(self, lines: Iterable[Line]) -> None:
         """Process lines of the service's ledger."""
         for line in lines:
             match line:

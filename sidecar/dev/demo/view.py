@@ -62,13 +62,13 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._seen: object = None
+        self._steps: object = None
         self._moved_at: float | None = None
 
     def over(self, steps: object, now: float) -> bool:
         """Return whether `steps` has been the same for too long at `now` (seconds of a steady clock)."""
-        if self._moved_at is None or steps != self._seen:
-            self._seen, self._moved_at = steps, now
+        if self._moved_at is None or steps != self._steps:
+            self._steps, self._moved_at = steps, now
         return now - self._moved_at > self._seconds
 
 
@@ -88,7 +88,7 @@ class View:
     def read(self, wait: float = 0.0) -> None:
         """Process new rows, waiting up to `wait` seconds for them. Raises BrokerError."""
         for item in self._look.turn(wait):
-            row = item.heard
+            row = item.value
             if isinstance(row, ViewRow) and (row.id not in self._rows or newer(row, self._rows[row.id])):
                 self._rows[row.id] = row
 

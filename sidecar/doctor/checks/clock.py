@@ -76,7 +76,7 @@ def measured(kafka: Mapping[str, str], names: Names, partitions: Mapping[int, in
 
 def one_round(producer: Producer, topic: str, partitions: Mapping[int, int]) -> dict[int, tuple[float, float]]:
     """Send one record to each broker, and return what its append time says. Raises KafkaException."""
-    heard: dict[int, tuple[float, float]] = {}
+    by_partition: dict[int, tuple[float, float]] = {}
     faults: list[KafkaError] = []
     sent = time.time() * 1_000
 
@@ -86,11 +86,11 @@ def one_round(producer: Producer, topic: str, partitions: Mapping[int, int]) -> 
         if error is not None:
             faults.append(error)
         elif kind == TIMESTAMP_LOG_APPEND_TIME:
-            heard[message.partition() or 0] = (stamp - (sent + back) / 2, (back - sent) / 2 + 1)
+            by_partition[message.partition() or 0] = (stamp - (sent + back) / 2, (back - sent) / 2 + 1)
 
     for number in partitions.values():
         producer.produce(topic, b"", partition=number, on_delivery=landed)
     producer.flush(FIRST_ANSWER_SECONDS)
     if faults:
         raise KafkaException(faults[0])
-    return {broker: heard[number] for broker, number in partitions.items() if number in heard}
+    return {broker: by_partition[number] for broker, number in partitions.items() if number in by_partition}

@@ -52,18 +52,22 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
 
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
-    heard = record.heard
-    if not isinstance(heard, InstanceHeard) or heard.record is None or heard.record.at <= at.wall - SILENT_AFTER:
+    heartbeat = record.heard
+    if (
+        not isinstance(heartbeat, InstanceHeard)
+        or heartbeat.record is None
+        or heartbeat.record.at <= at.wall - SILENT_AFTER
+    ):
         return
-    name, pace = heard.instance, heard.record.pace
+    name, pace = heartbeat.instance, heartbeat.record.pace
     if name != local:
         paced = [] if pace is None else list(slowed(name, pace.state, at.wall - pace.since, pace.reason))
-        if not paced and heard.record.well is False:
+        if not paced and heartbeat.record.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
         yield from paced
-    if heard.record.overdue > LATE:
-        yield warn(f"{name} has a retry that is {ago(heard.record.overdue)} late", SEE)
+    if heartbeat.record.overdue > LATE:
+        yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
 
 
 def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding]:

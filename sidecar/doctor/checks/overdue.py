@@ -117,8 +117,8 @@ def due_of(message: Message, wait: int) -> int:
 
 def owners_of(cluster: Cluster, group: GroupShape) -> dict[PartitionName, str]:
     """Return the client name of the retry group's member that has each partition."""
-    seen = cluster.groups([group.names.retry_group]).values()
-    return {partition: member.client for one in seen for member in one.members for partition in member.partitions}
+    groups = cluster.groups([group.names.retry_group]).values()
+    return {partition: member.client for one in groups for member in one.members for partition in member.partitions}
 
 
 def finding_of(one: Overdue, owner: str | None, now: int) -> Finding:

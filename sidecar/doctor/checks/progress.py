@@ -35,8 +35,8 @@ def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicR
         committed = cluster.committed(name, [partition for topic in described.values() for partition in topic.led])
         if not committed:
             continue
-        seen = cluster.groups([name]).get(name)
-        if seen is not None and not seen.members:
+        group_state = cluster.groups([name]).get(name)
+        if group_state is not None and not group_state.members:
             findings.append(idle(name, last_seen(records), lasting, now))
         findings += behind(cluster, name, committed, now)
     return findings or [ok("nothing is about to expire")]
@@ -53,11 +53,11 @@ def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
         return warn(
             f"{name} has no running member; its progress is deleted {ago(lasting)} after the last one left", START
         )
-    left = since + lasting - now
+    remaining = since + lasting - now
     text = f"{name} has no running member since about {ago(now - since)}; its progress is deleted "
-    if left < DAY:
-        return fail(text + ("at any time" if left <= 0 else f"in {ago(left)}"), START)
-    return warn(text + f"in {ago(left)}", START)
+    if remaining < DAY:
+        return fail(text + ("at any time" if remaining <= 0 else f"in {ago(remaining)}"), START)
+    return warn(text + f"in {ago(remaining)}", START)
 
 
 def behind(cluster: Cluster, name: str, committed: Mapping[PartitionName, int], now: int) -> Iterator[Finding]:

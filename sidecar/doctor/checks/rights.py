@@ -49,7 +49,7 @@ def on_groups(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iter
     wanted = [right for right in rights if right.resource is Resource.GROUP]
     groups = cluster.groups(right.name for right in wanted)
     operations = {right.name: frozenset[str]() for right in wanted}
-    yield from lacking(wanted, operations | {name: seen.operations for name, seen in groups.items()}, mend)
+    yield from lacking(wanted, operations | {name: described.operations for name, described in groups.items()}, mend)
 
 
 def lacking(wanted: Iterable[Permission], operations: Mapping[str, frozenset[str]], mend: str) -> Iterator[Finding]:

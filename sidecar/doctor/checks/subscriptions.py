@@ -19,9 +19,9 @@ def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str,
     roster = GroupMembers(NOBODY, own)
     alive: dict[str, bool] = {}
     for record in records:
-        if isinstance(heard := record.heard, InstanceHeard):
-            roster.hear(heard.instance, heard.record, now, live=False)
-            alive[heard.instance] = heard.record is not None and heard.record.at > now.wall - SILENT_AFTER
+        if isinstance(heartbeat := record.heard, InstanceHeard):
+            roster.hear(heartbeat.instance, heartbeat.record, now, live=False)
+            alive[heartbeat.instance] = heartbeat.record is not None and heartbeat.record.at > now.wall - SILENT_AFTER
     running = sum(alive.values())
     differing = roster.differing(now)
     if differing:
