@@ -72,15 +72,15 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     master = options.master or ("" if java.submitted() else job.LOCAL)
     if isinstance(options, Sql):
         return query.run(options, master, kafka)
-    wish = job.StopSignal()
-    wish.listen()
+    stop = job.StopSignal()
+    stop.listen()
     began = time.monotonic()
     try:
-        return job.run(options, master, kafka, wish)
+        return job.run(options, master, kafka, stop)
     except TakenError as taken:
         return say(str(taken), FAILED)
     except GoneError as gone:
-        return job.after_death(options, time.monotonic() - began, gone, wish)
+        return job.after_death(options, time.monotonic() - began, gone, stop)
 
 
 def say(sentence: str, code: int) -> int:

@@ -149,12 +149,12 @@ def wrong(sentence: object) -> argparse.ArgumentTypeError:
 
 def words(text: str) -> tuple[str, ...]:
     """Return the parts of a text between commas, without empty ones."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def groups(text: str) -> tuple[str, ...]:
     """Parse group names separated by commas. Raises ArgumentTypeError if one is not allowed, or if there is none."""
-    names = tuple(group(part) for part in words(text))
+    names = tuple(group(name) for name in words(text))
     if not names:
         raise wrong("name at least one group")
     return names

@@ -211,8 +211,8 @@ def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
     yield "nested too deep", unusual & ((brackets(text) > MOST_BRACKETS) | nests_beyond(text, DEEPEST))
     yield "not UTF-8", unusual & ~fn.is_valid_utf8(text)
     ends = fn.try_variant_get(parsed(), "$.z", "bigint") == fn.xxhash64("value")
-    alone = fn.size(fn.json_object_keys(wrapped(text))) == 2
-    yield "not JSON, or a name is in it twice", unusual & (absent(ends) | absent(alone))
+    is_alone = fn.size(fn.json_object_keys(wrapped(text))) == 2
+    yield "not JSON, or a name is in it twice", unusual & (absent(ends) | absent(is_alone))
     names = [*FIELDS, *more, "v"]
     empty = functools.reduce(operator.or_, (fn.col(name).isNull() for name in names if name != "level"))
     wrong = fn.when(fn.col("usual"), empty).otherwise(fn.size(wrong_kinds([*names, *OPTIONAL])) > 0)

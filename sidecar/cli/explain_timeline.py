@@ -82,8 +82,8 @@ def way_of(settings: Settings, main: str, wait: int) -> str:
     """Return the level topics that a wait passes, in words; what is left of it is spent in memory."""
     way = hops(wait, settings.delays)
     counts = Counter(way)
-    parts = [settings.names.level(level, main) + (f" ×{count}" if count > 1 else "") for level, count in counts.items()]
-    return ", ".join(parts + ["(memory)"] * (sum(way) < wait))
+    steps = [settings.names.level(level, main) + (f" ×{count}" if count > 1 else "") for level, count in counts.items()]
+    return ", ".join(steps + ["(memory)"] * (sum(way) < wait))
 
 
 def in_place(settings: Settings, main: str) -> Iterator[Row]:

@@ -92,13 +92,13 @@ def rows(tree: Tree) -> Iterator[Row]:
 def page(tree: Tree) -> str:
     """Return the page in Markdown."""
     contexts = list(walk(tree))
-    parts = [INTRODUCTION, "## Options of every command\n\nBefore, between or after the words of a command.\n"]
-    parts += [table(own(contexts[0])), *(section(context) for context in contexts[1:])]
+    sections = [INTRODUCTION, "## Options of every command\n\nBefore, between or after the words of a command.\n"]
+    sections += [table(own(contexts[0])), *(section(context) for context in contexts[1:])]
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANINGS.items())
-    parts.append(f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}")
+    sections.append(f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}")
     variables = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in ENVIRONMENT)
-    parts.append(f"## Environment\n\n| variable | meaning |\n|---|---|\n{variables}")
-    return "\n".join(parts)
+    sections.append(f"## Environment\n\n| variable | meaning |\n|---|---|\n{variables}")
+    return "\n".join(sections)
 
 
 def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Context]:
@@ -131,13 +131,13 @@ def section(context: typer.Context) -> str:
     """Return the section of one command: what it does, its usage, examples and options. A group has only its
     sentence."""
     text, (heading, *pieces) = inspect.cleandoc(context.command.help or ""), heading_of(context)
-    parts = [heading, EXAMPLES.sub("", text).strip() + "\n"]
+    paragraphs = [heading, EXAMPLES.sub("", text).strip() + "\n"]
     if hasattr(context.command, "list_commands"):
-        return "\n".join(parts)
-    parts.append(fenced([context.command_path, *pieces]))
+        return "\n".join(paragraphs)
+    paragraphs.append(fenced([context.command_path, *pieces]))
     if examples := EXAMPLES.search(text):
-        parts += [f"{examples[1]}:\n", f"```sh\n{inspect.cleandoc(examples[2])}\n```\n"]
-    return "\n".join([*parts, table(own(context))] if own(context) else parts)
+        paragraphs += [f"{examples[1]}:\n", f"```sh\n{inspect.cleandoc(examples[2])}\n```\n"]
+    return "\n".join([*paragraphs, table(own(context))] if own(context) else paragraphs)
 
 
 def heading_of(context: typer.Context) -> list[str]:

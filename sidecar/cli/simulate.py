@@ -24,7 +24,7 @@ COLUMNS = ("part", "what", "value", "unit", "note")
 
 Rate = Annotated[float, typer.Option("--rate", help="Records a second on the main topics, of the whole group.")]
 Fails = Annotated[float, typer.Option("--fail-rate", help="The fraction of first deliveries that fail.")]
-Again = Annotated[float, typer.Option("--retry-fail-rate", help="The fraction of retries that fail again.")]
+RetryFailRate = Annotated[float, typer.Option("--retry-fail-rate", help="The fraction of retries that fail again.")]
 Attempt = Annotated[str, typer.Option("--attempt", metavar="DURATION", help="How long the service takes.")]
 Instances = Annotated[int, typer.Option("--instances", min=1, help="Sidecars.")]
 Partitions = Annotated[int, typer.Option("--partitions", min=1, help="Of the main topics.")]
@@ -59,7 +59,7 @@ def simulate(
     options: Options,
     rate: Rate,
     fail_rate: Fails,
-    again: Again = 0.5,
+    again: RetryFailRate = 0.5,
     attempt: Attempt = "50ms",
     instances: Instances = 1,
     partitions: Partitions = 12,
@@ -127,7 +127,9 @@ def ladder_of(text: str | None, otherwise: Ladder) -> Ladder:
         return otherwise
     try:
         named = text in ("rocketmq", "pulsar")
-        return build_ladder(text if named else tuple(parse_duration(part.strip()) for part in text.split(",")))
+        return build_ladder(
+            text if named else tuple(parse_duration(text_of_delay.strip()) for text_of_delay in text.split(","))
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -175,8 +177,8 @@ def instance_rows(load: Load) -> Iterator[Row]:
 
 def trouble_rows(load: Load) -> Iterator[Row]:
     """Yield the cost of a crash and of an outage, and the lateness of retries."""
-    again, late = crash(load), lateness(load)
-    yield row("crash", "second deliveries", again.usual, "records", f"of one sidecar; at most {number(again.most)}")
+    second, late = crash(load), lateness(load)
+    yield row("crash", "second deliveries", second.usual, "records", f"of one sidecar; at most {number(second.most)}")
     if late is None:
         yield row("lateness", "p99", None, "ms", "it grows: a limit below is reached")
     else:
@@ -189,9 +191,9 @@ def trouble_rows(load: Load) -> Iterator[Row]:
         yield row("outage", "caught up after", length.seconds, "s", note)
 
 
-def row(part: str, what: str, value: float | None, unit: str, note: str) -> Row:
+def row(group: str, what: str, value: float | None, unit: str, note: str) -> Row:
     """Return one figure as a row, rounded to three significant digits."""
-    return {"part": part, "what": what, "value": None if value is None else number(value), "unit": unit, "note": note}
+    return {"part": group, "what": what, "value": None if value is None else number(value), "unit": unit, "note": note}
 
 
 def number(value: float) -> float | int:

@@ -47,7 +47,7 @@ def opts_out(document: Object) -> bool:
 def has_sidecar(document: Object) -> bool:
     """Whether the workload's pods have a sidecar. Raises WrongManifestError."""
     spec = _pod(document)["spec"]
-    return any(item["name"] == NAME for part in ("initContainers", "containers") for item in spec.get(part) or [])
+    return any(item["name"] == NAME for kind in ("initContainers", "containers") for item in spec.get(kind) or [])
 
 
 def annotations_of(document: Object) -> SidecarAnnotations:
@@ -85,8 +85,8 @@ def _fits(spec: Object) -> None:
         raise WrongManifestError(
             "securityContext.runAsUser = 0: the sidecar does not run as root; say it in the containers that need it"
         )
-    for part in ("initContainers", "containers"):
-        for item in spec.get(part) or []:
+    for kind in ("initContainers", "containers"):
+        for item in spec.get(kind) or []:
             ports = [port.get("containerPort") for port in item.get("ports") or [] if isinstance(port, dict)]
             if item["name"] != NAME and PROBE_PORT in ports:
                 raise WrongManifestError(f"{item['name']} has port {PROBE_PORT}, which is the sidecar's for probes")
@@ -98,13 +98,15 @@ def without_sidecar(document: Object) -> Object:
     pod = _pod(changed)
     metadata = pod.get("metadata") or {}
     meshed = mesh_annotations(annotations_of(document))
-    for part, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
-        if isinstance(metadata.get(part), dict):
+    for metadata_key, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
+        if isinstance(metadata.get(metadata_key), dict):
             remaining = {
-                key: value for key, value in metadata[part].items() if key not in ours and meshed.get(key) != value
+                key: value
+                for key, value in metadata[metadata_key].items()
+                if key not in ours and meshed.get(key) != value
             }
-            if remaining != metadata[part]:
-                _set(metadata, part, remaining)
+            if remaining != metadata[metadata_key]:
+                _set(metadata, metadata_key, remaining)
     for kind in ("initContainers", "containers"):
         _drop(pod["spec"], kind, NAME.__eq__)
     _drop(pod["spec"], "volumes", is_ours)
@@ -121,12 +123,12 @@ def _pod(document: Object) -> Object:
     where = ".".join((*path, "spec"))
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         raise WrongManifestError(f"{where}.containers: must be a list")
-    for part in ("initContainers", "containers", "volumes"):
-        items = spec.get(part) or []
+    for kind in ("initContainers", "containers", "volumes"):
+        items = spec.get(kind) or []
         if not isinstance(items, list) or not all(isinstance(item, dict) and "name" in item for item in items):
-            raise WrongManifestError(f"{where}.{part}: must be a list of things with a name")
-        if part != "volumes" and any(item["name"] == NAME and not _is_ours(item) for item in items):
-            raise WrongManifestError(f"{where}.{part} has a container {NAME} that is not the sidecar")
+            raise WrongManifestError(f"{where}.{kind}: must be a list of things with a name")
+        if kind != "volumes" and any(item["name"] == NAME and not _is_ours(item) for item in items):
+            raise WrongManifestError(f"{where}.{kind} has a container {NAME} that is not the sidecar")
     pod: Object = node
     return pod
 
@@ -172,17 +174,17 @@ def _grace(spec: Object) -> int:
     return grace
 
 
-def _put(spec: Object, part: str, items: list[Object], ours: Callable[[str], bool]) -> None:
+def _put(spec: Object, kind: str, items: list[Object], ours: Callable[[str], bool]) -> None:
     """Replace our items in place and append new ones. Remove items of ours that are no longer wanted."""
     wanted = {item["name"]: item for item in items}
-    there = spec.get(part) or []
+    there = spec.get(kind) or []
     kept = [wanted.pop(item["name"], item) for item in there if item["name"] in wanted or not ours(item["name"])]
-    _set(spec, part, kept + list(wanted.values()))
+    _set(spec, kind, kept + list(wanted.values()))
 
 
-def _drop(spec: Object, part: str, ours: Callable[[str], bool]) -> None:
-    if any(ours(item["name"]) for item in spec.get(part) or []):
-        _put(spec, part, [], ours)
+def _drop(spec: Object, kind: str, ours: Callable[[str], bool]) -> None:
+    if any(ours(item["name"]) for item in spec.get(kind) or []):
+        _put(spec, kind, [], ours)
 
 
 def _set(node: Object, key: str, value: Any) -> None:

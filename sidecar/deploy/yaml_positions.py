@@ -66,9 +66,9 @@ def _node(text: str, events: Iterator[yaml.Event], event: yaml.Event) -> Node:
 
 
 def _pairs(text: str, events: Iterator[yaml.Event]) -> Iterator[tuple[Node, Node]]:
-    parts = _items(text, events, yaml.MappingEndEvent)
-    for key in parts:
-        yield key, next(parts)
+    nodes = _items(text, events, yaml.MappingEndEvent)
+    for key in nodes:
+        yield key, next(nodes)
 
 
 def _items(text: str, events: Iterator[yaml.Event], until: type[yaml.Event]) -> Iterator[Node]:

@@ -54,7 +54,10 @@ class PlanCounts:
     def count(self, letter: Letter, verdict: str, error: str = "") -> None:
         """Count one letter; `error` says why it is not redriven."""
         kind = LetterGroup(
-            verdict, letter.reason, "" if letter.life is None else letter.life.topic, error or letter.fault
+            verdict,
+            letter.reason,
+            "" if letter.retry_state is None else letter.retry_state.topic,
+            error or letter.fault,
         )
         # Any reason is allowed, so there may be any number of groups.
         if len(self.counts) >= MOST_KINDS and kind not in self.counts:

@@ -41,35 +41,37 @@ class Purge:
     """The plan of a purge, made by looking at every letter once, and its execution. Raises BrokerError."""
 
     def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, progress: Progress) -> None:
-        self.parts: dict[Partition, Deletion] = {}
+        self.deletions: dict[Partition, Deletion] = {}
         self._admin = TopicAdmin(topics.cluster)
         layout = topics.layout()
         pasts = topics.pasts(layout)
-        self.parts = {partition: Deletion(span.begin) for partition, span in layout.items() if span.begin < span.end}
-        stays = dict.fromkeys(self.parts, False)
+        self.deletions = {
+            partition: Deletion(span.begin) for partition, span in layout.items() if span.begin < span.end
+        }
+        stays = dict.fromkeys(self.deletions, False)
         with Scan(topics, layout) as scan:
             for record in scan:
-                part, partition = self.parts[record.source], record.source
-                progress(scan, sum(one.deleted for one in self.parts.values()))
-                part.older += record.timestamp < since
+                deletion, partition = self.deletions[record.source], record.source
+                progress(scan, sum(one.deleted for one in self.deletions.values()))
+                deletion.older += record.timestamp < since
                 if not since <= record.timestamp < until:
                     stays[partition] = True
                 elif stays[partition]:
-                    part.behind += 1
+                    deletion.behind += 1
                 else:
-                    part.deleted, part.before = part.deleted + 1, record.offset + 1
+                    deletion.deleted, deletion.before = deletion.deleted + 1, record.offset + 1
                     verdict = eligibility(read_letter(record, policy), EVERY_LETTER, pasts[partition])
-                    part.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
+                    deletion.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
 
     @property
     def total(self) -> int:
         """The number of letters that the purge deletes."""
-        return sum(part.deleted for part in self.parts.values())
+        return sum(deletion.deleted for deletion in self.deletions.values())
 
     def carry_out(self) -> None:
         """Delete the planned letters. If the broker refuses a partition, its `error` says why."""
         before: dict[PartitionName, int] = {
-            partition: part.before for partition, part in self.parts.items() if part.deleted
+            partition: deletion.before for partition, deletion in self.deletions.items() if deletion.deleted
         }
         for partition, error in self._admin.delete_records(before).items():
-            self.parts[Partition(*partition)].error = error
+            self.deletions[Partition(*partition)].error = error

@@ -59,7 +59,7 @@ class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=
 
     def reaches(self, letter: Letter) -> bool:
         """Whether the range selects letters like this one, at any offset."""
-        known = not self.topics or (letter.life is not None and letter.life.topic in self.topics)
+        known = not self.topics or (letter.retry_state is not None and letter.retry_state.topic in self.topics)
         return known and self.filter.selects(letter)
 
     def speaks_of(self, letter_filter: Filter, topics: tuple[str, ...]) -> bool:
@@ -88,10 +88,10 @@ class RedriveHistory(msgspec.Struct, frozen=True):
 
     def dismisses(self, letter: Letter) -> bool:
         """Whether a person has dismissed the letter; one of the same name that died later is another death."""
-        life = letter.life
-        if not self.dismissed or life is None:
+        retry_state = letter.retry_state
+        if not self.dismissed or retry_state is None:
             return False
-        at = self.dismissed.get((life.id, life.redrives, life.times))
+        at = self.dismissed.get((retry_state.id, retry_state.redrives, retry_state.times))
         return at is not None and letter.record.timestamp <= at + CLOCKS_DIFFER
 
     def covers(self, letter: Letter) -> bool:
@@ -163,7 +163,7 @@ def eligibility(letter: Letter, request: RedriveRequest, history: RedriveHistory
         return None
     if history.dismisses(letter):
         return Eligibility.DISMISSED
-    if letter.life is None or letter.fault:
+    if letter.retry_state is None or letter.fault:
         return Eligibility.UNFIT
     if history.covers(letter):
         return Eligibility.REDRIVEN

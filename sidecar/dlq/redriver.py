@@ -32,7 +32,7 @@ from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 
-TOGETHER = 500
+MOST_LETTERS = 500
 """Letters in one transaction at most."""
 MOST_BYTES = 4 * 1024 * 1024
 TRY_FOR = 60.0
@@ -95,7 +95,7 @@ class Redriver:
         If the stop event is set, the redrive ends early, between two transactions. Raises BrokerError,
         ContractError, SupersededError. Letters that the tally counts as ready by then are redriven.
         """
-        request, size = self._request, TOGETHER if rate is None else max(1, min(TOGETHER, int(rate / 2)))
+        request, size = self._request, MOST_LETTERS if rate is None else max(1, min(MOST_LETTERS, int(rate / 2)))
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
         stretches = to_read(self._topics, self._layout, request, self._pasts)
         self._courses = self._begun(stretches)

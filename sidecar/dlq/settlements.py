@@ -46,7 +46,7 @@ BY_KEY = -1
 """The partition that a record's key chooses, as for all events."""
 
 
-class Life(NamedTuple):
+class LetterKey(NamedTuple):
     """One stay of a record in the DLQ: its id, and the redrives and times that its headers have."""
 
     id: str
@@ -61,13 +61,13 @@ class Settlements(NamedTuple):
     state DISMISSED.
     """
 
-    commits: Mapping[Life, SettlementRecord]
+    commits: Mapping[LetterKey, SettlementRecord]
     unaware: tuple[str, ...] = ()
 
     @property
-    def dismissed(self) -> dict[Life, int]:
+    def dismissed(self) -> dict[LetterKey, int]:
         """The stays that were dismissed, and when (epoch ms)."""
-        return {life: record.at for life, record in self.commits.items()}
+        return {letter: record.at for letter, record in self.commits.items()}
 
 
 NONE = Settlements({})
@@ -94,7 +94,7 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
                 gone = heartbeat.at < wall() - SILENT_AFTER
                 instances[instance] = gone or (bool(heartbeat.reads) and DISMISSALS in (heartbeat.reads or ()))
     commits = {
-        Life(ident, record.redrives, record.times): record
+        LetterKey(ident, record.redrives, record.times): record
         for ident, record in settled.items()
         if record.how == "commit" and record.position
     }
@@ -117,11 +117,11 @@ def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[s
     """Return the ids of the settlements whose letters are known to be gone. `layout`: the spans that are known now."""
     begins = {f"{source.topic}:{source.number}": span.begin for source, span in layout.items()}
     gone = []
-    for life, record in settled.commits.items():
+    for letter, record in settled.commits.items():
         source, _, offset = record.position.rpartition(":")
         # A partition that is not among the spans has no leader now, or is another configuration's: nothing is known.
         if (begin := begins.get(source)) is not None and offset.isdecimal() and int(offset) < begin:
-            gone.append(life.id)
+            gone.append(letter.id)
     return gone
 
 

@@ -151,8 +151,8 @@ def take_key(remaining: dict[str, str], done: Translation, read: Read) -> None:
     elif key and not readable(key):
         done.refuse("ssl.key", f"Java reads PKCS#8 keys, and none locked by PBES2; convert it by {CONVERT}")
     else:
-        parts = {"ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
-        done.properties |= {"ssl.keystore.type": "PEM", **parts}
+        properties = {"ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
+        done.properties |= {"ssl.keystore.type": "PEM", **properties}
         if password is not None:
             done.properties["ssl.key.password"] = password
 

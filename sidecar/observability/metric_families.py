@@ -46,11 +46,11 @@ def histogram(name: str, text: str, histograms: Sequence[Histogram], unit: int =
     return family
 
 
-def added(parts: Iterable[Mapping[K, int]], start: Mapping[K, int]) -> dict[K, int]:
+def added(counts_of: Iterable[Mapping[K, int]], start: Mapping[K, int]) -> dict[K, int]:
     """Return the sums of counts by key, beginning with `start`."""
     sums = dict(start)
-    for part in parts:
-        for key, count in part.items():
+    for counts in counts_of:
+        for key, count in counts.items():
             sums[key] = sums.get(key, 0) + count
     return sums
 

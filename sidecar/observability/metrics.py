@@ -117,9 +117,9 @@ class _Collector(Collector):
         lags: dict[Labels, float] = {}
         for source, known in zip(self._sources.lanes, facts, strict=True):
             ends = source.ends()
-            for partition, part in known.partitions.items():
+            for partition, facts_of in known.partitions.items():
                 if partition in ends:
-                    lags[partition.topic, str(partition.number)] = max(0, ends[partition] - part.first)
+                    lags[partition.topic, str(partition.number)] = max(0, ends[partition] - facts_of.first)
         return lags
 
     def _buffered(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
@@ -130,7 +130,7 @@ class _Collector(Collector):
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
         for lane, known in zip(self._lanes, facts, strict=True):
             waiting = lane.waiting_by_topic()
-            levels = {source.topic: part.level for source, part in known.partitions.items()}
+            levels = {source.topic: facts_of.level for source, facts_of in known.partitions.items()}
             for topic in waiting.keys() & levels.keys():
                 counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
         return singly(counts)

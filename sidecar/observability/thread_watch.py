@@ -108,8 +108,10 @@ class HasThreads(Protocol):
 class ThreadWatch:
     """All threads of a sidecar."""
 
-    def __init__(self, parts: Iterable[HasThreads | None]) -> None:
-        self._watched = [watched for part in parts if part is not None for watched in part.watched()]
+    def __init__(self, components: Iterable[HasThreads | None]) -> None:
+        self._watched = [
+            watched for component in components if component is not None for watched in component.watched()
+        ]
         self._looked_at: float | None = None
 
     @property

@@ -54,14 +54,14 @@ def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
 def inner_faults(path: KeyPath, value: object, raised: RefusedError) -> Iterator[Fault]:
     """Yield one fault for each refused part of a value."""
     for below, text in raised.parts:
-        part = value
+        inner = value
         try:
             for step in below:
-                part = part[step]  # type: ignore[index]  # any value from YAML; the except is the check
+                inner = inner[step]  # type: ignore[index]  # any value from YAML; the except is the check
         except (KeyError, IndexError, TypeError):
             yield Fault((*path, *below), text, has_value=False)
         else:
-            yield Fault((*path, *below), text, part, has_value=text != "unknown key")
+            yield Fault((*path, *below), text, inner, has_value=text != "unknown key")
 
 
 def must_be(path: KeyPath) -> str:

@@ -44,10 +44,10 @@ def field_at(path: KeyPath) -> FieldInfo | None:
     """Return the field that `path` names or leads into (an item of a list). None if there is no such key."""
     model: type[BaseModel] | None = Settings
     field: FieldInfo | None = None
-    for part in path:
-        if model is None or not isinstance(part, str):
+    for name in path:
+        if model is None or not isinstance(name, str):
             return field
-        field = model.model_fields.get(part)
+        field = model.model_fields.get(name)
         if field is None:
             return None
         model = section_of(field)

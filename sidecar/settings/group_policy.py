@@ -108,9 +108,9 @@ def flow(value: object) -> str:
         case None:
             return "null"
         case list():
-            return f"[{', '.join(flow(part) for part in value)}]"
+            return f"[{', '.join(flow(item) for item in value)}]"
         case dict():
-            return "{" + ", ".join(f"{name}: {flow(part)}" for name, part in value.items()) + "}"
+            return "{" + ", ".join(f"{name}: {flow(item)}" for name, item in value.items()) + "}"
         case _:
             return str(value)
 
@@ -147,8 +147,8 @@ def tree_of(settings: Settings) -> dict[str, Any]:
 def value_at(settings: Settings, path: tuple[str, ...]) -> Any:
     """Return the value of one setting."""
     value: Any = settings
-    for part in path:
-        value = getattr(value, part)
+    for name in path:
+        value = getattr(value, name)
     return value
 
 

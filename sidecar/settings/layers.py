@@ -45,10 +45,10 @@ class Layers:
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
         """Set one value, and replace what was there."""
         section = self.tree
-        for part in path[:-1]:
-            below = section.get(part)
+        for name in path[:-1]:
+            below = section.get(name)
             if not isinstance(below, dict):
-                below = section[part] = {}
+                below = section[name] = {}
             section = below
         section[path[-1]] = value
         for older in [known for known in self.origins if known[: len(path)] == path]:
@@ -82,10 +82,10 @@ class Layers:
     def gives(self, path: tuple[str, ...]) -> bool:
         """Whether the value at `path` was given, alone or as part of a larger value."""
         section: object = self.tree
-        for part in path:
-            if not isinstance(section, dict) or part not in section:
+        for name in path:
+            if not isinstance(section, dict) or name not in section:
                 return False
-            section = section[part]
+            section = section[name]
         return True
 
     def open_switches(self) -> None:
@@ -143,13 +143,13 @@ def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]
     for variable in environ:
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
-        parts = variable.removeprefix(PREFIX).lower().split("__")
-        if field_at((parts[0],)) is None and SERVICE_LINK.fullmatch(variable):
+        names = variable.removeprefix(PREFIX).lower().split("__")
+        if field_at((names[0],)) is None and SERVICE_LINK.fullmatch(variable):
             continue
-        if parts[0] == "kafka" and len(parts) > 1:
-            name = ".".join(parts[1:]).replace("_", ".")
-            parts = ["kafka", UNDERSCORED.get(name, name)]
-        yield variable, tuple(parts)
+        if names[0] == "kafka" and len(names) > 1:
+            name = ".".join(names[1:]).replace("_", ".")
+            names = ["kafka", UNDERSCORED.get(name, name)]
+        yield variable, tuple(names)
 
 
 def read_sets(layers: Layers, sets: Sequence[str]) -> None:

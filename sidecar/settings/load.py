@@ -136,11 +136,11 @@ def effective(loaded: Loaded) -> list[Effective]:
     rows: list[Effective] = []
     for path, field in leaves():
         value: Any = loaded.settings
-        for part in path:
-            value = getattr(value, part)
+        for step in path:
+            value = getattr(value, step)
         plain = written(field, value)
-        parts = [((*path, name), text) for name, text in plain.items()] if path == ("kafka",) else [(path, plain)]
-        for key, shown in parts:
+        pairs = [((*path, name), text) for name, text in plain.items()] if path == ("kafka",) else [(path, plain)]
+        for key, shown in pairs:
             origin = loaded.layers.origin(key) if loaded.layers.gives(key) else None
             rows.append(Effective(".".join(key), masked(key, shown), origin or "default"))
     return rows

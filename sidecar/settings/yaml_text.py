@@ -57,9 +57,9 @@ def compose(text: str) -> Document:
 
 def walk(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
     """Yield the path and line of every key and item below `node`."""
-    for part, position, value in children(node):
-        yield (*path, part), position.start_mark.line + 1
-        yield from walk(value, (*path, part))
+    for name, position, value in children(node):
+        yield (*path, name), position.start_mark.line + 1
+        yield from walk(value, (*path, name))
 
 
 def children(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]]:
@@ -84,6 +84,6 @@ def describe(error: yaml.YAMLError) -> str:
 def dotted(path: KeyPath) -> str:
     """Return a path as users write it: `topics[1].name`."""
     text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    for name in path:
+        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
     return text

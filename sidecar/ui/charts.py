@@ -53,22 +53,22 @@ def due_picture(lanes: Sequence[Lane], known: int | None) -> Markup:
     farthest = max((wait for lane in lanes for wait in lane.waits), default=0)
     horizon = max(farthest, 60_000) * 1.15
     height = 34 + LANE * max(1, len(lanes))
-    parts = [
+    shapes = [
         Markup('<svg class="due" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             WIDTH, height, "What is due when, by level"
         ),
         *_axis(horizon, height),
     ]
     for number, lane in enumerate(lanes):
-        parts += _lane(lane, number, horizon)
+        shapes += _lane(lane, number, horizon)
     if known is not None:
         x = across(known, horizon)
-        parts.append(
+        shapes.append(
             Markup('<rect class="unknown" x="{:.1f}" y="8" width="{:.1f}" height="{}"/>').format(
                 x, max(0, WIDTH - x), height - 34
             )
         )
-    return Markup("").join([*parts, Markup("</svg>")])
+    return Markup("").join([*shapes, Markup("</svg>")])
 
 
 def across(wait: int, horizon: float) -> float:
@@ -115,7 +115,7 @@ def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup
     width, height, base = 720, 110, 92
     most = max((one.waiting + one.committed + one.dead for one in minutes), default=0) or 1
     step = width / count
-    parts = [
+    shapes = [
         Markup('<svg class="minutes" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             width, height, "Sums by minute"
         ),
@@ -126,27 +126,27 @@ def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup
         for kind, number in (("wait", one.waiting), ("good", one.committed), ("dead", one.dead)):
             tall = (base - 8) * number / most
             y -= tall
-            parts.append(
+            shapes.append(
                 Markup(
                     '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title data-at="{}">'
                 ).format(kind, x + 1, y, step - 2, tall, iso(one.begin))
                 + Markup("{} {} from {} UTC</title></rect>").format(number, WORDS[kind], moment(one.begin))
             )
-    for part, anchor in ((0, "start"), (count // 2, "middle"), (count, "end")):
-        parts.append(
+    for column, anchor in ((0, "start"), (count // 2, "middle"), (count, "end")):
+        shapes.append(
             Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
-                part * step, height - 4, anchor, "now" if part == count else f"{count - part} min ago"
+                column * step, height - 4, anchor, "now" if column == count else f"{count - column} min ago"
             )
         )
-    return Markup("").join([*parts, Markup("</svg>")])
+    return Markup("").join([*shapes, Markup("</svg>")])
 
 
-def bar(part: int, most: int) -> Markup:
+def bar(count: int, most: int) -> Markup:
     """Return a bar for one row of a table."""
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="track" width="100" height="8"/><rect class="fill" width="{:.2f}" height="8"/></svg>'
-    ).format(100 * part / (most or 1))
+    ).format(100 * count / (most or 1))
 
 
 def short(count: int) -> str:

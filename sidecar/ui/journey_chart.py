@@ -43,7 +43,7 @@ def journey_picture(events: Sequence[Event], now: int) -> Markup:
     for event, after in zip(events, [*events[1:], None], strict=False):
         tops.append(y)
         y += HEAD + tall(event, after, now)
-    parts = [
+    shapes = [
         Markup(
             '<svg class="journey" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
         ).format(WIDTH, y + 6, f"The journey of the record, {len(events)} events"),
@@ -55,10 +55,10 @@ def journey_picture(events: Sequence[Event], now: int) -> Markup:
         ).format(SERVICE, WAITS - 6, SERVICE, SERVICE, tops[-1] if tops else y),
     ]
     for event, top, end, after in zip(events, tops, [*tops[1:], y], [*events[1:], None], strict=False):
-        parts += _wait(event, top, end, after, now)
+        shapes += _wait(event, top, end, after, now)
     for number, (event, top) in enumerate(zip(events, tops, strict=True)):
-        parts += _node(event, top, events[number - 1].at if number else None)
-    return Markup("").join([*parts, Markup("</svg>")])
+        shapes += _node(event, top, events[number - 1].at if number else None)
+    return Markup("").join([*shapes, Markup("</svg>")])
 
 
 def tall(event: Event, after: Event | None, now: int) -> int:

@@ -49,7 +49,7 @@ class Pages:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers = topic, readers
         view = looks.settings.view
-        self._wish, self._delays = view.source, looks.settings.delays
+        self._source, self._delays = view.source, looks.settings.delays
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
 
     async def group(self, request: Request, session: Session | None) -> Response:
@@ -66,7 +66,7 @@ class Pages:
         try:
             summary, origin = await self._readers.ask(lambda query: summarize(query, now, self._rule, self._delays))
         except UnknownError as unknown:
-            return {"summary": None, "problem": str(unknown), "wish": self._wish, "now": now}
+            return {"summary": None, "problem": str(unknown), "wish": self._source, "now": now}
         return {
             "summary": summary,
             "origin": origin,

@@ -69,7 +69,7 @@ class Recorded(PlanCounts):
         """Count a letter and keep its result."""
         super().count(letter, verdict, error)
         if len(self.results) < MOST_RESULTS:
-            topic = "" if letter.life is None else letter.life.topic
+            topic = "" if letter.retry_state is None else letter.retry_state.topic
             kind = LetterGroup(str(verdict), letter.reason, topic, error or letter.fault)
             self.results.append(Result(letter.id, letter.position, kind))
 

@@ -47,18 +47,18 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
 
     `skipped`: events that were not read because no more were asked for.
     """
-    parts = list(_parts(missing, skipped))
-    if not parts:
+    sentences = list(_sentences(missing, skipped))
+    if not sentences:
         return ""
     limit = (
         f"the bound of {bound.records} records or {bound.bytes // 1_000_000_000} GB is reached: "
         if any(missing)
         else ""
     )
-    return f"{limit}{' and '.join(parts)} are left out; Spark's view (`reconsume view run`) has no such bound"
+    return f"{limit}{' and '.join(sentences)} are left out; Spark's view (`reconsume view run`) has no such bound"
 
 
-def _parts(missing: Missing, skipped: int) -> Iterable[str]:
+def _sentences(missing: Missing, skipped: int) -> Iterable[str]:
     if skipped:
         yield f"the {skipped} oldest events"
     if missing.done:

@@ -16,9 +16,9 @@ from topics.fold import Folded, added, merged, sums_of
 from topics.names import Kind
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
-TOGETHER = 50
+MOST_KEYS = 50
 """Records that one query looks for. One by one they would cost a third more."""
-FIND = f"SELECT id, number, part, place, value FROM message WHERE id IN ({', '.join('?' * TOGETHER)})"
+FIND = f"SELECT id, number, part, place, value FROM message WHERE id IN ({', '.join('?' * MOST_KEYS)})"
 INSERT = "INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 UPDATE = """
 UPDATE message SET id = ?, state = ?, level = ?, topic = ?, reason = ?, due = ?, last_failed_at = ?, redrives = ?,
@@ -72,9 +72,9 @@ def _by_record(items: Iterable[Item]) -> dict[str, Folded]:
 def _kept(run: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tuple[int, Folded]]:
     """Return the number and the row of each of these records that has a row."""
     kept: dict[str, tuple[int, Folded]] = {}
-    for begin in range(0, len(keys), TOGETHER):
-        some: list[str | None] = [*keys[begin : begin + TOGETHER]]
-        selected = run.execute(FIND, (*some, *[None] * (TOGETHER - len(some))))
+    for begin in range(0, len(keys), MOST_KEYS):
+        some: list[str | None] = [*keys[begin : begin + MOST_KEYS]]
+        selected = run.execute(FIND, (*some, *[None] * (MOST_KEYS - len(some))))
         kept |= {key: (number, Folded(_ROW.decode(value), *order)) for key, number, *order, value in selected}
     return kept
 

@@ -60,7 +60,7 @@ class Intake:
         self.gaps = Gaps(self.facts.since)
 
     @property
-    def together(self) -> int:
+    def batch_size(self) -> int:
         """How many records a turn should have at most."""
         return EVENTS_TOGETHER if self._folds else MOST
 

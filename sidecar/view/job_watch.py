@@ -70,14 +70,14 @@ class JobWatch:
 
 
 def source_now(
-    wish: Source, kafka: Mapping[str, str], names: Names, client: str, *, must_answer: bool = False
+    configured: Source, kafka: Mapping[str, str], names: Names, client: str, *, must_answer: bool = False
 ) -> Source:
     """Return what to read once, by the same rule. Raises SilentError if a broker `must_answer` and none does."""
-    if wish is not Source.AUTO:
-        return wish
-    watch = JobWatch(kafka, names, client)
+    if configured is not Source.AUTO:
+        return configured
+    job = JobWatch(kafka, names, client)
     choose = JobWatch.wanted_once if must_answer else JobWatch.wanted
     try:
-        return choose(watch, Source.EVENTS)
+        return choose(job, Source.EVENTS)
     finally:
-        watch.close()
+        job.close()

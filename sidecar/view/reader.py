@@ -96,7 +96,7 @@ class ViewReader:
             self._check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
             self._check()
         began = time.thread_time()
-        messages = next_messages(self._consumer, wait, self._intake.together)
+        messages = next_messages(self._consumer, wait, self._intake.batch_size)
         items = self._take_small(messages) if self._small else self._take(messages)
         self.took = time.thread_time() - began
         self._judge()
@@ -142,10 +142,14 @@ class ViewReader:
     def _survey(self) -> None:
         kinds = self._form.kinds
         topics = self._cluster.find({*kinds, self._names.events})
-        anew = [topic for topic in kinds if topic in topics and self._is_other(topics[topic])]
-        for topic in anew:
+        recreated = [topic for topic in kinds if topic in topics and self._is_other(topics[topic])]
+        for topic in recreated:
             self._begin_anew(topics[topic])
-        if anew or self._partitions(topics, topics) != self._partitions(self._topics, topics) or not self._positions:
+        if (
+            recreated
+            or self._partitions(topics, topics) != self._partitions(self._topics, topics)
+            or not self._positions
+        ):
             self._assign(self._partitions(topics, kinds))
         self._topics = topics
         if self._form.main not in topics:

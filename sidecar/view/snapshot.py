@@ -93,12 +93,14 @@ class ViewSnapshot:
 
 
 @contextmanager
-def looking(kafka: Mapping[str, str], names: Names, wish: Source, most: int | None = None) -> Iterator[ViewSnapshot]:
+def looking(
+    kafka: Mapping[str, str], names: Names, configured: Source, most: int | None = None
+) -> Iterator[ViewSnapshot]:
     """Open the view in a temporary file, which is removed at the end. Raises ConfigError, BrokerError.
 
     `most`: the events to read at most, the newest, where it is made from events.
     """
-    source = source_now(wish, kafka, names, CLIENT, must_answer=True)
+    source = source_now(configured, kafka, names, CLIENT, must_answer=True)
     store = open_store(None, names.group, source)
     try:
         reading = ViewReader(kafka, names, store, form_of(source, kafka, names, CLIENT), CLIENT, most=most)

@@ -45,12 +45,12 @@ def event_of_copy(fact: Fact, names: Names) -> Event:
     waits = State.WAITING_RETRY if fact.times else State.REDRIVEN
     state = State.DLQ if fact.what is FactKind.DEAD else waits
     topic = fact.id.rsplit(":", 2)[0]
-    life = RetryState(
+    retry_state = RetryState(
         fact.id, topic, fact.times, fact.redrives, fact.due, fact.timestamp, fact.first_failed_at, fact.reason
     )
     role = names.role(fact.topic, (topic,))
     level = None if role is None else role.delay or None
-    return event_of(life, state, level, group=names.group, instance=WRITER, at=fact.at)
+    return event_of(retry_state, state, level, group=names.group, instance=WRITER, at=fact.at)
 
 
 def commit_of(row: ViewRow) -> Event:

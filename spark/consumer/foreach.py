@@ -128,7 +128,7 @@ def for_each_record(
             raise ValueError("write the brokers of the copies as kafka={'bootstrap.servers': …}")
         write = kafka_writer(kafka)
     work = f.udf(handling(handler, rules), RESULT).asNondeterministic()
-    work_apart = f.udf(handling(handler, rules, apart=True), RESULT).asNondeterministic()
+    isolated_work = f.udf(handling(handler, rules, isolated=True), RESULT).asNondeterministic()
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
@@ -141,7 +141,7 @@ def for_each_record(
             _LOG.warning(
                 "batch %d: a Python worker crashed; the batch is repeated, with its handlers in a child process", batch
             )
-            run_with(work_apart, frame, batch)
+            run_with(isolated_work, frame, batch)
 
     def run_with(work: Work, frame: DataFrame, batch: int) -> None:
         # Both the counts and the writes read the results. Without `persist` each of them would call the handlers.

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark.consumer.isolation import CRASHED, Apart, Ask
+from spark.consumer.isolation import CRASHED, Ask, ChildProcess
 from spark.consumer.record import ParsedRecord, Read, Record, for_handler, parse
 from spark.consumer.routing import NEAR, Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules
@@ -62,8 +62,8 @@ class Result(NamedTuple):
     writes: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
 
 
-def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable[[Row], Result]:
-    """Return the function that Spark calls for each row; with `apart` it calls the handler in a child process."""
+def handling(handler: Handler, rules: Rules, *, isolated: bool = False) -> Callable[[Row], Result]:
+    """Return the function that Spark calls for each row; with `isolated` it calls the handler in a child process."""
     # Filled on the worker, because Spark sends this function there.
     asks: list[Ask] = []
 
@@ -72,7 +72,7 @@ def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable
 
     def handle(row: Row) -> Result:
         if not asks:
-            asks.append(Apart(ask) if apart else ask)
+            asks.append(ChildProcess(ask) if isolated else ask)
         now = row["now"]
         taken = parse(read_of(row), rules, now)
         routed = before_handling(taken, rules, now)

@@ -58,7 +58,9 @@ class Lookup:
         found = {name: described for name, answer in answers.items() if (described := described_by(answer)) is not None}
         if missing := sorted(self._levels.keys() - found.keys()):
             raise LevelTopicError(f"missing level topics: {', '.join(missing)}; `reconsume topics apply` makes them")
-        partitions = sorted((name, part.id) for name, topic in found.items() for part in topic.partitions)
+        partitions = sorted(
+            (name, described_partition.id) for name, topic in found.items() for described_partition in topic.partitions
+        )
         return partitions, {name: str(topic.topic_id) for name, topic in found.items()}
 
     def check_stamps(self) -> None:

@@ -128,7 +128,7 @@ def shared_out(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
     """Return the ranges in at most `tasks` lists of about the same size."""
     lists: list[list[Range]] = [[] for _ in range(min(tasks, len(ranges)))]
     for longest in sorted(ranges, key=lambda range_: range_.start - range_.end):
-        min(lists, key=lambda some: sum(part.end - part.start for part in some)).append(longest)
+        min(lists, key=lambda some: sum(range_of.end - range_of.start for range_of in some)).append(longest)
     return lists
 
 
@@ -143,5 +143,9 @@ def to_json(reach: Reach) -> dict[str, Any]:
 def from_json(kept: Mapping[str, Any]) -> Reach:
     """Return the position from the JSON that Spark kept."""
     topics: Mapping[str, Mapping[str, int]] = kept["next"]
-    offsets = {(topic, int(number)): offset for topic, parts in topics.items() for number, offset in parts.items()}
+    offsets = {
+        (topic, int(number)): offset
+        for topic, offset_by_number in topics.items()
+        for number, offset in offset_by_number.items()
+    }
     return Reach(offsets, kept["dropped"], kept.get("ids", {}))

@@ -15,7 +15,7 @@ from topics.headers import Headers
 
 STALL = 60.0
 """Seconds without a record of a range, after which the task fails and Spark starts it again."""
-WAIT, TOGETHER = 0.1, 4
+WAIT, MOST_MESSAGES = 0.1, 4
 """Seconds that one call waits for a record, and the most records that the next call takes. The client parses the
 headers of all of them at once: 100 000 headers, which take 300 KB in a topic, take 7 MB there. A call for 4 costs a
 message 0.15 us more than one for 500."""
@@ -38,9 +38,13 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
     Raises ReadError or KafkaException.
     """
     consumer = Consumer(reader_config(client))
-    ends: dict[PartitionName, int] = {(part.topic, part.partition): part.end for part in ranges}
+    ends: dict[PartitionName, int] = {
+        (offset_range.topic, offset_range.partition): offset_range.end for offset_range in ranges
+    }
     try:
-        consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in ranges])
+        consumer.assign(
+            [TopicPartition(offset_range.topic, offset_range.partition, offset_range.start) for offset_range in ranges]
+        )
         patience = time.monotonic() + STALL
         while ends:
             # Two calls, because `consume(n, wait)` waits for the whole `wait` unless all n records are there.
@@ -54,7 +58,7 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
                         yield row
                     del row
                 patience = time.monotonic() + STALL
-                messages = consumer.consume(TOGETHER, 0) if ends else []
+                messages = consumer.consume(MOST_MESSAGES, 0) if ends else []
     finally:
         consumer.close()
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from spark.errors import first_line
 from spark.job.lost_events import PartitionName, lost
 from spark.job.meters import COUNTING, Meters
-from spark.job.progress import Board, read_batch
+from spark.job.progress import ProgressBoard, read_batch
 from spark.job.read_positions import ReadPositions
 from topics.names import Names
 
@@ -46,7 +46,7 @@ class Listener(StreamingQueryListener):
         self._meters, self._say, self._kafka = meters, say, kafka
         self._positions, self._silent = ReadPositions(time.monotonic()), False
         self._lock = threading.Lock()
-        self._board = Board(time.monotonic())
+        self._progress = ProgressBoard(time.monotonic())
         self._names: dict[str, str] = {}
         self._settled: set[str] = set()
 
@@ -57,7 +57,7 @@ class Listener(StreamingQueryListener):
     def rows(self) -> list[tuple[str, ...]]:
         """Return the board's cells; rates are since the last call."""
         with self._lock:
-            return self._board.rows(time.monotonic())
+            return self._progress.rows(time.monotonic())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Keep the query's name: later events may carry only the id of its run."""
@@ -72,7 +72,7 @@ class Listener(StreamingQueryListener):
         if batch.homeless:
             self._say(f"the {batch.query} query did not write {batch.homeless} rows: no topic {batch.missing}")
         with self._lock:
-            self._board.took(batch)
+            self._progress.took(batch)
         if batch.query == COUNTING:
             self._count_lost(progress)
             self._commit_positions(progress)
@@ -106,7 +106,7 @@ class Listener(StreamingQueryListener):
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Note that the query is well, although it had nothing to do for a while."""
         if (name := self._names.get(str(event.runId))) is not None:
-            self._meters.lives(name)
+            self._meters.alive(name)
             self._settled.add(name)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802

@@ -98,7 +98,7 @@ def read_time(text: object) -> datetime | None:
     return time if time.year > 1970 else None
 
 
-class Board:
+class ProgressBoard:
     """The last batch of each query, and its rows since the last line."""
 
     def __init__(self, now: float) -> None:

@@ -67,8 +67,8 @@ class Queries:
             return begin(plan)
 
         open_end = options.pattern is not None
-        lives = partial(self._meters.lives, name)
-        return Followed(look, renewing, time.monotonic, say, open_end=open_end, lives=lives)
+        alive = partial(self._meters.alive, name)
+        return Followed(look, renewing, time.monotonic, say, open_end=open_end, alive=alive)
 
     def _renew(self, name: str, plan: Plan) -> None:
         """Remove the offsets in topics that were deleted from the query's checkpoint. The query must not run.
@@ -78,10 +78,10 @@ class Queries:
         """
         folder, file = Folder(self._spark, self._options.checkpoint), f"{name}-topics.json"
         kept, placed = ids_in(folder.read(file)), folder.placed(name)
-        if anew := renewed(plan.ids, kept, placed):
-            text = f"created again, so the {name} query reads from the first record: {', '.join(anew)}"
+        if topics := renewed(plan.ids, kept, placed):
+            text = f"created again, so the {name} query reads from the first record: {', '.join(topics)}"
             say(f"{text}; unread records of the old topic are lost")
-            folder.forget(name, anew)
+            folder.forget(name, topics)
         if gone := sorted(placed - self._cluster.topics().keys()):
             say(f"deleted, so the {name} query leaves out what it had planned to read: {', '.join(gone)}")
             folder.forget(name, gone)

@@ -151,19 +151,21 @@ def import_rows(there: DlqTopics, policy: Policy, file: Path, result: str, count
 
     known = set[tuple[str, int]]()
     """What earlier parts would have written."""
-    for part in parts_of(read_letters(file, policy)):
+    for piece in parts_of(read_letters(file, policy)):
         fence = result == IMPORTED
-        with Importer(there, policy, part, progress_line(THERE), fence=fence) as importer:
+        with Importer(there, policy, piece, progress_line(THERE), fence=fence) as importer:
             missing = {life_of(letter) for letter in importer.missing} - known
             if fence:
                 importer.write()
             else:
                 known |= missing
         counts[result] += len(missing) - len(importer.refused)
-        counts[THERE] += len(part) - len(missing)
+        counts[THERE] += len(piece) - len(missing)
         counts[REFUSED] += len(importer.refused)
-        results = dict.fromkeys(missing, result) | {life: f"refused: {why}" for life, why in importer.refused.items()}
-        yield from (import_row(letter, results.get(life_of(letter), THERE)) for letter in part)
+        results = dict.fromkeys(missing, result) | {
+            letter_key: f"refused: {why}" for letter_key, why in importer.refused.items()
+        }
+        yield from (import_row(letter, results.get(life_of(letter), THERE)) for letter in piece)
 
 
 def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
@@ -248,37 +250,38 @@ def forget_settled(there: DlqTopics) -> None:
 
 def code_of(planned: Purge) -> int:
     """Return the exit code: 3 if Kafka refused to delete from some partitions, 1 if from all."""
-    parts = planned.parts.values()
-    if not any(part.error for part in parts):
+    deletions = planned.deletions.values()
+    if not any(deletion.error for deletion in deletions):
         return DONE
-    return FAILED if all(part.error for part in parts if part.deleted) else PARTLY
+    return FAILED if all(deletion.error for deletion in deletions if deletion.deleted) else PARTLY
 
 
 def explain(planned: Purge) -> None:
     """Print how many letters are deleted, how many of them were never redriven, and how many cannot be deleted."""
-    parts = planned.parts.values()
+    deletions = planned.deletions.values()
     verb = "goes" if planned.total == 1 else "go"
-    talk(f"{plural(planned.total, 'dead letter')} {verb}, {sum(part.open for part in parts)} of them never redriven")
-    if behind := sum(part.behind for part in parts):
+    fresh = sum(deletion.open for deletion in deletions)
+    talk(f"{plural(planned.total, 'dead letter')} {verb}, {fresh} of them never redriven")
+    if behind := sum(deletion.behind for deletion in deletions):
         talk(
-            f"{behind} that are meant cannot go: they lie behind {sum(part.older for part in parts)} older ones or "
-            "newer ones that stay, and Kafka deletes only from the beginning"
+            f"{behind} that are meant cannot go: they lie behind {sum(deletion.older for deletion in deletions)} older "
+            "ones or newer ones that stay, and Kafka deletes only from the beginning"
         )
 
 
 def rows_of(planned: Purge) -> Iterator[Row]:
     """Yield a row for each partition that is not empty."""
-    for partition, part in sorted(planned.parts.items()):
-        yield row_of(partition, part)
+    for partition, deletion in sorted(planned.deletions.items()):
+        yield row_of(partition, deletion)
 
 
-def row_of(partition: Partition, part: Deletion) -> Row:
+def row_of(partition: Partition, deletion: Deletion) -> Row:
     """Return one partition's part of the plan as a row."""
     return {
         "partition": str(partition),
-        "delete": part.deleted,
-        "never_redriven": part.open,
-        "stays_behind": part.behind,
-        "older": part.older,
-        "error": part.error,
+        "delete": deletion.deleted,
+        "never_redriven": deletion.open,
+        "stays_behind": deletion.behind,
+        "older": deletion.older,
+        "error": deletion.error,
     }

@@ -161,9 +161,9 @@ def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], 
     from sidecar.cli.retries.rows import journey
     from sidecar.view.journey import read_journey
 
-    if letter.life is None:
+    if letter.retry_state is None:
         return [], "the record's id is not known"
-    since = letter.life.first_failed_at or None
+    since = letter.retry_state.first_failed_at or None
     scan = read_journey(there.kafka, there.names, letter.id, since, most, lambda _read, _of: None)
     return list(journey(scan.events)), scan.missing
 

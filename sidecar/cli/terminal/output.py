@@ -165,9 +165,9 @@ def cell(value: object) -> str:
         case bool():
             return str(value).lower()
         case list() | tuple():
-            return ", ".join(cell(part) for part in value)
+            return ", ".join(cell(item) for item in value)
         case dict():
-            return ", ".join(f"{key}={cell(part)}" for key, part in value.items())
+            return ", ".join(f"{key}={cell(item)}" for key, item in value.items())
         case _:
             return str(value)
 

@@ -102,8 +102,8 @@ def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
     tree: dict[str, Any] = {}
     for path, value in answers.values().items():
         section = tree
-        for part in path[:-1]:
-            section = section.setdefault(part, {})
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
         section[path[-1]] = value
     if partly:
         tree = {**STAND_INS, **tree}

@@ -69,8 +69,8 @@ def placeholder(answers: Answers) -> str:
 
 def address_of(answers: Answers) -> tuple[str, int]:
     """Return the host and port of the service in push mode."""
-    parts = urlsplit(answers.url)
-    return parts.hostname or "", parts.port or 80
+    url = urlsplit(answers.url)
+    return url.hostname or "", url.port or 80
 
 
 def placeholder_faults(answers: Answers) -> list[str]:

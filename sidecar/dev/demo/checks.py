@@ -28,7 +28,7 @@ def lost(history: RecordHistory, _first: Row) -> Iterator[str]:
     if history.committed or history.dead:
         return
     last = history.copies.get(history.retries)
-    where = f"its last copy is {last[-1].row.position}, due {last[-1].life.due_at}" if last else "it has no copy"
+    where = f"its last copy is {last[-1].row.position}, due {last[-1].retry_state.due_at}" if last else "it has no copy"
     yield f"neither taken by the service nor in the DLQ; {where}"
 
 
@@ -51,19 +51,19 @@ def unmatched(history: RecordHistory, first: Row) -> Iterator[str]:
         if times > history.retries:
             yield f"retry {times} was delivered, and no copy counts it"
     for times, copies in history.copies.items():
-        yield from unmatched_failure(history, times - 1, copies[0].life)
+        yield from unmatched_failure(history, times - 1, copies[0].retry_state)
     yield from unmatched_death(history, first)
 
 
 def unmatched_death(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the reason in the DLQ contradicts what the service saw."""
     for copy in history.dead:
-        yield from unmatched_failure(history, copy.life.times, copy.life)
+        yield from unmatched_failure(history, copy.retry_state.times, copy.retry_state)
 
 
-def unmatched_failure(history: RecordHistory, times: int, life: RetryState) -> Iterator[str]:
-    """Yield a finding if attempt `times` + 1 failed according to `life`, and the service did not see it fail."""
-    reason = reason_class(life.reason)
+def unmatched_failure(history: RecordHistory, times: int, retry_state: RetryState) -> Iterator[str]:
+    """Yield a finding if attempt `times` + 1 failed according to `retry_state`, and the service did not see it fail."""
+    reason = reason_class(retry_state.reason)
     made = history.deliveries.get(times, [])
     if reason in WITHOUT_ANSWER:
         return

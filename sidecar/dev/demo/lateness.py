@@ -37,12 +37,12 @@ def lateness(history: RecordHistory) -> Iterator[Late]:
     for times, made in history.deliveries.items():
         for copy in history.copies.get(times, [])[-1:]:
             at = min(delivery.at for delivery in made)
-            yield Late(copy.life.due_at, at - copy.life.due_at, at - released_at(copy))
+            yield Late(copy.retry_state.due_at, at - copy.retry_state.due_at, at - released_at(copy))
 
 
 def released_at(copy: Copy) -> int:
     """Return the earliest time at which the last copy of a retry may be delivered, epoch ms (contract 2.3)."""
-    return max(copy.life.due_at, copy.row.timestamp + copy.wait)
+    return max(copy.retry_state.due_at, copy.row.timestamp + copy.wait)
 
 
 def spread(values: Iterable[float]) -> Spread:

@@ -26,7 +26,7 @@ class Copy(NamedTuple):
     """A record that the sidecar wrote. `wait` is its level's delay in ms, 0 on the ready topic and the DLQ."""
 
     row: Row
-    life: RetryState
+    retry_state: RetryState
     wait: int
 
 
@@ -70,10 +70,10 @@ def build_histories(
 
     Rows of other topics are skipped, and rows that cannot be read, which the audit reports.
     """
-    accounts: dict[str, RecordHistory] = {}
+    histories: dict[str, RecordHistory] = {}
 
     def history_of(identity: str) -> RecordHistory:
-        return accounts.setdefault(identity, RecordHistory(identity))
+        return histories.setdefault(identity, RecordHistory(identity))
 
     for row in rows:
         role = names.role(row.topic, topics)
@@ -88,18 +88,18 @@ def build_histories(
                 _enter_copy(row, role, history_of, topics)
     for delivery in deliveries:
         history_of(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
-    for one in accounts.values():
+    for one in histories.values():
         for copies in one.copies.values():
             copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.position))
-    return accounts
+    return histories
 
 
 def _enter_copy(row: Row, role: Role, history_of: Callable[[str], RecordHistory], topics: Collection[str]) -> None:
-    life = parse_retry_headers(row.headers or [], topics, ANY_DUE)
-    if isinstance(life, BadHeader):
+    retry_state = parse_retry_headers(row.headers or [], topics, ANY_DUE)
+    if isinstance(retry_state, BadHeader):
         return
-    copy = Copy(row, life, role.delay or 0)
+    copy = Copy(row, retry_state, role.delay or 0)
     if role.kind is Kind.DLQ:
-        history_of(life.id).dead.append(copy)
+        history_of(retry_state.id).dead.append(copy)
     else:
-        history_of(life.id).copies.setdefault(life.times, []).append(copy)
+        history_of(retry_state.id).copies.setdefault(retry_state.times, []).append(copy)

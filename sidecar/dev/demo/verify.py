@@ -81,8 +81,8 @@ def verify(
 ) -> Report:
     """Judge a group by its topics and its service's ledger. Retries that an outage delayed have a lateness of their
     own."""
-    accounts = list(build_histories(rows, deliveries, names, topics).values())
-    known = [record_history for record_history in accounts if record_history.first is not None]
+    histories = list(build_histories(rows, deliveries, names, topics).values())
+    known = [record_history for record_history in histories if record_history.first is not None]
     came = [late for record_history in known for late in lateness(record_history)]
     held_back = [late for late in came if in_outage(late, outages)]
     in_time = [late for late in came if not in_outage(late, outages)]
@@ -91,15 +91,15 @@ def verify(
         orders=len(known),
         committed=sum(record_history.committed and not record_history.dead for record_history in known),
         dead=sum(bool(record_history.dead) for record_history in known),
-        deliveries=by_attempt(accounts),
+        deliveries=by_attempt(histories),
         retries=len(retries),
-        duplicates=sum(len(made) - 1 for record_history in accounts for made in record_history.deliveries.values()),
+        duplicates=sum(len(made) - 1 for record_history in histories for made in record_history.deliveries.values()),
         unseen=sum(times - 1 not in record_history.deliveries for record_history, times in retries),
         lateness=spread(late.after_due for late in in_time),
         release=spread(late.after_level for late in in_time),
         held_back=spread(late.after_due for late in held_back),
         rows=len(rows),
-        findings=tuple(sorted((*audited(rows, names, topics, rules), *findings(accounts, rules)))),
+        findings=tuple(sorted((*audited(rows, names, topics, rules), *findings(histories, rules)))),
         in_line=0 if rules.in_place is None else in_line(known),
     )
 
@@ -133,11 +133,11 @@ def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: R
             yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
 
 
-def findings(accounts: Sequence[RecordHistory], rules: Rules) -> Iterator[Finding]:
+def findings(histories: Sequence[RecordHistory], rules: Rules) -> Iterator[Finding]:
     """Yield every contradiction between the topics and the ledger."""
     if rules.in_place is not None:
-        yield from disorder(accounts)
-    for record_history in accounts:
+        yield from disorder(histories)
+    for record_history in histories:
         if record_history.first is None:
             if record_history.deliveries:
                 yield Finding("unknown", record_history.id, "it is in no main topic, and was delivered")
@@ -147,10 +147,10 @@ def findings(accounts: Sequence[RecordHistory], rules: Rules) -> Iterator[Findin
                 yield Finding(kind, record_history.id, text)
 
 
-def by_attempt(accounts: Iterable[RecordHistory]) -> tuple[int, ...]:
+def by_attempt(histories: Iterable[RecordHistory]) -> tuple[int, ...]:
     """Return the number of deliveries of the first attempt, the second, and so on."""
     counts: dict[int, int] = {}
-    for record_history in accounts:
+    for record_history in histories:
         for times, made in record_history.deliveries.items():
             counts[times] = counts.get(times, 0) + len(made)
     return tuple(counts.get(times, 0) for times in range(max(counts, default=-1) + 1))

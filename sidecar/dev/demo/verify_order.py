@@ -41,10 +41,10 @@ def miscounted(history: RecordHistory, rules: InPlace) -> Iterator[str]:
     if rules.max_times is not None and last > rules.max_times:
         yield f"retry {last} was made, and {rules.max_times} are allowed"
     for copy in history.dead:
-        if copy.life.times < last:
-            yield f"the DLQ says {copy.life.times} retries, and retry {last} was made"
-        if copy.life.times != rules.max_times and not was_refused(history, copy.life.times):
-            yield f"it is in the DLQ after {copy.life.times} retries, and the service did not refuse it"
+        if copy.retry_state.times < last:
+            yield f"the DLQ says {copy.retry_state.times} retries, and retry {last} was made"
+        if copy.retry_state.times != rules.max_times and not was_refused(history, copy.retry_state.times):
+            yield f"it is in the DLQ after {copy.retry_state.times} retries, and the service did not refuse it"
 
 
 def was_refused(history: RecordHistory, times: int) -> bool:
@@ -55,8 +55,10 @@ def was_refused(history: RecordHistory, times: int) -> bool:
 def early(history: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if two attempts are closer than the interval."""
     for times, after in pairwise(sorted(history.deliveries)):
-        made, again = history.deliveries[times], history.deliveries[after]
-        waited = min(one.at for one in again) - min(one.at if one.ended is None else one.ended for one in made)
+        made, next_deliveries = history.deliveries[times], history.deliveries[after]
+        waited = min(one.at for one in next_deliveries) - min(
+            one.at if one.ended is None else one.ended for one in made
+        )
         if waited < rules.interval - CLOCK_MS:
             yield f"retry {after} came {waited:.1f} ms after retry {times} failed; the interval is {rules.interval} ms"
 
@@ -64,11 +66,11 @@ def early(history: RecordHistory, rules: InPlace) -> Iterator[str]:
 Line = tuple[str, int, bytes]
 
 
-def lines_of(accounts: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory]]:
+def lines_of(histories: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory]]:
     """Return the records that have an order to keep, in that order: one line per partition and key. A null key has
     none."""
     lines: dict[Line, list[RecordHistory]] = defaultdict(list)
-    known = [(history, history.first) for history in accounts if history.first is not None]
+    known = [(history, history.first) for history in histories if history.first is not None]
     for history, first in sorted(known, key=lambda pair: position_of(pair[1])):
         if first.key is not None:
             lines[first.topic, first.partition, first.key].append(history)
@@ -80,14 +82,14 @@ def position_of(row: Row) -> tuple[str, int, int]:
     return row.topic, row.partition, row.offset
 
 
-def in_line(accounts: Iterable[RecordHistory]) -> int:
+def in_line(histories: Iterable[RecordHistory]) -> int:
     """Return the number of records that shared a line with others."""
-    return sum(len(line) for line in lines_of(accounts).values() if len(line) > 1)
+    return sum(len(line) for line in lines_of(histories).values() if len(line) > 1)
 
 
-def disorder(accounts: Iterable[RecordHistory]) -> Iterator[Finding]:
+def disorder(histories: Iterable[RecordHistory]) -> Iterator[Finding]:
     """Yield a finding if a record is delivered before an earlier one of its line has been taken or dead-lettered."""
-    for line in lines_of(accounts).values():
+    for line in lines_of(histories).values():
         last, until = "", -inf
         for history in line:
             came = first_delivery(history)

@@ -120,10 +120,12 @@ def newer(row: ViewRow, known: ViewRow) -> bool:
 
 def fold(events: Iterable[Event]) -> dict[str, Event]:
     """Return the last event of each record."""
-    lives: dict[str, list[Event]] = {}
+    events_by_id: dict[str, list[Event]] = {}
     for event in events:
-        lives.setdefault(event.id, []).append(event)
-    return {id_: last for id_, life in lives.items() if (last := latest(life)) is not None}
+        events_by_id.setdefault(event.id, []).append(event)
+    return {
+        id_: last for id_, events_of_record in events_by_id.items() if (last := latest(events_of_record)) is not None
+    }
 
 
 def differences(rows: Mapping[str, ViewRow], expected: Mapping[str, Event]) -> list[str]:

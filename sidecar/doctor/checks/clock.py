@@ -37,12 +37,12 @@ def clock(cluster: Cluster, names: Names) -> list[Finding]:
     leaders = topics[names.ready].leaders
     partitions = {leader: number for number, leader in enumerate(leaders) if leader >= 0}
     try:
-        apart = measured(cluster.kafka, names, partitions)
+        differences = measured(cluster.kafka, names, partitions)
     except KafkaException as error:
         return [warn(f"not measured: {sentence_of(error)}", "see the check of rights")]
-    if not apart:
+    if not differences:
         return [warn(f"not measured: {names.ready} does not carry the broker's time", "see the check of topics")]
-    return [judged(broker, *topics) for broker, topics in sorted(apart.items())]
+    return [judged(broker, *topics) for broker, topics in sorted(differences.items())]
 
 
 def judged(broker: int, offset: float, accuracy: float) -> Finding:

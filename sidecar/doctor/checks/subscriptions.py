@@ -16,14 +16,14 @@ def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str,
     """Report whether all running instances subscribe to what this configuration says."""
     if records is None:
         return [warn(UNKNOWN, CREATE)]
-    roster = GroupMembers(NOBODY, own)
+    members = GroupMembers(NOBODY, own)
     alive: dict[str, bool] = {}
     for record in records:
         if isinstance(heartbeat := record.heard, InstanceHeard):
-            roster.hear(heartbeat.instance, heartbeat.record, now, live=False)
+            members.hear(heartbeat.instance, heartbeat.record, now, live=False)
             alive[heartbeat.instance] = heartbeat.record is not None and heartbeat.record.at > now.wall - SILENT_AFTER
     running = sum(alive.values())
-    differing = roster.differing(now)
+    differing = members.differing(now)
     if differing:
         mend = "give all instances one configuration; while one is rolled out this passes by itself"
         return [

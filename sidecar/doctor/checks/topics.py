@@ -31,7 +31,7 @@ def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Findin
     configs = cluster.settings(described)
     findings = [
         *mains(group, described, denied),
-        *(part for topic in described.values() for part in whole(topic)),
+        *(finding for topic in described.values() for finding in whole(topic)),
         *(owns(group, described, configs, denied, compare) if own else ()),
     ]
     if denied:

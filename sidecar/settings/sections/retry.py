@@ -47,9 +47,9 @@ def read_formula(value: Mapping[object, object]) -> Exponential:
     readers = {"initial": DELAY.take, "multiplier": read_multiplier, "max": DELAY.take}
     numbers: dict[str, int | float] = {}
     faults: list[tuple[KeyPath, str]] = []
-    for name, part in value.items():
+    for name, number in value.items():
         try:
-            numbers[str(name)] = readers[str(name)](part)
+            numbers[str(name)] = readers[str(name)](number)
         except KeyError:
             faults.append(((str(name),), "unknown key; a formula has initial, multiplier and max"))
         except ValueError as fault:

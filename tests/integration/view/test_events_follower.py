@@ -82,7 +82,10 @@ def asked(thread: ViewFollower, question: Callable[..., Any]) -> list[dict[str, 
 
 
 def known(thread: ViewFollower) -> CopyStatus:
-    return until(lambda: thread.status if thread.seen.as_of is not None else None, SECONDS, "it is known") or thread.seen
+    return (
+        until(lambda: thread.status if thread.status.as_of is not None else None, SECONDS, "it is known")
+        or thread.status
+    )
 
 
 def life(group: str, number: int) -> list[Any]:
@@ -263,7 +266,9 @@ def test_with_auto_what_is_served_stays_while_the_other_source_cannot_be_read(
     tell(kafka.bootstrap, [event(group, 1)])
     commit(kafka.bootstrap, names)  # a job that reads, and has never written
     thread = follow(None, Source.AUTO)
-    until(lambda: "nothing was ever written" in thread.status.problem, SECONDS, "it was asked first, as nothing is known")
+    until(
+        lambda: "nothing was ever written" in thread.status.problem, SECONDS, "it was asked first, as nothing is known"
+    )
     remove_job(kafka.bootstrap, names)
     until(lambda: thread.status.source is Source.EVENTS, SECONDS, "the events are taken")
     commit(kafka.bootstrap, names)

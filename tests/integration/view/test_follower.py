@@ -83,7 +83,10 @@ def has(thread: ViewFollower, row: ViewRow) -> bool:
 
 def known(thread: ViewFollower) -> CopyStatus:
     """What is seen once the view was read to its end."""
-    return until(lambda: thread.status if thread.seen.as_of is not None else None, SECONDS, "it is known") or thread.seen
+    return (
+        until(lambda: thread.status if thread.status.as_of is not None else None, SECONDS, "it is known")
+        or thread.status
+    )
 
 
 def test_rows_sums_and_tombstones_reach_the_file(
