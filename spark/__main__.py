@@ -21,11 +21,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name, and return the exit code."""
     options = parse(arguments)
     if importlib.util.find_spec("pyspark") is None:
-        return told("PySpark is not installed: pip install '.[spark]' in a clone of Reconsume's repository", FAILED)
+        return say("PySpark is not installed: pip install '.[spark]' in a clone of Reconsume's repository", FAILED)
     try:
         kafka = connection(options)
     except (OSError, ValueError) as error:
-        return told(f"{options.kafka_properties or '--bootstrap'}: {error}", USAGE)
+        return say(f"{options.kafka_properties or '--bootstrap'}: {error}", USAGE)
     return start(options, kafka)
 
 
@@ -35,14 +35,14 @@ def connection(options: Run | Sql) -> dict[str, str]:
     Raises OSError if the properties file cannot be read. Raises ValueError if it is not a properties file, or if no
     address of Kafka is given.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     if options.kafka_properties is not None:
-        found = parse_properties(read_properties(Path(options.kafka_properties)))
+        properties = parse_properties(read_properties(Path(options.kafka_properties)))
     if options.bootstrap is not None:
-        found["bootstrap.servers"] = options.bootstrap
-    if not found.get("bootstrap.servers"):
+        properties["bootstrap.servers"] = options.bootstrap
+    if not properties.get("bootstrap.servers"):
         raise ValueError("bootstrap.servers is needed, here or in the file of --kafka-properties")
-    return {f"kafka.{name}": value for name, value in found.items()}
+    return {f"kafka.{name}": value for name, value in properties.items()}
 
 
 def read_properties(file: Path) -> str:
@@ -72,18 +72,18 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     master = options.master or ("" if java.submitted() else job.LOCAL)
     if isinstance(options, Sql):
         return query.run(options, master, kafka)
-    wish = job.StopSignal()
-    wish.listen()
+    stop = job.StopSignal()
+    stop.listen()
     began = time.monotonic()
     try:
-        return job.run(options, master, kafka, wish)
+        return job.run(options, master, kafka, stop)
     except TakenError as taken:
-        return told(str(taken), FAILED)
+        return say(str(taken), FAILED)
     except GoneError as gone:
-        return job.after_death(options, time.monotonic() - began, gone, wish)
+        return job.after_death(options, time.monotonic() - began, gone, stop)
 
 
-def told(sentence: str, code: int) -> int:
+def say(sentence: str, code: int) -> int:
     """Print why the command cannot run, and return `code`."""
     sys.stderr.write(f"reconsume: {sentence}\n")
     return code

@@ -51,8 +51,8 @@ class Folder:
     is: py4j.protocol.Py4JJavaError or pyspark.errors.PySparkException.
     """
 
-    def __init__(self, spark: SparkSession, place: str) -> None:
-        self._java, self._place = classes(spark), place.rstrip("/")
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._java, self._base = classes(spark), path.rstrip("/")
         settings = spark._jsparkSession.sessionState().newHadoopConf()
         if settings.get(WRITTEN_BY) == PLAINLY:
             settings.unset(WRITTEN_BY)  # this class never replaces an existing file, and raises no error
@@ -106,4 +106,4 @@ class Folder:
         stream.close()
 
     def _path(self, name: str) -> Any:
-        return self._java.org.apache.hadoop.fs.Path(f"{self._place}/{name}")
+        return self._java.org.apache.hadoop.fs.Path(f"{self._base}/{name}")

@@ -32,7 +32,7 @@ def silence_py4j_errors() -> None:
     The job reports a lost Java process itself, in one sentence. While the process is being stopped, such a message
     reports no fault.
     """
-    logging.getLogger().addFilter(lambda told: told.msg != BROKEN_CALL)
+    logging.getLogger().addFilter(lambda record: record.msg != BROKEN_CALL)
 
 
 def classes(spark: SparkSession) -> Any:
@@ -84,8 +84,8 @@ def raising_gone() -> Iterator[None]:
 
 def java_process() -> subprocess.Popen[bytes] | None:
     """Return the Java process that PySpark has started; None if there is none, or if Java is the parent process."""
-    found = getattr(SparkContext._gateway, "proc", None)
-    return found if isinstance(found, subprocess.Popen) else None
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process if isinstance(process, subprocess.Popen) else None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

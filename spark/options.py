@@ -73,13 +73,13 @@ class Sql:
 def parse(arguments: Sequence[str]) -> Run | Sql:
     """Return the options of `arguments`; wrong ones end the process with code 2 and one sentence, as argparse does."""
     parser = build_parser()
-    given = vars(parser.parse_args(arguments))
-    given["conf"] = tuple(given["conf"])
-    if given.pop("command") == "sql":
-        return Sql(**given)
-    if (problem := problem_of(given["pattern"], given["groups"], given["bad_topic"])) is not None:
+    values = vars(parser.parse_args(arguments))
+    values["conf"] = tuple(values["conf"])
+    if values.pop("command") == "sql":
+        return Sql(**values)
+    if (problem := problem_of(values["pattern"], values["groups"], values["bad_topic"])) is not None:
         parser.error(problem)
-    return Run(**{**given, "groups": given["groups"] or ()})
+    return Run(**{**values, "groups": values["groups"] or ()})
 
 
 def problem_of(pattern: str | None, groups: Sequence[str] | None, bad_topic: str | None) -> str | None:
@@ -149,15 +149,15 @@ def wrong(sentence: object) -> argparse.ArgumentTypeError:
 
 def words(text: str) -> tuple[str, ...]:
     """Return the parts of a text between commas, without empty ones."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def groups(text: str) -> tuple[str, ...]:
     """Parse group names separated by commas. Raises ArgumentTypeError if one is not allowed, or if there is none."""
-    found = tuple(group(part) for part in words(text))
-    if not found:
+    names = tuple(group(name) for name in words(text))
+    if not names:
         raise wrong("name at least one group")
-    return found
+    return names
 
 
 def group(text: str) -> str:
@@ -190,12 +190,12 @@ def regex(text: str) -> str:
 def duration(text: str) -> int:
     """Parse a duration into ms. Raises ArgumentTypeError if it is not a duration, or is 0."""
     try:
-        found = parse_duration(text)
+        ms = parse_duration(text)
     except ValueError as error:
         raise wrong(error) from error
-    if found == 0:
+    if ms == 0:
         raise wrong("must be more than 0s")
-    return found
+    return ms
 
 
 def count(text: str) -> int:

@@ -24,13 +24,13 @@ def parse_properties(text: str) -> dict[str, str]:
 
     Raises ValueError, with the line's number, if a line is not a property.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for number, line in logical_lines(text):
         match = SPLIT.fullmatch(line)
         if match is None:
             raise ValueError(f"line {number} is not `name=value`")
-        found[unescaped(match[1])] = unescaped(match[2])
-    return found
+        properties[unescaped(match[1])] = unescaped(match[2])
+    return properties
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -56,16 +56,16 @@ def distinct(columns: Sequence[str]) -> list[str]:
 
     The reader of the output prints rows by column name.
     """
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     named: list[str] = []
     for column in columns:
-        seen[column] += 1
-        named.append(column if seen[column] == 1 else f"{column}_{seen[column]}")
+        counts[column] += 1
+        named.append(column if counts[column] == 1 else f"{column}_{counts[column]}")
     return named
 
 
 def sentence(error: PySparkException | Py4JJavaError) -> str:
     """Return the first line of an error's text, without the query plan and the stack trace that follow it."""
-    told = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-    text = next((line.strip() for line in told.splitlines() if line.strip()), type(error).__name__)
+    message = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
+    text = next((line.strip() for line in message.splitlines() if line.strip()), type(error).__name__)
     return text.split(" SQLSTATE:")[0]

@@ -21,7 +21,7 @@ def renewed(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection[
     `ids` are the ids that Kafka reports now, and `kept` those that were kept beside the checkpoint. `placed` are the
     topics that the checkpoint has offsets for.
     """
-    return sorted(topic for topic, found in ids.items() if topic in placed and kept.get(topic, found) != found)
+    return sorted(topic for topic, topic_id in ids.items() if topic in placed and kept.get(topic, topic_id) != topic_id)
 
 
 def ids_text(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection[str]) -> str:
@@ -29,7 +29,7 @@ def ids_text(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection
 
     It holds the ids of the topics that are read, and of those that the checkpoint still has offsets for.
     """
-    before = {topic: found for topic, found in kept.items() if topic in placed}
+    before = {topic: topic_id for topic, topic_id in kept.items() if topic in placed}
     return json.dumps({"v": IDS_VERSION, "ids": before | dict(ids)}, sort_keys=True)
 
 
@@ -38,10 +38,10 @@ def ids_in(text: str) -> dict[str, str]:
 
     Raises ValueError if the text does not have the expected form.
     """
-    told = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}}
-    if not isinstance(told, dict) or told.get("v") != IDS_VERSION or not isinstance(told.get("ids"), dict):
+    content = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}}
+    if not isinstance(content, dict) or content.get("v") != IDS_VERSION or not isinstance(content.get("ids"), dict):
         raise ValueError("it is not in its form")
-    return {str(topic): str(found) for topic, found in told["ids"].items()}
+    return {str(topic): str(topic_id) for topic, topic_id in content["ids"].items()}
 
 
 def topics_in(entry: str) -> frozenset[str]:
@@ -63,12 +63,12 @@ def source_without(line: str, topics: Collection[str]) -> str:
     source = source_of(line)
     if source is None or not source.keys() & set(topics):
         return line
-    left = {topic: places for topic, places in source.items() if topic not in topics}
-    return json.dumps(left, separators=(",", ":"))
+    kept = {topic: offsets for topic, offsets in source.items() if topic not in topics}
+    return json.dumps(kept, separators=(",", ":"))
 
 
 def source_of(line: str) -> dict[str, Any] | None:
     """Return the offsets, by topic, in the line of a Kafka source of Spark; None if the line is of another source."""
-    found = json.loads(line) if line.strip() not in ("", "-") else None
+    source = json.loads(line) if line.strip() not in ("", "-") else None
     # The gated source of a consumer keeps its offsets one level deeper, and checks topic ids itself.
-    return found if isinstance(found, dict) and not found.keys() >= {"next", "dropped"} else None
+    return source if isinstance(source, dict) and not source.keys() >= {"next", "dropped"} else None

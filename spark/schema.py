@@ -96,8 +96,8 @@ def view_rows(raw: DataFrame) -> Parsed:
 
 def split_good_bad(parsed: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
     """Split parsed records by their `fault`."""
-    place = (fn.col(f"from_{name}").alias(name) for name in POSITION)
-    bad = parsed.where(fn.col("fault").isNotNull()).select(*place, fn.col("record_time").alias("timestamp"), "fault")
+    position = (fn.col(f"from_{name}").alias(name) for name in POSITION)
+    bad = parsed.where(fn.col("fault").isNotNull()).select(*position, fn.col("record_time").alias("timestamp"), "fault")
     return Parsed(parsed.where(fn.col("fault").isNull()).select(*FIELDS, *more, *ORIGIN), bad)
 
 
@@ -133,8 +133,8 @@ def written_again(event: Column, optional: Sequence[str]) -> Column:
     whole = {"ignoreNullFields": "false"}
     if not optional:
         return fn.to_json(event, whole)
-    told = functools.reduce(operator.or_, (event[name].isNotNull() for name in optional))
-    return fn.when(told, fn.to_json(event, whole)).otherwise(fn.to_json(event.dropFields(*optional), whole))
+    present = functools.reduce(operator.or_, (event[name].isNotNull() for name in optional))
+    return fn.when(present, fn.to_json(event, whole)).otherwise(fn.to_json(event.dropFields(*optional), whole))
 
 
 def types(fields: Sequence[str]) -> str:
@@ -177,17 +177,17 @@ def nests_beyond(text: Column, most: int) -> Column:
     The value has no meaning for broken JSON.
     """
     plain = fn.replace(fn.replace(text, fn.lit("\\\\"), fn.lit("")), fn.lit('\\"'), fn.lit(""))
-    left = fn.regexp_replace(fn.regexp_replace(plain, TEXT, ""), NO_BRACKET, "")
+    only_brackets = fn.regexp_replace(fn.regexp_replace(plain, TEXT, ""), NO_BRACKET, "")
     for _ in range(most):
-        left = fn.regexp_replace(left, INNERMOST, "")
-    return fn.rlike(left, fn.lit(INNERMOST))
+        only_brackets = fn.regexp_replace(only_brackets, INNERMOST, "")
+    return fn.rlike(only_brackets, fn.lit(INNERMOST))
 
 
 def wrong_kinds(fields: Sequence[str]) -> Column:
     """Return the names of the fields that are missing or of another type."""
     # Functions over a map: separate code for each field would be larger than the JVM allows for one method.
-    told = fn.try_variant_get(parsed(), "$.e", "map<string,variant>")
-    kinds = fn.transform_values(told, lambda name, value: given_kind(name, fn.schema_of_variant(value)))
+    sent = fn.try_variant_get(parsed(), "$.e", "map<string,variant>")
+    kinds = fn.transform_values(sent, lambda name, value: given_kind(name, fn.schema_of_variant(value)))
     wanted = fn.array(*(fn.struct(fn.lit(name).alias("name"), fn.lit(kind(name)).alias("kind")) for name in fields))
 
     def wrong(field: Column) -> Column:
@@ -198,9 +198,9 @@ def wrong_kinds(fields: Sequence[str]) -> Column:
     return fn.transform(fn.filter(wanted, wrong), lambda field: field["name"])
 
 
-def given_kind(name: Column, found: Column) -> Column:
+def given_kind(name: Column, said: Column) -> Column:
     """Return the type of a field; a `level` or an optional text of null counts as a text."""
-    return fn.when(name.isin("level", *OPTIONAL) & (found == "VOID"), "STRING").otherwise(found)
+    return fn.when(name.isin("level", *OPTIONAL) & (said == "VOID"), "STRING").otherwise(said)
 
 
 def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
@@ -211,8 +211,8 @@ def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
     yield "nested too deep", unusual & ((brackets(text) > MOST_BRACKETS) | nests_beyond(text, DEEPEST))
     yield "not UTF-8", unusual & ~fn.is_valid_utf8(text)
     ends = fn.try_variant_get(parsed(), "$.z", "bigint") == fn.xxhash64("value")
-    alone = fn.size(fn.json_object_keys(wrapped(text))) == 2
-    yield "not JSON, or a name is in it twice", unusual & (absent(ends) | absent(alone))
+    is_alone = fn.size(fn.json_object_keys(wrapped(text))) == 2
+    yield "not JSON, or a name is in it twice", unusual & (absent(ends) | absent(is_alone))
     names = [*FIELDS, *more, "v"]
     empty = functools.reduce(operator.or_, (fn.col(name).isNull() for name in names if name != "level"))
     wrong = fn.when(fn.col("usual"), empty).otherwise(fn.size(wrong_kinds([*names, *OPTIONAL])) > 0)

@@ -34,10 +34,14 @@ def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
     Raises pyspark.errors.PySparkException if `delay` is not an interval, or if `good` lacks a column.
     """
     counting = good.where(fn.col("state").isin([state.value for state in COUNTED.values()]))
-    told = counting.select("group", "state", "topic", "level", "reason", fn.timestamp_millis("at").alias("happened"))
+    happened = counting.select(
+        "group", "state", "topic", "level", "reason", fn.timestamp_millis("at").alias("happened")
+    )
     counts = (fn.count_if(fn.col("state") == state.value).alias(name) for name, state in COUNTED.items())
     minutes = fn.window("happened", "1 minute")
-    counted = told.withWatermark("happened", delay).groupBy(minutes, "group", "topic", "level", "reason").agg(*counts)
+    counted = (
+        happened.withWatermark("happened", delay).groupBy(minutes, "group", "topic", "level", "reason").agg(*counts)
+    )
     return counted.select(fn.unix_millis("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)
 
 

@@ -49,7 +49,7 @@ VALUE = (*FIELDS, *SUMMED)
 `last_failed_at` and `updated_at` are BIGINT, in epoch ms. All others are STRING. `level` is a duration such as `10s`,
 and null if there is none.
 """
-PLACE = ("redrives", "times", "rank", "at", "from_view", "from_partition", "from_offset")
+ORDER_KEY = ("redrives", "times", "rank", "at", "from_view", "from_partition", "from_offset")
 """The order of events: the first four columns as in `topics.events.order`, then the position of the event's own record.
 
 The position makes all events different. If both of a group's topics hold an event, that in the view topic is the
@@ -80,11 +80,11 @@ def view(good: DataFrame, keep: str | None = KEEP) -> DataFrame:
     `good` is the `good` of `events`, from a batch or a stream. `keep` is a Spark interval such as `37 days`; with None
     no row is forgotten. The module's docstring defines when a row leaves. A batch keeps all rows.
 
-    The columns are VALUE and `place`, a STRUCT of PLACE: `redrives` BIGINT, `times` BIGINT, `rank` INT, `at` BIGINT
+    The columns are VALUE and `order_key`, a STRUCT of PLACE: `redrives` BIGINT, `times` BIGINT, `rank` INT, `at` BIGINT
     (epoch ms), `from_view` BOOLEAN, `from_partition` INT, `from_offset` BIGINT. Write a stream in output mode update.
 
     A record has two rows if it had two first failures, because its first event was undone by a crash. Readers keep the
-    row with the greater `place`.
+    row with the greater `order_key`.
 
     Raises pyspark.errors.PySparkException if `keep` is not an interval, or if `good` lacks a column.
     """
@@ -102,14 +102,14 @@ def of_events(good: DataFrame) -> DataFrame:
         "retries": fn.col("times"),
         "updated_at": fn.col("written_at"),
     }
-    return good.select(*FIELDS, *(column.alias(name) for name, column in summed.items()), place())
+    return good.select(*FIELDS, *(column.alias(name) for name, column in summed.items()), order_key())
 
 
-def place() -> Column:
+def order_key() -> Column:
     """Return an event's position in the order of its record's events."""
     rank = translated(fn.col("state"), {state.value: rank for state, rank in RANKS.items()})
-    told = {"rank": rank, "from_view": fn.col("from_topic").endswith(VIEW_SUFFIX)}
-    return fn.struct(*(told.get(name, fn.col(name)).alias(name) for name in PLACE)).alias("place")
+    columns = {"rank": rank, "from_view": fn.col("from_topic").endswith(VIEW_SUFFIX)}
+    return fn.struct(*(columns.get(name, fn.col(name)).alias(name) for name in ORDER_KEY)).alias("place")
 
 
 def translated(column: Column, words: Mapping[Any, Any]) -> Column:
@@ -128,12 +128,12 @@ def fold(rows: DataFrame, *more_keys: str) -> DataFrame:
         fn.min("first_failed_at").alias("first_failed_at"),
         *(fn.max(name).alias(name) for name in SUMMED),
     )
-    found = {
+    columns = {
         **{name: fn.col(f"now.{name}") for name in CARRIED},
         **{name: fn.col(f"now.place.{name}") for name in ("redrives", "times", "at")},
         "state": translated(fn.col("now.place.rank"), {rank: state.value for state, rank in RANKS.items()}),
     }
-    return latest.select(*(found.get(name, fn.col(name)).alias(name) for name in VALUE), "now.place")
+    return latest.select(*(columns.get(name, fn.col(name)).alias(name) for name in VALUE), "now.place")
 
 
 def records(view: DataFrame) -> DataFrame:
@@ -162,9 +162,9 @@ def present(raw: DataFrame) -> DataFrame:
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
-    told = view(events(raw.where(~is_view)).good)
-    remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, place())
-    return fold(told.unionByName(remembered)).select(*VALUE)
+    folded = view(events(raw.where(~is_view)).good)
+    remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, order_key())
+    return fold(folded.unionByName(remembered)).select(*VALUE)
 
 
 def table(spark: SparkSession, bootstrap: str, group: str, options: Mapping[str, str] | None = None) -> DataFrame:

@@ -35,10 +35,10 @@ def render_duration(ms: int) -> str:
     """
     if ms < 0:
         raise ValueError(f"a duration cannot be negative, and this one is {ms} ms")
-    parts: list[str] = []
+    units: list[str] = []
     rest = ms
     for unit, size in UNITS:
         count, rest = divmod(rest, size)
         if count > 0:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
+            units.append(f"{count}{unit}")
+    return "".join(units) or "0s"

@@ -125,27 +125,27 @@ def latest(events: Iterable[Event]) -> Event | None:
     return max(events, key=lambda event: (order(event), encode_event(event)), default=None)
 
 
-def event_of(life: RetryState, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
+def event_of(retry_state: RetryState, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
     """Return the event that says that a record is in `state` at `at` (epoch ms).
 
     `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry.
     """
-    topic, partition, offset = life.id.rsplit(":", 2)
+    topic, partition, offset = retry_state.id.rsplit(":", 2)
     return Event(
         group=group,
-        id=life.id,
+        id=retry_state.id,
         state=state,
-        times=min(life.times, LARGEST_COUNT),
-        redrives=min(life.redrives, LARGEST_COUNT),
+        times=min(retry_state.times, LARGEST_COUNT),
+        redrives=min(retry_state.redrives, LARGEST_COUNT),
         level=None if level is None else render_duration(level),
-        due=life.due_at,
+        due=retry_state.due_at,
         at=at,
-        reason=reason_class(life.reason),
+        reason=reason_class(retry_state.reason),
         topic=topic,
         partition=int(partition),
         offset=int(offset),
-        timestamp=life.timestamp,
-        first_failed_at=life.first_failed_at,
+        timestamp=retry_state.timestamp,
+        first_failed_at=retry_state.first_failed_at,
         instance=instance,
-        text=text_of(life.reason) or msgspec.UNSET,
+        text=text_of(retry_state.reason) or msgspec.UNSET,
     )

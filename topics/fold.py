@@ -65,14 +65,14 @@ def row_of(event: Event, partition: int, offset: int, written: int) -> Folded:
     return Folded(row, partition, offset)
 
 
-def place(folded: Folded) -> tuple[int, ...]:
+def order_key(folded: Folded) -> tuple[int, ...]:
     """Return the sort key of a row's state: the order of its event, then where that lies, so that no two are equal."""
     return (*order(folded.row), folded.partition, folded.offset)
 
 
 def merged(one: Folded, other: Folded) -> Folded:
     """Return the row of a record from two rows, each of some of its events."""
-    now, then = (one, other) if place(one) >= place(other) else (other, one)
+    now, then = (one, other) if order_key(one) >= order_key(other) else (other, one)
     row = msgspec.structs.replace(
         now.row,
         first_failed_at=min(now.row.first_failed_at, then.row.first_failed_at),
@@ -89,15 +89,15 @@ COUNTING = frozenset(COUNTED.values())
 
 def sums_of(events: Iterable[Event]) -> dict[SumsKey, StatsRow]:
     """Return the sums of events of one group."""
-    found: dict[SumsKey, Counter[State]] = {}
+    counts_by_key: dict[SumsKey, Counter[State]] = {}
     group = ""
     for event in events:
         if event.state not in COUNTING:
             continue
         group = event.group
         key = SumsKey(event.at - event.at % MINUTE, event.topic, event.level, event.reason)
-        found.setdefault(key, Counter())[event.state] += 1
-    return {key: _row(group, key, counts) for key, counts in found.items()}
+        counts_by_key.setdefault(key, Counter())[event.state] += 1
+    return {key: _row(group, key, counts) for key, counts in counts_by_key.items()}
 
 
 def _row(group: str, key: SumsKey, counts: Mapping[State, int]) -> StatsRow:

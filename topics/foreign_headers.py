@@ -151,9 +151,9 @@ _BY_HEADER: Mapping[str, Mapping[str, Rule]] = {
 def read_foreign(headers: Headers, systems: Iterable[str]) -> Foreign | None:
     """Return the values for the first of `systems` that retried the record. None if none of them did."""
     for name in systems:
-        found = _read(name, headers)
-        if found is not None:
-            return found
+        foreign = _read(name, headers)
+        if foreign is not None:
+            return foreign
     return None
 
 
@@ -190,31 +190,31 @@ def _times(system: System, topic: str, said: Said) -> int:
 
 
 def _number(system: System, meaning: Meaning, said: Said, otherwise: int) -> int:
-    found = _value(system, meaning, said)
-    return found if isinstance(found, int) else otherwise
+    number = _value(system, meaning, said)
+    return number if isinstance(number, int) else otherwise
 
 
 def _text(system: System, meaning: Meaning, said: Said) -> str:
-    found = _value(system, meaning, said)
-    return found if isinstance(found, str) else ""
+    text = _value(system, meaning, said)
+    return text if isinstance(text, str) else ""
 
 
 def _value(system: System, meaning: Meaning, said: Said) -> int | str | None:
     for rule in system.rules:
         value = said.get(rule.header) if rule.meaning is meaning else None
-        found = None if value is None else rule.form.read(value)
-        if found is not None:
-            return found
+        parsed = None if value is None else rule.form.read(value)
+        if parsed is not None:
+            return parsed
     return None
 
 
-def foreign_life(foreign: Foreign, place: tuple[str, int, int], timestamp: int, now: int) -> RetryState:
+def foreign_life(foreign: Foreign, position: tuple[str, int, int], timestamp: int, now: int) -> RetryState:
     """Return the retry state of a record that another system retried. The record is due at once.
 
     The count and the times are those of the other system. The place (topic, partition, offset) is ours. A foreign time
     after `now` (epoch ms) is ignored.
     """
-    topic, partition, offset = place
+    topic, partition, offset = position
     return RetryState(
         id=f"{topic}:{partition}:{offset}",
         topic=topic,

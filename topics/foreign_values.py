@@ -84,10 +84,10 @@ def pulsar_id(data: bytes) -> str | None:
 def text(data: bytes) -> str | None:
     """Return printable UTF-8 of at most 1 KiB, not empty."""
     try:
-        found = data.decode() if len(data) <= LONGEST_TEXT else ""
+        decoded = data.decode() if len(data) <= LONGEST_TEXT else ""
     except UnicodeDecodeError:
         return None
-    return found if found and found.isprintable() else None
+    return decoded if decoded and decoded.isprintable() else None
 
 
 DIGITS = Form("digits", decimal)

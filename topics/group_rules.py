@@ -49,8 +49,8 @@ class GroupRules(msgspec.Struct, frozen=True):
         """
         if delay is not None and SHORTEST_ASKED <= delay <= LONGEST:
             return delay
-        asked = self.delay_of(level)
-        return self.ladder.delay(retry) if asked is None else asked
+        level_delay = self.delay_of(level)
+        return self.ladder.delay(retry) if level_delay is None else level_delay
 
     def delay_of(self, level: int | None) -> int | None:
         """Return the delay, in ms, of a level of the table; None if no level was given, or it is not in the table."""
@@ -66,13 +66,13 @@ class GroupRules(msgspec.Struct, frozen=True):
         """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all."""
         return longest_fit(wait, self.delays)
 
-    def passing_level(self, found: str) -> int | None:
-        """Return the level that passes on a record found in topic `found`: each of the short levels in turn.
+    def passing_level(self, topic: str) -> int | None:
+        """Return the level that passes on a record found in topic `topic`: each of the short levels in turn.
 
         None if the group has no levels. All partitions of one level may belong to consumers that do not take the topic
         of the record.
         """
-        role = self.names.role(found, self.topics)
+        role = self.names.role(topic, self.topics)
         short = tuple(delay for delay in self.delays if delay <= LONGEST_PASSING) or self.delays[:1]
         shorter = longest_fit((role.delay or 0) - 1 if role is not None else 0, short)
         if shorter is None:

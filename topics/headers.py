@@ -212,22 +212,22 @@ def refusal(key: str, ours: dict[str, bytes], form: str) -> str:
     return f"{key} is {ours[key][:60]!r}, not {form}" if key in ours else f"{key} is missing"
 
 
-def render_retry_headers(life: RetryState, group: str, retry_topic: str) -> Headers:
+def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) -> Headers:
     """Return our headers for a copy that is written to `retry_topic`.
 
     `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
     """
     return [
-        (REAL_TOPIC, life.topic.encode()),
-        (ORIGIN_MESSAGE_ID, life.id.encode()),
+        (REAL_TOPIC, retry_state.topic.encode()),
+        (ORIGIN_MESSAGE_ID, retry_state.id.encode()),
         (RETRY_TOPIC, retry_topic.encode()),
-        (RECONSUMETIMES, b"%d" % min(life.times, LARGEST_COUNT)),
-        (RETRY_REDRIVES, b"%d" % min(life.redrives, LARGEST_COUNT)),
-        (RETRY_DUE_AT, b"%d" % life.due_at),
+        (RECONSUMETIMES, b"%d" % min(retry_state.times, LARGEST_COUNT)),
+        (RETRY_REDRIVES, b"%d" % min(retry_state.redrives, LARGEST_COUNT)),
+        (RETRY_DUE_AT, b"%d" % retry_state.due_at),
         # Kafka gives −1 for a record without a timestamp. 0 also means "none", and has the strict form.
-        (RETRY_REAL_TIMESTAMP, b"%d" % max(life.timestamp, 0)),
-        (RETRY_FIRST_FAILED_AT, b"%d" % life.first_failed_at),
-        (RETRY_REASON, life.reason.encode()),
+        (RETRY_REAL_TIMESTAMP, b"%d" % max(retry_state.timestamp, 0)),
+        (RETRY_FIRST_FAILED_AT, b"%d" % retry_state.first_failed_at),
+        (RETRY_REASON, retry_state.reason.encode()),
         (RETRY_GROUP, group.encode()),
     ]
 
@@ -239,20 +239,20 @@ def without_ours(headers: Headers) -> Headers:
 
 def attempt_before(headers: Headers) -> bytes | None:
     """Return the trace context of the previous attempt. None if there is none in its strict form."""
-    found = (value for name, value in headers if name == RETRY_TRACEPARENT)
-    return next((value for value in found if value is not None and TRACEPARENT.fullmatch(value)), None)
+    values = (value for name, value in headers if name == RETRY_TRACEPARENT)
+    return next((value for value in values if value is not None and TRACEPARENT.fullmatch(value)), None)
 
 
-def dead_letter_headers(life: RetryState, group: str, deliveries: int) -> Headers:
+def dead_letter_headers(retry_state: RetryState, group: str, deliveries: int) -> Headers:
     """Return the six `__dlq.errors.*` headers of KIP-1191. Topic, partition and offset are those of the first copy."""
-    topic, partition, offset = life.id.rsplit(":", 2)
+    topic, partition, offset = retry_state.id.rsplit(":", 2)
     return [
         (DLQ_TOPIC, topic.encode()),
         (DLQ_PARTITION, partition.encode()),
         (DLQ_OFFSET, offset.encode()),
         (DLQ_GROUP, group.encode()),
         (DLQ_DELIVERY_COUNT, b"%d" % deliveries),
-        (DLQ_MESSAGE, life.reason.encode()),
+        (DLQ_MESSAGE, retry_state.reason.encode()),
     ]
 
 

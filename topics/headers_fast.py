@@ -62,7 +62,7 @@ def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -
         ours: list[tuple[str, bytes]] = headers[-10:]  # type: ignore[assignment]  # the error that a null raises is caught
         (
             (k0, topic),
-            (k1, place),
+            (k1, position),
             (k2, at),
             (k3, times),
             (k4, redrives),
@@ -72,7 +72,7 @@ def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -
             (k8, reason),
             (k9, group),
         ) = ours
-        source, _, offset = place.rpartition(b":")
+        source, _, offset = position.rpartition(b":")
         real_topic, due_at = _topic_of(source, topic), int(due)
         if (
             (k0, k1, k2, k3, k4, k5, k6, k7, k8, k9) == RENDERED
@@ -89,7 +89,7 @@ def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -
         ):
             why = _reason(reason)
             return RetryState(
-                place.decode(), real_topic, int(times), int(redrives), due_at, timestamp, int(failed), why
+                position.decode(), real_topic, int(times), int(redrives), due_at, timestamp, int(failed), why
             )
     except (ValueError, TypeError, AttributeError, IndexError):
         return None

@@ -92,7 +92,7 @@ class SettlementRecord(msgspec.Struct, frozen=True):
     """A person's decision about one record. It is meant for these `redrives` and `times` alone.
 
     `how`: `commit`, or a word of a newer version. `why` and `who` are for people. `at` is epoch ms. `nonce` is new in
-    each settlement, so that one acts once. `place`: where the dead letter is, `topic:partition:offset`; empty for a
+    each settlement, so that one acts once. `position`: where the dead letter is, `topic:partition:offset`; empty for a
     record that is none.
     """
 
@@ -103,7 +103,7 @@ class SettlementRecord(msgspec.Struct, frozen=True):
     who: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
     at: Long
     nonce: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    place: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = ""
+    position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default="")
     v: Literal[1] = 1
 
 
@@ -211,12 +211,12 @@ def _settlement(key: bytes, value: bytes | None) -> SettlementHeard | BadRecord:
 
 def _parse(value: bytes, decoder: msgspec.json.Decoder[Any], heard: Any, instance: str | None) -> Heard:
     try:
-        found: Heard = heard(decoder.decode(value))
+        record: Heard = heard(decoder.decode(value))
     except (msgspec.MsgspecError, UnicodeError) as fault:
         if (v := versions.newer(value)) is not None:
             return NewerRecord(v, instance)
         return BadRecord(f"the value is not as agreed: {fault}"[:300])
-    return found
+    return record
 
 
 def shown(key: bytes | None) -> str:

@@ -32,7 +32,7 @@ def removed_levels(names: Names, mains: Collection[str], there: Collection[str])
     roles = ((name, removed_role(names, name, mains)) for name in there if "-RETRY-" in name)
     return tuple(
         RemovedLevel(name, role.topic, role.delay, tuple(_others(names, role.topic, there)))
-        for name, role in sorted(roles, key=lambda found: found[0])
+        for name, role in sorted(roles, key=lambda pair: pair[0])
         if role is not None and role.topic is not None and role.delay is not None
     )
 

@@ -24,11 +24,11 @@ _DECODER = msgspec.json.Decoder(_Versioned)
 def newer(value: bytes) -> int | None:
     """Return the `v` of a JSON object that a newer version wrote. None for every other value. Never raises."""
     try:
-        found = _DECODER.decode(value).v
+        version = _DECODER.decode(value).v
     # RecursionError: an unknown field may nest as deep as the value is long.
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return found if found > READ else None
+    return version if version > READ else None
 
 
 def sentence(v: int) -> str:

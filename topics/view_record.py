@@ -87,10 +87,10 @@ def decode_view(group: str, key: bytes | None, value: bytes | None) -> ViewHeard
 
     Unknown fields are ignored; everything else must fit.
     """
-    heard = _heard(_VIEW, group, key, value)
-    if not isinstance(heard, tuple):
-        return heard
-    name, row = heard
+    view_row = _row_of(_VIEW, group, key, value)
+    if not isinstance(view_row, tuple):
+        return view_row
+    name, row = view_row
     return row if row.id == name else BadRow(f"the key {_shown(key)} is not the row's id")
 
 
@@ -99,10 +99,10 @@ def decode_stats(group: str, key: bytes | None, value: bytes | None) -> StatsHea
 
     Unknown fields are ignored; everything else must fit.
     """
-    heard = _heard(_STATS, group, key, value)
-    if not isinstance(heard, tuple):
-        return heard
-    name, row = heard
+    stats_row = _row_of(_STATS, group, key, value)
+    if not isinstance(stats_row, tuple):
+        return stats_row
+    name, row = stats_row
     if row.minute % MINUTE:
         return BadRow("the sums do not begin with a minute")
     return row if _names(name, row) else BadRow(f"the key {_shown(key)} is not that of the sums")
@@ -131,7 +131,7 @@ def view_order(row: ViewRow) -> Order:
     return (*order(row), row.updated_at)
 
 
-def _heard(
+def _row_of(
     decoder: msgspec.json.Decoder[R], group: str, key: bytes | None, value: bytes | None
 ) -> tuple[str, R] | Forgotten | BadRow:
     """Return the key and a row of this group, a tombstone, or what is wrong.

@@ -123,12 +123,12 @@ def _status(sidecar: Operated) -> Endpoint:
 
 def _drain(sidecar: Operated, usual: float) -> Endpoint:
     async def drain(request: Request) -> Response:
-        given = request.query_params.getlist("timeout")
+        values = request.query_params.getlist("timeout")
         try:
-            timeout = parse_duration(given[0]) / 1000 if given else usual
+            timeout = parse_duration(values[0]) / 1000 if values else usual
         except ValueError:
             return _bad_timeout()
-        if len(given) > 1:
+        if len(values) > 1:
             return _bad_timeout()
         group = str(sidecar.status()["group"])
         if any(meant != group for meant in request.query_params.getlist("group")):

@@ -101,10 +101,10 @@ class PullCalls:
 
     async def _settle_all(self, request: Request, verdict: LeaseEnd, outcome: Outcome) -> Response:
         handles = (await read_fields(request, ("handles",))).handles()
-        told = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
-        if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in told):
-            return _conflict("At least one lease was over; `handles` says what became of each.", told)
-        return _json({"handles": told})
+        results = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
+        if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in results):
+            return _conflict("At least one lease was over; `handles` says what became of each.", results)
+        return _json({"handles": results})
 
 
 def pull_routes(leases: PullQueue, shortest: int, most_waiting: int = 1_024) -> list[Route]:
@@ -146,8 +146,8 @@ def _refusal(handle: str, status: HandleStatus) -> Response:
     return _conflict(OVER[status], [{"handle": handle, "status": status}])
 
 
-def _conflict(detail: str, told: Sequence[Mapping[str, Any]]) -> Response:
-    return problem(409, detail, more={"handles": told})
+def _conflict(detail: str, results: Sequence[Mapping[str, Any]]) -> Response:
+    return problem(409, detail, more={"handles": results})
 
 
 def _json(value: object) -> Response:

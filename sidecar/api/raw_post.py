@@ -39,11 +39,11 @@ def raw_record(headers: Mapping[str, str], body: bytes, wall: Callable[[], int])
     identity = f"{topic}:{partition}:{offset}"
     if headers.get("reconsume-id", identity) != identity:
         raise ValueError(f"Reconsume-Id must be {identity}, of the three headers for topic, partition and offset")
-    life = None
+    retry_state = None
     if times or redrives:
-        life = RetryState(identity, topic, times, redrives, timestamp=timestamp, first_failed_at=wall())
+        retry_state = RetryState(identity, topic, times, redrives, timestamp=timestamp, first_failed_at=wall())
     value = None if headers.get("reconsume-null", "").lower() == "value" else body
-    return Record(Partition(topic, partition), offset, 0, timestamp, _key(headers), value, _own(headers), life)
+    return Record(Partition(topic, partition), offset, 0, timestamp, _key(headers), value, _own(headers), retry_state)
 
 
 def raw_wish(headers: Mapping[str, str]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Post(msgspec.Struct, forbid_unknown_fields=True):
     reason: str | None = None
 
 
-class Wish(NamedTuple):
+class RetryRequest(NamedTuple):
     """What the raw form asks for: as the fields of these names in `Post`."""
 
     delay: str | None
@@ -74,8 +74,8 @@ def retry_routes(posts: Posts) -> list[Route]:
         try:
             body = await request.body()
             if is_raw(request):
-                given = {name: request.headers[name] for name in request.headers}
-                record, failure = raw_record(given, body, wall), failure_of(Wish(**raw_wish(given)))
+                headers = {name: request.headers[name] for name in request.headers}
+                record, failure = raw_record(headers, body, wall), failure_of(RetryRequest(**raw_wish(headers)))
             else:
                 post = _BODY.decode(body)
                 record, failure = record_of(post), failure_of(post)
@@ -117,7 +117,7 @@ def is_raw(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == TYPE
 
 
-def failure_of(post: Post | Wish) -> Failed:
+def failure_of(post: Post | RetryRequest) -> Failed:
     """Return the failure that the post reports. Raises ValueError if its delay is not a duration."""
     try:
         delay = None if post.delay is None else parse_duration(post.delay[:LONGEST_FIELD])

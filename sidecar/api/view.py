@@ -52,28 +52,32 @@ class ViewCalls:
 
     async def messages(self, request: Request) -> Response:
         """Return a page of messages; those that are due first come first."""
-        asked = read_query(request, ("state", "level", "topic", "reason", "due_before", "limit", "cursor"))
-        due_before = None if "due_before" not in asked else read_moment(asked["due_before"])
+        parameters = read_query(request, ("state", "level", "topic", "reason", "due_before", "limit", "cursor"))
+        due_before = None if "due_before" not in parameters else read_moment(parameters["due_before"])
         filters = Filters(
-            read_state(asked.get("state")), asked.get("level"), asked.get("topic"), asked.get("reason"), due_before
+            read_state(parameters.get("state")),
+            parameters.get("level"),
+            parameters.get("topic"),
+            parameters.get("reason"),
+            due_before,
         )
-        limit, cursor = read_limit(asked.get("limit")), asked.get("cursor")
+        limit, cursor = read_limit(parameters.get("limit")), parameters.get("cursor")
         page, origin = await self._readers.ask(lambda query: query.messages(filters, limit, cursor))
         return page_response("messages", page, origin, {})
 
     async def stats(self, request: Request) -> Response:
         """Return sums by minute, and whether there is a storm."""
-        asked = read_query(request, ("since", "limit", "cursor"))
+        parameters = read_query(request, ("since", "limit", "cursor"))
         moment, rule = now().wall, self._rule
-        since = moment - read_since(asked.get("since"))
-        limit, cursor = read_limit(asked.get("limit"), MOST_ROWS), asked.get("cursor")
+        since = moment - read_since(parameters.get("since"))
+        limit, cursor = read_limit(parameters.get("limit"), MOST_ROWS), parameters.get("cursor")
 
         def question(query: ViewQuery) -> tuple[Page, Storm | None]:
             return query.sums(since, limit, cursor), storm_of(query.failures(moment - rule.window, moment), rule)
 
         (page, storm), origin = await self._readers.ask(question)
-        told = None if storm is None else storm._asdict()
-        return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": told})
+        sign = None if storm is None else storm._asdict()
+        return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
 
 
 def view_routes(readers: QueryPool, rule: Rule) -> list[Route]:
@@ -113,13 +117,13 @@ def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
 
 def read_query(request: Request, known: Sequence[str]) -> dict[str, str]:
     """Return the parameters. Raises RefusedError if one is unknown, empty, too long or given twice."""
-    given = request.query_params.multi_items()
-    asked = dict(given)
-    if not asked.keys() <= set(known):
+    parameters = request.query_params.multi_items()
+    query = dict(parameters)
+    if not query.keys() <= set(known):
         raise RefusedError(f"The call knows {', '.join(known) or 'no parameters'}, and nothing else.")
-    if len(asked) < len(given) or any(not 0 < len(value) <= LONGEST_TEXT for value in asked.values()):
+    if len(query) < len(parameters) or any(not 0 < len(value) <= LONGEST_TEXT for value in query.values()):
         raise RefusedError("Each parameter may be given once, and not be empty.")
-    return asked
+    return query
 
 
 def read_state(text: str | None) -> State | None:
@@ -168,8 +172,8 @@ def read_moment(text: str) -> int:
 def headers_of(origin: Origin) -> dict[str, str]:
     """Return the headers with the origin of an answer: `Age` in seconds, the moment itself (epoch ms), the source."""
     as_of = origin.as_of
-    told = {"reconsume-as-of": str(as_of), "reconsume-view-source": str(origin.source)}
-    return {"cache-control": "no-store", "age": str(int(age(as_of))), **told}
+    headers = {"reconsume-as-of": str(as_of), "reconsume-view-source": str(origin.source)}
+    return {"cache-control": "no-store", "age": str(int(age(as_of))), **headers}
 
 
 def page_response(name: str, page: Page, origin: Origin, more: dict[str, object]) -> Response:

@@ -108,9 +108,9 @@ class Audit:
         service = kafka.progress(settings.names.group, survey.ready, stable=False)
         first = kafka.marks(survey.read)
         starts = kafka.starts(first, self._ask.since)
-        ends = {place: mark.end for place, mark in first.items()}
+        ends = {partition: mark.end for partition, mark in first.items()}
         self._take("reading", kafka, store, survey, starts, ends, later=False)
-        last = {place: mark.end for place, mark in kafka.marks(survey.read).items()}
+        last = {partition: mark.end for partition, mark in kafka.marks(survey.read).items()}
         if not kafka.stuck:
             self._take("reading what came meanwhile", kafka, store, survey, ends, last, later=True)
         self._tell("arranging", 0, 0)
@@ -124,7 +124,7 @@ class Audit:
         self.unknown += unknown_of(horizon, since, survey.retries, before, store, mains, kafka.stuck)
         terms = terms_of(settings, survey, self._ask.slack, Known(since, until(kafka)))
         compacted = frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"])
-        begins = {place: mark.begin for place, mark in mains.items()}
+        begins = {partition: mark.begin for partition, mark in mains.items()}
         progress = {"before": before, "after": after, "service": service}
         return replace(terms, **progress, begins=begins, compacted=compacted, compare=self._ask.compare)
 
@@ -148,7 +148,7 @@ class Audit:
     ) -> None:
         """Read from `starts` to `ends` and keep the facts."""
         kinds = {name: kind for kind, topics in survey.own.items() for name in topics}
-        total = sum(max(0, end - starts[place]) for place, end in ends.items())
+        total = sum(max(0, end - starts[partition]) for partition, end in ends.items())
         rows = self._counted(what, kafka.read(starts, ends), total)
         facts = ((row, fact_in(row, kinds[row.topic], self._settings.group, self._sources, later)) for row in rows)
         store.put(fact for row, fact in facts if not only_postponed(row, fact))
@@ -156,14 +156,18 @@ class Audit:
     def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Span]:
         """Read the main-topic records that copies and events refer to. Return where the partitions begin and end."""
         topics = survey.own.get(Kind.MAIN, {})
-        spans = {place: span for place, span in store.want(topics).items() if place[1] < survey.partitions[place[0]]}
+        spans = {
+            partition: span
+            for partition, span in store.want(topics).items()
+            if partition[1] < survey.partitions[partition[0]]
+        }
         marks = kafka.marks(spans)
         total = sum(last - first + 1 for first, last in spans.values())
         compared = self.read
         for chunk in chunks(tuple(spans), MOST_AT_ONCE):
-            starts = {place: max(marks[place].begin, spans[place][0]) for place in chunk}
-            ends = {place: min(marks[place].end, spans[place][1] + 1) for place in chunk}
-            rows = kafka.read(starts, ends, {place: store.wanted(place) for place in chunk})
+            starts = {partition: max(marks[partition].begin, spans[partition][0]) for partition in chunk}
+            ends = {partition: min(marks[partition].end, spans[partition][1] + 1) for partition in chunk}
+            rows = kafka.read(starts, ends, {partition: store.wanted(partition) for partition in chunk})
             store.put(map(main_fact, self._counted("comparing with the main topics", rows, total, compared)))
         return marks
 
@@ -187,7 +191,7 @@ def chunks(items: tuple[Number, ...], size: int) -> Iterator[tuple[Number, ...]]
 
 def until(kafka: AuditKafka) -> int:
     """Return the epoch ms from which on a record may have companions behind an open transaction."""
-    last = [kafka.seen[place].last if place in kafka.seen else 0 for place in kafka.stuck]
+    last = [kafka.seen[partition].last if partition in kafka.seen else 0 for partition in kafka.stuck]
     return min(last) - OPEN_MS if last else 2**63
 
 

@@ -62,7 +62,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     level: str | None = None
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The position of the record, `topic:partition:offset`."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
@@ -204,7 +204,7 @@ class RecordHistory(NamedTuple):
 
     def finding(self, kind: Breach, times: int, text: str, *facts: Fact) -> Finding:
         """Return a finding about this life. `text` may hold untrusted input, and is made printable."""
-        return Finding(kind, self.id, self.redrives, times, shortened(text), tuple(fact.place for fact in facts))
+        return Finding(kind, self.id, self.redrives, times, shortened(text), tuple(fact.position for fact in facts))
 
 
 def stories(facts: Iterable[Fact]) -> list[RecordHistory]:

@@ -54,7 +54,7 @@ class TopicRecord(NamedTuple):
     headers: Headers | None
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The position of the record, `topic:partition:offset`."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
@@ -130,7 +130,7 @@ def misplaced(row: TopicRecord, group: str) -> str:
 def bad_fact(row: TopicRecord, fault: str, later: bool) -> Fact:
     """Return the fact of a record that breaks the form. Its id is its own position."""
     return Fact(
-        FactKind.BAD, row.place, 0, 0, row.topic, row.partition, row.offset, row.timestamp, reason=fault, later=later
+        FactKind.BAD, row.position, 0, 0, row.topic, row.partition, row.offset, row.timestamp, reason=fault, later=later
     )
 
 
@@ -171,7 +171,7 @@ def main_fact(row: TopicRecord) -> Fact:
     digest = b"" if row.headers is None else digest_of(row)
     return Fact(
         FactKind.MAIN,
-        row.place,
+        row.position,
         0,
         0,
         row.topic,

@@ -33,7 +33,7 @@ from sidecar.kafka.errors import (
     sentence_of,
 )
 from sidecar.kafka.messages import read_headers
-from sidecar.kafka.range_reader import RangeReader, place_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
 
 PATIENCE = 30.0
 """Seconds without a record after which an open transaction counts as hanging. Reconsume's transactions end, or are
@@ -92,35 +92,40 @@ class AuditKafka:
             raise self._fault("the topics cannot be listed", error) from error
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
-    def marks(self, places: Iterable[Number]) -> dict[Number, Span]:
+    def marks(self, partitions: Iterable[Number]) -> dict[Number, Span]:
         """Return where each partition begins and ends. The end includes records that are not committed yet."""
         try:
-            return {place: retry_transient(partial(self._mark, place), ANSWER_SECONDS, passes) for place in places}
+            return {
+                partition: retry_transient(partial(self._mark, partition), ANSWER_SECONDS, passes)
+                for partition in partitions
+            }
         except KafkaException as error:
             raise self._fault("the offsets of the topics cannot be asked for", error) from error
 
-    def _mark(self, place: Number) -> Span:
-        return Span(*self._asking.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_SECONDS))
+    def _mark(self, partition: Number) -> Span:
+        return Span(*self._asking.get_watermark_offsets(TopicPartition(*partition), timeout=ANSWER_SECONDS))
 
     def starts(self, marks: Mapping[Number, Span], since: int | None) -> dict[Number, int]:
         """Return the offsets to read from: the beginnings, or the first records at or after `since` (epoch ms)."""
         if since is None or not marks:
-            return {place: mark.begin for place, mark in marks.items()}
-        asked = [TopicPartition(*place, since) for place in marks]
+            return {partition: mark.begin for partition, mark in marks.items()}
+        asked = [TopicPartition(*partition, since) for partition in marks]
         try:
             ask = partial(self._asking.offsets_for_times, asked, timeout=ANSWER_SECONDS)
             found = retry_transient(ask, ANSWER_SECONDS, passes)
         except KafkaException as error:
             raise self._fault("the offsets of a time cannot be asked for", error) from error
-        offsets = {(place.topic, place.partition): place.offset for place in found}
-        return {place: mark.end if offsets[place] < 0 else offsets[place] for place, mark in marks.items()}
+        offsets = {(partition.topic, partition.partition): partition.offset for partition in found}
+        return {
+            partition: mark.end if offsets[partition] < 0 else offsets[partition] for partition, mark in marks.items()
+        }
 
-    def progress(self, group: str, places: Iterable[Number], *, stable: bool) -> dict[Number, Progress]:
+    def progress(self, group: str, partitions: Iterable[Number], *, stable: bool) -> dict[Number, Progress]:
         """Return the group's committed progress, for the partitions that have one.
 
         `stable`: also wait for commits that are under way.
         """
-        asked = [TopicPartition(*place) for place in places]
+        asked = [TopicPartition(*partition) for partition in partitions]
         if not asked:
             return {}
         level = "read_committed" if stable else "read_uncommitted"
@@ -147,34 +152,34 @@ class AuditKafka:
         With `wanted` (rising offsets): only these, of main topics.
         """
         consumer = self._own if wanted is None else self._mains
-        picks = None if wanted is None else {place: Pick(offsets) for place, offsets in wanted.items()}
-        reader = RangeReader(consumer, {place: Span(starts[place], end) for place, end in ends.items()})
+        picks = None if wanted is None else {partition: Pick(offsets) for partition, offsets in wanted.items()}
+        reader = RangeReader(consumer, {partition: Span(starts[partition], end) for partition, end in ends.items()})
         for message in reader.records(self._patience):
             if reader.overtaken:
                 self._note_overtaken(reader)
             if (row := self._taken(message, picks)) is not None:
                 yield row
         self._note_overtaken(reader)
-        self.stuck |= {place: _position(consumer, place, starts[place]) for place in reader.left}
+        self.stuck |= {partition: _position(consumer, partition, starts[partition]) for partition in reader.left}
         # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
         # (librdkafka 2.16).
-        consumer.resume([TopicPartition(*place) for place in ends if starts[place] < ends[place]])
+        consumer.resume([TopicPartition(*partition) for partition in ends if starts[partition] < ends[partition]])
         consumer.unassign()
 
     def _note_overtaken(self, reader: RangeReader) -> None:
-        for place in reader.overtaken:
-            self.seen.pop(place, None)
+        for partition in reader.overtaken:
+            self.seen.pop(partition, None)
         self.overtaken |= reader.overtaken
         reader.overtaken.clear()
 
     def _taken(self, message: Message, picks: Mapping[Number, Pick] | None) -> TopicRecord | None:
         """Return the record if it is wanted."""
-        place, offset, timestamp = place_of(message), message.offset() or 0, message.timestamp()[1]
-        known = self.seen.get(place)
-        self.seen[place] = First(timestamp if known is None else known.first, timestamp)
-        if picks is not None and not picks[place].takes(offset):
+        partition, offset, timestamp = partition_of(message), message.offset() or 0, message.timestamp()[1]
+        known = self.seen.get(partition)
+        self.seen[partition] = First(timestamp if known is None else known.first, timestamp)
+        if picks is not None and not picks[partition].takes(offset):
             return None
-        return TopicRecord(*place, offset, timestamp, message.key(), message.value(), headers_of(message))
+        return TopicRecord(*partition, offset, timestamp, message.key(), message.value(), headers_of(message))
 
     def _fault(self, what: str, error: KafkaException) -> BrokerError:
         code = error.args[0].code()
@@ -183,8 +188,8 @@ class AuditKafka:
         return BrokerError(f"{what}: {sentence_of(error)}")
 
 
-def _position(consumer: Consumer, place: Number, start: int) -> int:
-    [found] = consumer.position([TopicPartition(*place)])
+def _position(consumer: Consumer, partition: Number, start: int) -> int:
+    [found] = consumer.position([TopicPartition(*partition)])
     return max(found.offset, start)  # negative where nothing was read
 
 

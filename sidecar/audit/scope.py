@@ -47,10 +47,10 @@ def survey_of(settings: Settings, there: Mapping[str, int]) -> Survey:
     read = (*levels, *own[Kind.READY], *own[Kind.DLQ], *own[Kind.EVENTS])
     mains = () if relay else tuple(own.get(Kind.MAIN, {}))
     ready = () if relay else tuple(own[Kind.READY])
-    return Survey(own, there, *(tuple(places(there, topics)) for topics in (lane, mains, read, ready)))
+    return Survey(own, there, *(tuple(partition_numbers(there, topics)) for topics in (lane, mains, read, ready)))
 
 
-def places(partitions: Mapping[str, int], topics: Iterable[str]) -> Iterator[Number]:
+def partition_numbers(partitions: Mapping[str, int], topics: Iterable[str]) -> Iterator[Number]:
     """Return every partition of the topics."""
     return ((topic, number) for topic in topics for number in range(partitions[topic]))
 

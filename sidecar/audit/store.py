@@ -67,7 +67,7 @@ class AuditStore:
         writing = self._connection.cursor()
         writing.executemany(
             "INSERT OR IGNORE INTO wanted VALUES (?, ?, ?)",
-            (place for (identity,) in found if (place := place_of(identity))[0] in names),
+            (position for (identity,) in found if (position := position_of(identity))[0] in names),
         )
         self._connection.execute("COMMIT")
         spans = self._connection.execute(
@@ -75,15 +75,15 @@ class AuditStore:
         )
         return {(topic, number): (first, last) for topic, number, first, last in spans}
 
-    def wanted(self, place: Number) -> Iterator[int]:
+    def wanted(self, partition: Number) -> Iterator[int]:
         """Return the offsets of a partition that facts refer to, in rising order."""
         query = "SELECT place FROM wanted WHERE topic = ? AND number = ? ORDER BY place"
-        return (offset for (offset,) in self._connection.execute(query, place))
+        return (offset for (offset,) in self._connection.execute(query, partition))
 
-    def deleted(self, place: Number, begin: int) -> int:
+    def deleted(self, partition: Number, begin: int) -> int:
         """Return how many records that facts refer to lie before the first offset of their partition."""
         query = "SELECT count(*) FROM wanted WHERE topic = ? AND number = ? AND place < ?"
-        (count,) = self._connection.execute(query, (*place, begin)).fetchone()
+        (count,) = self._connection.execute(query, (*partition, begin)).fetchone()
         return int(count)
 
     def count(self) -> int:
@@ -105,7 +105,7 @@ class AuditStore:
             yield facts
 
 
-def place_of(identity: str) -> tuple[str, int, int]:
+def position_of(identity: str) -> tuple[str, int, int]:
     """Return the topic, partition and offset of an id."""
     topic, number, offset = identity.rsplit(":", 2)
     return topic, int(number), int(offset)

@@ -43,8 +43,10 @@ class Horizon(NamedTuple):
 
     def deleted(self) -> dict[Number, int]:
         """Return how many offsets are gone at the beginning of each partition that was read from there."""
-        begins = {place: mark.begin for place, mark in self.marks.items() if self.starts[place] == mark.begin}
-        return {place: begin for place, begin in {**begins, **self.overtaken}.items() if begin > 0}
+        begins = {
+            partition: mark.begin for partition, mark in self.marks.items() if self.starts[partition] == mark.begin
+        }
+        return {partition: begin for partition, begin in {**begins, **self.overtaken}.items() if begin > 0}
 
 
 def known_of(
@@ -55,9 +57,9 @@ def known_of(
     `purged`: topics that operators may empty as well.
     """
     since: dict[str, int] = {}
-    for place in horizon.deleted():
-        topic = place[0]
-        first = horizon.seen.get(place)
+    for partition in horizon.deleted():
+        topic = partition[0]
+        first = horizon.seen.get(partition)
         at = emptied(horizon, configs.get(topic, {}), topic in purged) if first is None else first.first
         since[topic] = max(at + APART, since.get(topic, 0))
     if horizon.since is not None:
@@ -84,13 +86,15 @@ def unknown_of(
 ) -> Iterator[Unknown]:
     """Yield all that the topics do not show, one sentence each."""
     yield from deleted_of(horizon, since)
-    gone = {place: count for place, mark in mains.items() if (count := store.deleted(place, mark.begin))}
+    gone = {partition: count for partition, mark in mains.items() if (count := store.deleted(partition, mark.begin))}
     for topic in sorted({topic for topic, _ in gone}):
-        count = sum(count for place, count in gone.items() if place[0] == topic)
+        count = sum(count for partition, count in gone.items() if partition[0] == topic)
         lie = "that was retried is" if count == 1 else "that were retried are"
         yield Unknown(f"{plural(count, 'record')} {lie} no longer in {topic}: the copies were not compared")
-    filled = [place for place in lane if horizon.marks[place].end > horizon.marks[place].begin]
-    if filled and not any(place in before for place in lane):  # a partition without progress has nothing done yet
+    filled = [partition for partition in lane if horizon.marks[partition].end > horizon.marks[partition].begin]
+    if filled and not any(
+        partition in before for partition in lane
+    ):  # a partition without progress has nothing done yet
         named = tuple(f"{topic}:{number}" for topic, number in filled)
         yield Unknown("the retry group has no committed progress: loss cannot be seen", named)
     for (topic, number), offset in stuck.items():
@@ -101,7 +105,7 @@ def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
     """Yield what is deleted of each topic."""
     deleted = horizon.deleted()
     for topic in sorted({topic for topic, _ in deleted}):
-        parts = {place: begin for place, begin in deleted.items() if place[0] == topic}
+        parts = {partition: begin for partition, begin in deleted.items() if partition[0] == topic}
         count = sum(parts.values())
         text = f"{plural(count, 'offset')} of {topic} {'is' if count == 1 else 'are'} deleted, by retention or by hand"
         named = tuple(f"{topic}:{number}:0-{begin - 1}" for (_, number), begin in sorted(parts.items()))

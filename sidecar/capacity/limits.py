@@ -51,7 +51,7 @@ def limits(load: Load) -> list[Limit]:
     one, stored = instance(load), storage(load)
     replicas = sum(kind.replicas for kind in stored.values()) + load.partitions * load.replication
     writes = sum(kind.writes for kind in stored.values())
-    found = [
+    measures = [
         Limit("a sidecar's speed", one.busy, "more instances, batches or a Unix socket"),
         Limit("a partition of a level", busiest_partition(load), "{topic}-{group}, more groups: a level has 12"),
         Limit("requests in flight", one.in_flight / load.concurrency, "deliver.concurrency, a faster service"),
@@ -64,7 +64,7 @@ def limits(load: Load) -> list[Limit]:
         Limit("replicas on the brokers", replicas / (load.brokers * figures.BROKER_PARTITIONS), "fewer levels"),
         Limit("the brokers' disks (retries)", writes / (load.brokers * figures.BROKER_BYTES_PER_S), "more brokers"),
     ]
-    return sorted(found + (of_spark(load) if load.spark else []), key=lambda limit: -limit.used)
+    return sorted(measures + (of_spark(load) if load.spark else []), key=lambda limit: -limit.used)
 
 
 def of_spark(load: Load) -> list[Limit]:

@@ -74,11 +74,11 @@ def flow(load: Load) -> Flow:
 
 def waiting(load: Load) -> dict[int, float]:
     """Return how many records wait in each level, by its delay in ms, when nothing changes any more."""
-    found: dict[int, float] = {}
+    counts: dict[int, float] = {}
     for number, rate in enumerate(flow(load).retries, start=1):
         delay = load.ladder.delay(number)
-        found[delay] = found.get(delay, 0.0) + rate * delay / 1_000
-    return dict(sorted(found.items()))
+        counts[delay] = counts.get(delay, 0.0) + rate * delay / 1_000
+    return dict(sorted(counts.items()))
 
 
 class Instance(NamedTuple):
@@ -95,9 +95,9 @@ class Instance(NamedTuple):
 
 def instance(load: Load) -> Instance:
     """Return the work of one sidecar. The records are spread evenly."""
-    found, count = flow(load), load.instances
-    pushes = (load.rate + found.retried) / count
-    failures = (found.retried + found.dead) / count
+    rates, count = flow(load), load.instances
+    pushes = (load.rate + rates.retried) / count
+    failures = (rates.retried + rates.dead) / count
     busy = (pushes - failures) / figures.PUSHED_PER_S + failures / figures.FAILED_PER_S
     per_record = (pushes - failures) * figures.PUSHED_CPU + failures * figures.FAILED_CPU
     wakes = pushes / (1 + pushes * figures.WAKE_S)
@@ -116,10 +116,10 @@ def transactions(load: Load) -> float:
 
     A lane writes in one transaction what came while the one before was under way.
     """
-    found, count = flow(load), load.instances
-    main = (found.retries[0] if found.retries else found.dead) / count
+    rates, count = flow(load), load.instances
+    main = (rates.retries[0] if rates.retries else rates.dead) / count
     # Each retry that ends writes too: the next copy, or the event of its end.
-    retried = found.retried / count
+    retried = rates.retried / count
     return count * (lane_transactions(main, load.rate / count) + lane_transactions(retried, retried))
 
 
@@ -169,30 +169,30 @@ def storage(load: Load) -> dict[Kind, Storage]:
     Those of the view are none of these unless a Spark job writes them.
     """
     source = Source("orders", load.partitions, load.replication, 1_048_588, max(1, load.replication - 1))
-    found: dict[Kind, Storage] = {}
+    by_kind: dict[Kind, Storage] = {}
     for spec in group_specs(Names("billing"), [source], load.delays):
         if spec.kind in SPARKS and not load.spark:
             continue
-        old = found.get(spec.kind, Storage(0, 0, 0, 0.0, 0.0))
+        old = by_kind.get(spec.kind, Storage(0, 0, 0, 0.0, 0.0))
         writes = written(load, spec) * load.replication
         size = writes * int(spec.config.get("retention.ms", 0)) / 1_000
         new = Storage(1, spec.partitions, spec.partitions * spec.replication, size, writes)
-        found[spec.kind] = Storage(*(a + b for a, b in zip(old, new, strict=True)))  # type: ignore[arg-type]
-    return found
+        by_kind[spec.kind] = Storage(*(a + b for a, b in zip(old, new, strict=True)))  # type: ignore[arg-type]
+    return by_kind
 
 
 def written(load: Load, spec: TopicSpec) -> float:
     """Return the bytes per second that are written to a topic, without replicas."""
-    found, role = flow(load), Names("billing").role(spec.name, ("orders",))
+    rates, role = flow(load), Names("billing").role(spec.name, ("orders",))
     copy = load.record_bytes + figures.OUR_HEADERS + figures.RECORD_OVERHEAD
     match spec.kind:
         case Kind.LEVEL:
             delay = 0 if role is None else role.delay
             return copy * sum(
-                rate for number, rate in enumerate(found.retries, 1) if load.ladder.delay(number) == delay
+                rate for number, rate in enumerate(rates.retries, 1) if load.ladder.delay(number) == delay
             )
         case Kind.DLQ:
-            return found.dead * (load.record_bytes + figures.DEAD_HEADERS + figures.RECORD_OVERHEAD)
+            return rates.dead * (load.record_bytes + figures.DEAD_HEADERS + figures.RECORD_OVERHEAD)
         case Kind.EVENTS:
             return events(load) * figures.EVENT_BYTES
         case Kind.VIEW:  # compacted: one row for each record that has failed
@@ -203,5 +203,5 @@ def written(load: Load, spec: TopicSpec) -> float:
 
 def events(load: Load) -> float:
     """Return the events per second: each retry that is scheduled, and each end of a record that has failed."""
-    found = flow(load)
-    return found.retried + load.rate * load.fails
+    rates = flow(load)
+    return rates.retried + load.rate * load.fails

@@ -65,8 +65,8 @@ def audit(
     counts: Counter[str] = Counter()
     began = time.monotonic()
     with kept(), telling() as tell, Audit(settings, ask, tell) as run:
-        found = tallied(run.findings(), counts)
-        options.output.rows(COLUMNS, rows_of(found, most, lambda: run.unknown))
+        findings = tallied(run.findings(), counts)
+        options.output.rows(COLUMNS, rows_of(findings, most, lambda: run.unknown))
         if ask.since is not None:
             talk(f"what failed before {clock(ask.since)} was not looked at, as --since says")
         seconds = time.monotonic() - began
@@ -75,10 +75,10 @@ def audit(
         return sum_up(counts, len(run.unknown), most)
 
 
-def rows_of(found: Iterable[Finding], most: int, unknown: Callable[[], Iterable[Unknown]]) -> Iterator[Row]:
+def rows_of(findings: Iterable[Finding], most: int, unknown: Callable[[], Iterable[Unknown]]) -> Iterator[Row]:
     """Yield a row for each of the first `most` findings, then one for each unknown. All findings are read, so that
     all are counted."""
-    for number, finding in enumerate(found):
+    for number, finding in enumerate(findings):
         if number < most:
             yield row_of(finding)
     for one in unknown():

@@ -14,7 +14,7 @@ from sidecar.cli.terminal.output import Format, talk, write
 from sidecar.cli.terminal.program import Group
 from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
-from sidecar.settings import Settings, load
+from sidecar.settings import Settings, load_with_origins
 from sidecar.settings.addresses import is_loopback
 from sidecar.settings.sections.deliver import Deliver
 
@@ -37,7 +37,8 @@ def check(options: Options) -> None:
     # The Kafka client is slow to import; help and schema need none.
     from sidecar.kafka.client_check import absent_files, client_faults, without_files
 
-    settings = load(options.config, options.sets)
+    loaded = load_with_origins(options.config, options.sets)
+    settings = loaded.settings
     tokens = token_files(settings)
     absent = absent_files(settings.kafka) | {name: file for name, file in tokens.items() if not file.exists()}
     faults = [*_token_faults(tokens, absent), *_target_faults(settings.deliver)]
@@ -45,6 +46,8 @@ def check(options: Options) -> None:
         faults += client_faults(without_files(settings.kafka, absent_files(settings.kafka)))
     except ConfigError as unreadable:
         faults += unreadable.problems
+    for sentence in loaded.warnings:
+        talk(f"warning: {sentence}")
     for name, file in absent.items():
         talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
     listen = settings.listen
@@ -96,7 +99,7 @@ def show(options: Options) -> None:
     Example:
       RECONSUME_RETRY__MAX_RECONSUME_TIMES=3 reconsume config show -o table
     """
-    from sidecar.settings.load import effective, load_with_origins
+    from sidecar.settings.load import effective
 
     loaded = load_with_origins(options.config, options.sets)
     rows = [{"key": row.key, "value": row.value, "origin": row.origin} for row in effective(loaded)]

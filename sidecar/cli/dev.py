@@ -71,7 +71,7 @@ def broker(
         try:
             create_main_topics(cluster.bootstrap, wanted, nodes)
             announce(options, cluster.bootstrap)
-            watch(cluster)
+            watch_cluster(cluster)
         except KeyboardInterrupt:  # the normal end
             talk("stopping")
     return DONE
@@ -90,7 +90,7 @@ def announce(options: Options, bootstrap: str) -> None:
     talk("Apache Kafka runs; Ctrl-C ends it")
 
 
-def watch(kafka: EmbeddedKafka) -> NoReturn:
+def watch_cluster(kafka: EmbeddedKafka) -> NoReturn:
     """Wait for Ctrl-C or SIGTERM, which raise KeyboardInterrupt. Raises SetupError if a node ends by itself."""
     while all(node.running for node in kafka.nodes):
         time.sleep(LOOK_SECONDS)

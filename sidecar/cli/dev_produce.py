@@ -45,10 +45,10 @@ def produce(
     data = from_stdin() if value == "-" else encoded(value, "VALUE")
     from sidecar.dev import produce as dev  # the Kafka client is slow to import, and --help needs none
 
-    found = dev.produce(kafka, topic, None if key is None else encoded(key, "--key"), data, pairs)
-    options.output.rows(COLUMNS, [{"id": found.id, **found._asdict()}])
+    produced = dev.produce(kafka, topic, None if key is None else encoded(key, "--key"), data, pairs)
+    options.output.rows(COLUMNS, [{"id": produced.id, **produced._asdict()}])
     file = "" if options.config is None else f" -c {shlex.quote(str(options.config))}"
-    talk(f"written; if it fails: reconsume retries show {found.id}{file}")
+    talk(f"written; if it fails: reconsume retries show {produced.id}{file}")
 
 
 def header_of(text: str) -> tuple[str, bytes]:

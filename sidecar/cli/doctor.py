@@ -55,19 +55,19 @@ def doctor(
 
     settings = settings_for_kafka(options)
     beginning = local_checks(settings, deliver=deliver)
-    reports = {report.check: report for report in told(beginning)}
+    reports = {report.check: report for report in reporting(beginning)}
     following = kafka_checks(settings, role, compare)
     if reports[KAFKA].status == "fail":
         later: Iterable[Report] = unreachable(following)
     else:
-        later = told(following)
+        later = reporting(following)
     reports |= {report.check: report for report in later}
     ordered = [reports[check.name] for check in (*beginning, *following)]
     options.output.rows(COLUMNS, [row_of(report) for report in ordered])
     return summed_up(ordered)
 
 
-def told(checks: list[Check]) -> Iterator[Report]:
+def reporting(checks: list[Check]) -> Iterator[Report]:
     """Run the checks; print the status of each and yield its report."""
     from sidecar.doctor.runner import run
 
@@ -76,9 +76,9 @@ def told(checks: list[Check]) -> Iterator[Report]:
         yield report
 
 
-def compare(spec: TopicSpec, found: Topic) -> Iterator[tuple[str, str]]:
+def compare(spec: TopicSpec, topic: Topic) -> Iterator[tuple[str, str]]:
     """Yield the findings and fixes that `topics check` would print for a topic."""
-    for finding in make_step(spec, found).findings:
+    for finding in make_step(spec, topic).findings:
         yield finding.finding, finding.mend
 
 
@@ -88,9 +88,11 @@ def row_of(report: Report) -> Row:
     return {
         "check": report.check,
         "status": str(report.status),
-        "finding": "; ".join(found.finding for found in bad),
-        "mend": "; ".join(dict.fromkeys(found.mend for found in bad if found.mend)),
-        "findings": [{"status": str(found.status), "finding": found.finding, "mend": found.mend} for found in bad],
+        "finding": "; ".join(finding.finding for finding in bad),
+        "mend": "; ".join(dict.fromkeys(finding.mend for finding in bad if finding.mend)),
+        "findings": [
+            {"status": str(finding.status), "finding": finding.finding, "mend": finding.mend} for finding in bad
+        ],
     }
 
 

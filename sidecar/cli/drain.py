@@ -48,7 +48,7 @@ def drain(
       reconsume drain -c /etc/reconsume/reconsume.yaml
       reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
     """
-    given = None if timeout is None else duration(timeout, "--timeout")
+    limit = None if timeout is None else duration(timeout, "--timeout")
     listen = None if api is None else address(api, "--api")
     usual, group = LONGEST, None
     if listen is None:
@@ -57,7 +57,7 @@ def drain(
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
     token = "" if token_file is None else token_in(token_file)
-    answer = call(listen, (usual if given is None else given) / 1000, given, token, group)
+    answer = call(listen, (usual if limit is None else limit) / 1000, limit, token, group)
     options.output.rows(("drained", "left"), [answer._asdict()])
     if answer.drained:
         return DONE

@@ -48,7 +48,7 @@ def explain(
         settings = governed(settings)
     main = main_topic(settings, topic)
     if delay is not None:
-        options.output.rows(HOPS, way(settings, main, asked(delay)))
+        options.output.rows(HOPS, way(settings, main, level_wait(delay)))
         return
     rows = timeline(settings, main)
     if options.output.format is Format.TABLE:
@@ -76,7 +76,7 @@ def main_topic(settings: Settings, asked_for: str | None) -> str:
     return asked_for or settings.topic_names[0]
 
 
-def asked(text: str) -> int:
+def level_wait(text: str) -> int:
     """Parse a delay that a service may request, in ms. Raises BadParameter if it is invalid or out of range."""
     try:
         delay = parse_duration(text)

@@ -32,27 +32,27 @@ def timeline(settings: Settings, main: str) -> Iterator[Row]:
 def notes(settings: Settings) -> list[str]:
     """Return the notes that a reader of the timeline needs, a sentence each."""
     deliver, retry = settings.deliver, settings.retry
-    found = []
+    sentences = []
     if deliver.broadcast:
-        found.append("broadcast: a failure is counted and never retried; there is no DLQ")
+        sentences.append("broadcast: a failure is counted and never retried; there is no DLQ")
     if deliver.order != "none":
         what = "its key" if deliver.order == "key" else "its partition"
-        found.append(f"ordered: a failure is retried in place and holds back {what} until it is done")
+        sentences.append(f"ordered: a failure is retried in place and holds back {what} until it is done")
         if retry.ordered_max_times is None:
             every = render_duration(retry.ordered_interval)
-            found.append(f"without limit, every {every}; retry.ordered_max_times sets one, then the DLQ")
+            sentences.append(f"without limit, every {every}; retry.ordered_max_times sets one, then the DLQ")
     if deliver.mode == "relay":
-        found.append("relay: the service reads the main topics and the ready topic itself, and writes its failures")
+        sentences.append("relay: the service reads the main topics and the ready topic itself, and writes its failures")
     if deliver.mode == "pull":
-        found.append(
+        sentences.append(
             f"pull: a lease that expires is a failure that waits nothing ({settings.names.ready}); a nacked record "
             f"comes back after {render_duration(retry.nack_redelivery_delay)}, counted in memory"
         )
     if deliver.batch.max_size > 1:
-        found.append("batch: a record that the answer does not name has failed, the others have not")
+        sentences.append("batch: a record that the answer does not name has failed, the others have not")
     if deliver.mode == "push" and deliver.order == "none" and not deliver.broadcast:
-        found += of_a_short_ladder(settings)
-    return found
+        sentences += of_a_short_ladder(settings)
+    return sentences
 
 
 def of_a_short_ladder(settings: Settings) -> list[str]:
@@ -82,8 +82,8 @@ def way_of(settings: Settings, main: str, wait: int) -> str:
     """Return the level topics that a wait passes, in words; what is left of it is spent in memory."""
     way = hops(wait, settings.delays)
     counts = Counter(way)
-    parts = [settings.names.level(level, main) + (f" ×{count}" if count > 1 else "") for level, count in counts.items()]
-    return ", ".join(parts + ["(memory)"] * (sum(way) < wait))
+    steps = [settings.names.level(level, main) + (f" ×{count}" if count > 1 else "") for level, count in counts.items()]
+    return ", ".join(steps + ["(memory)"] * (sum(way) < wait))
 
 
 def in_place(settings: Settings, main: str) -> Iterator[Row]:

@@ -89,53 +89,53 @@ def init(
     next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes)
 
 
-def complete(given: dict[str, str]) -> Answers:
+def complete(values: dict[str, str]) -> Answers:
     """Return the answers: those that options give, and the others from questions.
 
     Raises ConfigError with every wrong value, and BadParameter if one is missing and there is no terminal.
     """
     from sidecar.deploy.starter.configuration import faults_of
 
-    if "url" in given:
-        given = {"mode": "push", **given}
-    if wrong := faults_of(answers_of(given), partly=True):
+    if "url" in values:
+        values = {"mode": "push", **values}
+    if wrong := faults_of(answers_of(values), partly=True):
         raise ConfigError(wrong)
-    missing = [name for name in ("group", "topics", "servers", "mode") if name not in given]
-    if given.get("mode", "push") == "push" and "url" not in given:
+    missing = [name for name in ("group", "topics", "servers", "mode") if name not in values]
+    if values.get("mode", "push") == "push" and "url" not in values:
         missing.append("url")
     if missing and not sys.stdin.isatty():
         lacking = dict.fromkeys(NAMES.get("url" if name == "mode" else name, name) for name in missing)
         raise typer.BadParameter(f"there is no terminal to ask on: give {'; '.join(lacking)}")
     for name in missing:
-        if name != "url" or given["mode"] == "push":
-            given = ask_for(name, given)
-    if wrong := faults_of(answers_of(given)):
+        if name != "url" or values["mode"] == "push":
+            values = ask_for(name, values)
+    if wrong := faults_of(answers_of(values)):
         raise ConfigError(wrong)
-    return answers_of(given)
+    return answers_of(values)
 
 
-def ask_for(name: str, given: dict[str, str]) -> dict[str, str]:
+def ask_for(name: str, values: dict[str, str]) -> dict[str, str]:
     """Return the texts with the answer to one question. A wrong answer is explained, and the question asked again."""
     from sidecar.deploy.starter.configuration import faults_of
 
     while True:
         text = question(QUESTIONS[name], LIKELY.get(name))
-        wrong = faults_of(answers_of({**given, name: text}), partly=True)
+        wrong = faults_of(answers_of({**values, name: text}), partly=True)
         if text.strip(" ,") and not wrong:
-            return {**given, name: text}
+            return {**values, name: text}
         talk(wrong[0] if wrong else "this has no default, so please give it")
 
 
-def answers_of(given: dict[str, str]) -> Answers:
+def answers_of(values: dict[str, str]) -> Answers:
     """Return the answers that the texts give."""
     from sidecar.deploy.starter.configuration import Answers
 
     return Answers(
-        group=given.get("group", ""),
-        topics=tuple(name.strip() for name in given.get("topics", "").split(",") if name.strip()),
-        servers=given.get("servers", ""),
-        mode=given.get("mode", "push"),
-        url=given.get("url", ""),
+        group=values.get("group", ""),
+        topics=tuple(name.strip() for name in values.get("topics", "").split(",") if name.strip()),
+        servers=values.get("servers", ""),
+        mode=values.get("mode", "push"),
+        url=values.get("url", ""),
     )
 
 

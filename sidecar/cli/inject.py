@@ -101,22 +101,22 @@ def inject(
     options.expect_no_format("the manifest is printed as it is")
     if in_place and STDIN in files:
         raise typer.BadParameter("-i writes files, and stdin is none")
-    given = {"image": image, "config_map": config_map, "group": group, "topics": topics, "url": url, "mode": mode}
-    given |= {"bootstrap_servers": bootstrap_servers, "secrets": secrets, "memory_limit": memory_limit}
-    given |= {"cpu_request": cpu_request, "cpu_limit": cpu_limit, "ip_family": ip_family}
-    given |= {"mesh": mesh, "kafka_ports": kafka_ports}
-    given["container"] = None if plain is None else ("plain" if plain else "")
-    if remove and any(value is not None for value in given.values()):
+    values = {"image": image, "config_map": config_map, "group": group, "topics": topics, "url": url, "mode": mode}
+    values |= {"bootstrap_servers": bootstrap_servers, "secrets": secrets, "memory_limit": memory_limit}
+    values |= {"cpu_request": cpu_request, "cpu_limit": cpu_limit, "ip_family": ip_family}
+    values |= {"mesh": mesh, "kafka_ports": kafka_ports}
+    values["container"] = None if plain is None else ("plain" if plain else "")
+    if remove and any(value is not None for value in values.values()):
         raise typer.BadParameter("--remove takes the sidecar out, so leave out what it shall be")
-    change_files(files, change_of(given, remove), in_place=in_place)
+    change_files(files, change_of(values, remove), in_place=in_place)
     return DONE
 
 
-def change_of(given: dict[str, str | None], remove: bool) -> Change:
+def change_of(options: dict[str, str | None], remove: bool) -> Change:
     """Return the change to make to each workload."""
 
     def put_in(workload: dict[str, Any]) -> dict[str, Any]:
-        annotations = annotations_of(workload).over(given)
+        annotations = annotations_of(workload).over(options)
         if wrong := faults(annotations):
             raise WrongManifestError("; ".join(wrong))
         return with_sidecar(workload, annotations)

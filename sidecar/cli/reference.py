@@ -55,7 +55,7 @@ with nothing half done. In a narrow table an id is never cut: other columns are 
 """
 
 
-class Given(NamedTuple):
+class ParameterRow(NamedTuple):
     """An option or argument as help shows it."""
 
     option: str
@@ -85,20 +85,20 @@ def reference(options: Options) -> None:
 def rows(tree: Tree) -> Iterator[Row]:
     """Yield a row for each command's own options. The options of all commands are listed under the program's name."""
     for context in walk(tree):
-        for given in own(context):
-            yield {"command": context.command_path, **given._asdict()}
+        for row in own(context):
+            yield {"command": context.command_path, **row._asdict()}
 
 
 def page(tree: Tree) -> str:
     """Return the page in Markdown."""
     contexts = list(walk(tree))
-    parts = [INTRODUCTION, "## Options of every command\n\nBefore, between or after the words of a command.\n"]
-    parts += [table(own(contexts[0])), *(section(context) for context in contexts[1:])]
+    sections = [INTRODUCTION, "## Options of every command\n\nBefore, between or after the words of a command.\n"]
+    sections += [table(own(contexts[0])), *(section(context) for context in contexts[1:])]
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANINGS.items())
-    parts.append(f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}")
+    sections.append(f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}")
     variables = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in ENVIRONMENT)
-    parts.append(f"## Environment\n\n| variable | meaning |\n|---|---|\n{variables}")
-    return "\n".join(parts)
+    sections.append(f"## Environment\n\n| variable | meaning |\n|---|---|\n{variables}")
+    return "\n".join(sections)
 
 
 def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Context]:
@@ -111,33 +111,33 @@ def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Conte
             yield from walk(below, context)
 
 
-def own(context: typer.Context) -> list[Given]:
+def own(context: typer.Context) -> list[ParameterRow]:
     """Return a command's options without the common ones; the program itself has those."""
     left_out = {*COMMON} if context.parent is not None else set()
-    found = [param for param in context.command.params if param.name not in left_out]
-    records = [record for param in found if (record := param.get_help_record(context)) is not None]
+    parameters = [param for param in context.command.params if param.name not in left_out]
+    records = [record for param in parameters if (record := param.get_help_record(context)) is not None]
     return [given_of(*record) for record in records if not any(word in record[0] for word in EVERYWHERE)]
 
 
-def given_of(option: str, text: str) -> Given:
+def given_of(option: str, text: str) -> ParameterRow:
     """Build an option from its two columns in help."""
     limits, meaning = LIMITS.search(text), LIMITS.sub("", text)
     facts = [] if limits is None else limits[1].split("; ")
     default = "".join(fact.removeprefix("default: ") for fact in facts if not RANGE.search(fact))
-    return Given(option, default, " ".join([meaning, *(f"({fact})" for fact in facts if RANGE.search(fact))]))
+    return ParameterRow(option, default, " ".join([meaning, *(f"({fact})" for fact in facts if RANGE.search(fact))]))
 
 
 def section(context: typer.Context) -> str:
     """Return the section of one command: what it does, its usage, examples and options. A group has only its
     sentence."""
     text, (heading, *pieces) = inspect.cleandoc(context.command.help or ""), heading_of(context)
-    parts = [heading, EXAMPLES.sub("", text).strip() + "\n"]
+    paragraphs = [heading, EXAMPLES.sub("", text).strip() + "\n"]
     if hasattr(context.command, "list_commands"):
-        return "\n".join(parts)
-    parts.append(fenced([context.command_path, *pieces]))
-    if found := EXAMPLES.search(text):
-        parts += [f"{found[1]}:\n", f"```sh\n{inspect.cleandoc(found[2])}\n```\n"]
-    return "\n".join([*parts, table(own(context))] if own(context) else parts)
+        return "\n".join(paragraphs)
+    paragraphs.append(fenced([context.command_path, *pieces]))
+    if examples := EXAMPLES.search(text):
+        paragraphs += [f"{examples[1]}:\n", f"```sh\n{inspect.cleandoc(examples[2])}\n```\n"]
+    return "\n".join([*paragraphs, table(own(context))] if own(context) else paragraphs)
 
 
 def heading_of(context: typer.Context) -> list[str]:
@@ -151,9 +151,9 @@ def fenced(words: list[str]) -> str:
     return f"```text\n{' '.join(words)}\n```\n"
 
 
-def table(given: list[Given]) -> str:
+def table(parameters: list[ParameterRow]) -> str:
     """Return options as a Markdown table."""
-    lines = [f"| `{one.option}` | {one.default} | {one.meaning} |".replace("||", "\\|\\|") for one in given]
+    lines = [f"| `{one.option}` | {one.default} | {one.meaning} |".replace("||", "\\|\\|") for one in parameters]
     cells = [re.sub(r"(?<=\w)\|(?=\w)", r"\\|", line) for line in lines]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *cells, ""])
 

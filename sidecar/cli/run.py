@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sidecar.cli.config import token_files
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.errors import ConfigError
+from sidecar.settings import load_with_origins
 
 
 def run(options: Options) -> int:
@@ -17,7 +17,11 @@ def run(options: Options) -> int:
     Example:
       reconsume run -c reconsume.yaml
     """
-    settings = settings_for_kafka(options)
+    from sidecar.kafka.client_check import expect_clients  # slow to import, and --help needs none
+
+    loaded = load_with_origins(options.config, options.sets)
+    settings = loaded.settings
+    expect_clients(settings.kafka)
     if absent := [
         f"{name} = {file}: is not there" for name, file in token_files(settings).items() if not file.exists()
     ]:
@@ -26,4 +30,4 @@ def run(options: Options) -> int:
         run as run_sidecar,  # a wrong configuration is reported before the Kafka client is loaded
     )
 
-    return run_sidecar(settings)
+    return run_sidecar(settings, loaded.warnings)

@@ -78,8 +78,8 @@ def settle(
     settled = expect_room(there, more=verdict is not Eligibility.DISMISSED)
     kept = decision_of(letter, settled)
     row = row_of(letter, verdict, why if kept is None else kept.why)
-    asked = f"Dismiss {printable(letter.id)} for good?"
-    if not is_to_go_on(options.output, COLUMNS, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was written"):
+    question = f"Dismiss {printable(letter.id)} for good?"
+    if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
     code = carry_out(there, letter, settled, kept, why, author(who))
     options.output.rows_after([row], COLUMNS, [row])
@@ -136,7 +136,7 @@ def row_of(letter: Letter, verdict: Eligibility, why: str) -> Row:
     """Return the change as a row."""
     return {
         "id": letter.id,
-        "place": letter.place,
+        "place": letter.position,
         "reason": letter.reason,
         "text": letter.text,
         "was": str(verdict),

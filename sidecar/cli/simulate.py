@@ -24,7 +24,7 @@ COLUMNS = ("part", "what", "value", "unit", "note")
 
 Rate = Annotated[float, typer.Option("--rate", help="Records a second on the main topics, of the whole group.")]
 Fails = Annotated[float, typer.Option("--fail-rate", help="The fraction of first deliveries that fail.")]
-Again = Annotated[float, typer.Option("--retry-fail-rate", help="The fraction of retries that fail again.")]
+RetryFailRate = Annotated[float, typer.Option("--retry-fail-rate", help="The fraction of retries that fail again.")]
 Attempt = Annotated[str, typer.Option("--attempt", metavar="DURATION", help="How long the service takes.")]
 Instances = Annotated[int, typer.Option("--instances", min=1, help="Sidecars.")]
 Partitions = Annotated[int, typer.Option("--partitions", min=1, help="Of the main topics.")]
@@ -38,7 +38,7 @@ Steps = Annotated[
 Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")]
 
 
-class Given(NamedTuple):
+class LoadOptions(NamedTuple):
     """The options as typed, in their order."""
 
     rate: float
@@ -59,7 +59,7 @@ def simulate(
     options: Options,
     rate: Rate,
     fail_rate: Fails,
-    again: Again = 0.5,
+    again: RetryFailRate = 0.5,
     attempt: Attempt = "50ms",
     instances: Instances = 1,
     partitions: Partitions = 12,
@@ -83,7 +83,7 @@ def simulate(
     """
     traffic = (rate, fail_rate, again, attempt)
     load = load_of(
-        options, Given(*traffic, instances, partitions, record_size, replication, brokers, away, ladder, retries)
+        options, LoadOptions(*traffic, instances, partitions, record_size, replication, brokers, away, ladder, retries)
     )
     options.output.rows(COLUMNS, list(rows_of(load)))
     talk(f"constants: {figures.MEASURED}")
@@ -91,28 +91,28 @@ def simulate(
         bars(waiting(load), color=not options.no_color)
 
 
-def load_of(options: Options, given: Given) -> Load:
+def load_of(options: Options, load: LoadOptions) -> Load:
     """Build the model's input: each value as typed, else as configured, else the default. Raises BadParameter if one
     is invalid."""
     configured = load_settings(options.config, options.sets) if options.config or options.sets else None
     own = Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder
     levels = "ladder" if configured is None else configured.levels
     most = 16 if configured is None else configured.retry.max_reconsume_times
-    steps = ladder_of(given.ladder, own)
+    steps = ladder_of(load.ladder, own)
     try:
         return Load(
-            rate=given.rate,
-            fails=given.fails,
-            fails_again=given.again,
-            attempt=seconds(given.attempt),
-            instances=given.instances,
+            rate=load.rate,
+            fails=load.fails,
+            fails_again=load.again,
+            attempt=seconds(load.attempt),
+            instances=load.instances,
             concurrency=256 if configured is None else configured.deliver.concurrency,
-            partitions=given.partitions,
-            record_bytes=parse_size(given.record_size),
-            replication=given.replication,
-            brokers=given.brokers,
-            outage=seconds(given.outage),
-            retries=most if given.retries is None else given.retries,
+            partitions=load.partitions,
+            record_bytes=parse_size(load.record_size),
+            replication=load.replication,
+            brokers=load.brokers,
+            outage=seconds(load.outage),
+            retries=most if load.retries is None else load.retries,
             ladder=steps,
             delays=level_delays(levels, steps),
             spark=configured is not None and configured.view.source == "spark",
@@ -127,7 +127,9 @@ def ladder_of(text: str | None, otherwise: Ladder) -> Ladder:
         return otherwise
     try:
         named = text in ("rocketmq", "pulsar")
-        return build_ladder(text if named else tuple(parse_duration(part.strip()) for part in text.split(",")))
+        return build_ladder(
+            text if named else tuple(parse_duration(text_of_delay.strip()) for text_of_delay in text.split(","))
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -155,11 +157,11 @@ def rows_of(load: Load) -> Iterator[Row]:
 
 def flow_rows(load: Load) -> Iterator[Row]:
     """Yield the rates and counts of the whole group."""
-    found = flow(load)
-    yield row("group", "retries", found.retried, "records/s", "deliveries beside the first ones")
-    yield row("group", "dead letters", found.dead, "records/s", f"after {load.retries} retries")
+    rates = flow(load)
+    yield row("group", "retries", rates.retried, "records/s", "deliveries beside the first ones")
+    yield row("group", "dead letters", rates.dead, "records/s", f"after {load.retries} retries")
     yield row("group", "waiting", sum(waiting(load).values()), "records", "in all levels together")
-    yield row("group", "requests", load.rate + found.retried, "1/s", "to the service; fewer when batched")
+    yield row("group", "requests", load.rate + rates.retried, "1/s", "to the service; fewer when batched")
     yield row("group", "transactions", transactions(load), "1/s", "of all lanes of all instances")
     yield row("group", "events", events(load), "1/s", "what the view is made from")
 
@@ -175,23 +177,23 @@ def instance_rows(load: Load) -> Iterator[Row]:
 
 def trouble_rows(load: Load) -> Iterator[Row]:
     """Yield the cost of a crash and of an outage, and the lateness of retries."""
-    again, late = crash(load), lateness(load)
-    yield row("crash", "second deliveries", again.usual, "records", f"of one sidecar; at most {number(again.most)}")
+    second, late = crash(load), lateness(load)
+    yield row("crash", "second deliveries", second.usual, "records", f"of one sidecar; at most {number(second.most)}")
     if late is None:
         yield row("lateness", "p99", None, "ms", "it grows: a limit below is reached")
     else:
         yield row("lateness", "p50", late["p50"], "ms", "after the due time")
         yield row("lateness", "p99", late["p99"], "ms", "")
     if load.outage:
-        found = outage(load)
-        yield row("outage", "backlog", found.backlog, "records", "on the main topics; no retry is spent")
-        note = "" if found.seconds is not None else "never: it is too slow"
-        yield row("outage", "caught up after", found.seconds, "s", note)
+        length = outage(load)
+        yield row("outage", "backlog", length.backlog, "records", "on the main topics; no retry is spent")
+        note = "" if length.seconds is not None else "never: it is too slow"
+        yield row("outage", "caught up after", length.seconds, "s", note)
 
 
-def row(part: str, what: str, value: float | None, unit: str, note: str) -> Row:
+def row(group: str, what: str, value: float | None, unit: str, note: str) -> Row:
     """Return one figure as a row, rounded to three significant digits."""
-    return {"part": part, "what": what, "value": None if value is None else number(value), "unit": unit, "note": note}
+    return {"part": group, "what": what, "value": None if value is None else number(value), "unit": unit, "note": note}
 
 
 def number(value: float) -> float | int:

@@ -58,7 +58,7 @@ def ui(
       reconsume ui
       reconsume ui --token-file /run/secrets/reconsume-ui --audit-file /var/log/reconsume-ui.jsonl
     """
-    place = address(listen, "--listen")
+    chosen = address(listen, "--listen")
     if token_file is not None and (fault := fault_of(token_file)):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = settings_for_kafka(options)
@@ -74,9 +74,9 @@ def ui(
     audit = audit_file or state_folder() / AUDIT
     if token_file is not None:
         audit.parent.mkdir(parents=True, exist_ok=True)
-    wanted = DashboardOptions(place, token_file, audit, tuple(hosts or ()))
+    wanted = DashboardOptions(chosen, token_file, audit, tuple(hosts or ()))
     dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
-    serve(dashboard, lambda server: tell(server, place, token_file is None))
+    serve(dashboard, lambda server: tell(server, chosen, token_file is None))
     return 0
 
 
@@ -93,8 +93,8 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "reconsume"
 
 
-def tell(server: Server, place: Listen, read_only: bool) -> None:
+def tell(server: Server, listen: Listen, read_only: bool) -> None:
     """Print the address of the dashboard."""
-    host = f"[{place.host}]" if ":" in place.host else place.host
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
     where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}/"
     talk(f"the dashboard is on {where}{', read-only' if read_only else ''}; Ctrl-C ends it")

@@ -129,13 +129,13 @@ def run(
       reconsume view run --pattern 'billing.*' --metrics-listen 127.0.0.1:9404
     """
     kind, named, cluster = views_of(options, groups, pattern, kafka_properties)
-    place = checkpoint or str(own_folder(folder_name(named, cluster.bootstrap)))
+    folder = checkpoint or str(own_folder(folder_name(named, cluster.bootstrap)))
     numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
     times = {"keep": keep, "evict-every": evict_every, "trigger": trigger, "slow-trigger": slow_trigger}
     rest = {"sums-delay": sums_delay, "bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
     from sidecar.java.spark_job import run_job
 
-    return run_job(words({kind: named, "checkpoint": place, **times, **numbers, **rest}, conf or ()), cluster)
+    return run_job(words({kind: named, "checkpoint": folder, **times, **numbers, **rest}, conf or ()), cluster)
 
 
 def views_of(
@@ -212,9 +212,9 @@ def expect_readable(file: Path) -> None:
         raise ConfigError([f"--kafka-properties: {file}: cannot be read: {error.strerror}"]) from error
 
 
-def words(given: Mapping[str, object], conf: Iterable[str]) -> list[str]:
+def words(options: Mapping[str, object], conf: Iterable[str]) -> list[str]:
     """Return the options for the job, without those that were not given."""
-    said = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    said = [f"--{name}={value}" for name, value in options.items() if value is not None]
     return [*said, *(f"--conf={setting}" for setting in conf)]
 
 

@@ -39,8 +39,8 @@ def repair(
     settings = settings_for_kafka(options)
     with kept(), telling() as tell, ViewRepair(settings, tell) as run:
         events = list(run.missing())
-        for place in run.unread:
-            talk(f"warning: {place} could not be read to its end; commits are not looked for")
+        for partition in run.unread:
+            talk(f"warning: {partition} could not be read to its end; commits are not looked for")
         options.output.rows(COLUMNS, ({name: getattr(event, name) for name in COLUMNS} for event in events))
         if not events:
             talk("the view lacks nothing")

@@ -19,13 +19,16 @@ WORDS: Mapping[Because, str] = {
     Because.BLOCKED: "stopped",
 }
 """What people read for each reason of a pause (docs/runbook.md)."""
+FETCHING = "fetching"
+STOPPED = "stopped: "
+"""What people read of a partition that stops for refused copies; the reason follows."""
 
 
 class PartitionStatus(NamedTuple):
     """One partition as `/status` shows it.
 
     `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
-    None if none is (`overdue.py`).
+    None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses.
     """
 
     topic: str
@@ -34,7 +37,7 @@ class PartitionStatus(NamedTuple):
     state: str
     position: int
     in_flight: int
-    held: int
+    refused_copies: int
     next_due_in: int | None
     overdue_for: int | None = None
 
@@ -56,7 +59,7 @@ def _status(
     state = state_of(partition)
     # Any other state gives its reason. A record in memory waits for the pace, which has a state of its own.
     if (
-        state in ("open", WORDS[Because.NOT_DUE])
+        state in (FETCHING, WORDS[Because.NOT_DUE])
         and partition.source not in facts.due
         and standing.stuck(partition, now.steady)
     ):
@@ -71,16 +74,23 @@ def state_of(partition: PartitionFacts) -> str:
     if partition.closing:
         return "closing"
     if partition.blocked:
-        return f"held: {partition.blocked}"
+        return f"{STOPPED}{partition.blocked}"
     if partition.suspect:
         return "suspect"
-    return "open" if partition.pause is None else WORDS[partition.pause.because]
+    return FETCHING if partition.pause is None else WORDS[partition.pause.because]
 
 
 def where(partition: PartitionFacts) -> str:
     """Return where the first due record of a stuck partition must be."""
     if partition.pause is not None:
-        return "parked"
+        return "paused"
     if partition.first == partition.next:
         return "not read"
     return "not committed" if partition.unsettled else "no outcome"
+
+
+def former_fields(status: PartitionStatus) -> dict[str, object]:
+    """Return `refused_copies` and `state` in the words of 0.2, shown beside them for one release (docs/upgrade.md)."""
+    state = status.state.replace(STOPPED, "held: ") if status.state.startswith(STOPPED) else status.state
+    renamed = {FETCHING: "open", "stuck: paused": "stuck: parked"}
+    return {"held": status.refused_copies, "former_state": renamed.get(state, state)}

@@ -80,7 +80,7 @@ class AllPartitions(Assignment):
         """Wait for the deliveries that are out, for at most `lock_timeout`, then give up all partitions."""
         super().leave(consumer)
         # No group revokes these partitions, so it is done here.
-        self.on_revoke(consumer, [slot.place for slot in self.slots.values()])
+        self.on_revoke(consumer, [slot.topic_partition for slot in self.slots.values()])
 
     def answer(self, consumer: Consumer) -> None:
         """Look for new partitions if it is time."""
@@ -95,11 +95,14 @@ class AllPartitions(Assignment):
 
     def _look(self, consumer: Consumer) -> None:
         asked = named_topics(consumer, self.topics, ANSWER_WITHIN)
-        if len(asked.found) + len(asked.absent) < len(set(self.topics)):
+        if len(asked.described) + len(asked.absent) < len(set(self.topics)):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        found, self.gone = asked.found, asked.absent
+        described, self.gone = asked.described, asked.absent
         present = frozenset(
-            Partition(name, number) for name in self.topics if name in found for number in found[name].partitions
+            Partition(name, number)
+            for name in self.topics
+            if name in described
+            for number in described[name].partitions
         )
         if self._first is None:
             self._first = present
@@ -123,9 +126,9 @@ class AllPartitions(Assignment):
     def _offsets(self, consumer: Consumer, begins: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the offsets where these partitions begin, whose leader answers."""
         logs = self.starts.lookup(consumer)
-        found = logs.offsets([TopicPartition(*source, begin) for source, begin in begins.items()], ANSWER_WITHIN)
-        ends = [TopicPartition(*source, OFFSET_END) for source, offset in found.items() if offset == OFFSET_END]
-        numbers = {source: offset for source, offset in found.items() if offset != OFFSET_END}
+        offsets = logs.offsets([TopicPartition(*source, begin) for source, begin in begins.items()], ANSWER_WITHIN)
+        ends = [TopicPartition(*source, OFFSET_END) for source, offset in offsets.items() if offset == OFFSET_END]
+        numbers = {source: offset for source, offset in offsets.items() if offset != OFFSET_END}
         return numbers | logs.numbers(ends, ANSWER_WITHIN)
 
     def _take_membership(self, consumer: Consumer) -> None:
@@ -147,9 +150,9 @@ class _Kept(Starts):
         super().__init__("latest")
         self._kept = kept
 
-    def after_truncation(self, logs: OffsetLookup, found: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
+    def after_truncation(self, logs: OffsetLookup, edges_of: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
         """Return progress at the present ends of logs, or this instance's own progress where that is before the end."""
-        return {source: self._goes_on(source, edge.high) for source, edge in found.items()}
+        return {source: self._goes_on(source, edge.high) for source, edge in edges_of.items()}
 
     def _goes_on(self, source: Partition, high: int) -> Progress:
         progress = self._kept.get(source)

@@ -83,9 +83,9 @@ class SidecarAnnotations:
         }
         return {name: value for name, value in said.items() if value}
 
-    def over(self, given: Mapping[str, str | None]) -> SidecarAnnotations:
+    def over(self, values: Mapping[str, str | None]) -> SidecarAnnotations:
         """Return these options with the given ones on top. An empty text clears a field, None keeps it."""
-        return replace(self, **{name: value for name, value in given.items() if value is not None})
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
 
 def names() -> list[str]:
@@ -105,35 +105,35 @@ def read_annotations(annotations: Mapping[str, str]) -> SidecarAnnotations:
 
 def faults(annotations: SidecarAnnotations) -> list[str]:
     """Return the faults of the options, one sentence for each, which names the annotation or the setting."""
-    found = []
+    problems = []
     if annotations.container not in ("", NATIVE, PLAIN):
-        found.append(f"{annotation('container')} = {annotations.container}: must be {NATIVE} or {PLAIN}")
+        problems.append(f"{annotation('container')} = {annotations.container}: must be {NATIVE} or {PLAIN}")
     for name in (annotations.config_map, *annotations.secret_names):
         if name and not NAME.fullmatch(name):
-            found.append(f"{name}: must be the name of a ConfigMap or Secret, of 46 characters at most")
+            problems.append(f"{name}: must be the name of a ConfigMap or Secret, of 46 characters at most")
     if annotations.memory_limit and not QUANTITY.fullmatch(annotations.memory_limit):
-        found.append(f"{annotation('memory_limit')} = {annotations.memory_limit}: must be like 256Mi")
-    return found + _cpu_faults(annotations) + _network_faults(annotations) + _setting_faults(annotations)
+        problems.append(f"{annotation('memory_limit')} = {annotations.memory_limit}: must be like 256Mi")
+    return problems + _cpu_faults(annotations) + _network_faults(annotations) + _setting_faults(annotations)
 
 
 def _cpu_faults(annotations: SidecarAnnotations) -> list[str]:
-    given = {name: getattr(annotations, name) for name in ("cpu_request", "cpu_limit") if getattr(annotations, name)}
-    wrong = {name: value for name, value in given.items() if not CPU.fullmatch(value)}
-    found = [f"{annotation(name)} = {value}: must be like 250m or 0.5" for name, value in wrong.items()]
-    if len(given) == 2 and not wrong and millicores(given["cpu_request"]) > millicores(given["cpu_limit"]):
-        found.append(f"{annotation('cpu_request')} = {given['cpu_request']}: is above {annotation('cpu_limit')}")
-    return found
+    amounts = {name: getattr(annotations, name) for name in ("cpu_request", "cpu_limit") if getattr(annotations, name)}
+    wrong = {name: value for name, value in amounts.items() if not CPU.fullmatch(value)}
+    problems = [f"{annotation(name)} = {value}: must be like 250m or 0.5" for name, value in wrong.items()]
+    if len(amounts) == 2 and not wrong and millicores(amounts["cpu_request"]) > millicores(amounts["cpu_limit"]):
+        problems.append(f"{annotation('cpu_request')} = {amounts['cpu_request']}: is above {annotation('cpu_limit')}")
+    return problems
 
 
 def _network_faults(annotations: SidecarAnnotations) -> list[str]:
-    found = []
+    problems = []
     if annotations.ip_family not in ("", "ipv4", IPV6):
-        found.append(f"{annotation('ip_family')} = {annotations.ip_family}: must be ipv4 or {IPV6}")
+        problems.append(f"{annotation('ip_family')} = {annotations.ip_family}: must be ipv4 or {IPV6}")
     if annotations.mesh not in ("", *MESHES):
-        found.append(f"{annotation('mesh')} = {annotations.mesh}: must be {' or '.join(MESHES)}")
+        problems.append(f"{annotation('mesh')} = {annotations.mesh}: must be {' or '.join(MESHES)}")
     if annotations.kafka_ports and not PORTS.fullmatch(annotations.kafka_ports):
-        found.append(f"{annotation('kafka_ports')} = {annotations.kafka_ports}: must be like 9092 or 9092,9093")
-    return found
+        problems.append(f"{annotation('kafka_ports')} = {annotations.kafka_ports}: must be like 9092 or 9092,9093")
+    return problems
 
 
 def millicores(cpu: str) -> float:
@@ -154,9 +154,9 @@ def _setting_faults(annotations: SidecarAnnotations) -> list[str]:
             deliver = {"url": URL, **deliver}
         layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
     _, wrong = validate(layers.tree)
-    found = [sentence(fault, layers) for fault in wrong]
-    if found and not annotations.config_map:
-        found.append(
+    problems = [sentence(fault, layers) for fault in wrong]
+    if problems and not annotations.config_map:
+        problems.append(
             "without a ConfigMap, group, topics, bootstrap servers and the URL (or another mode) must be given"
         )
-    return layers.faults + found
+    return layers.faults + problems

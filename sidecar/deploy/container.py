@@ -40,15 +40,15 @@ def image() -> str:
     return f"{NAME}:{version('reconsume')}"
 
 
-def memory_limit(max_held: int = 16 << 20, concurrency: int = 256) -> int:
+def memory_limit(buffer_memory: int = 16 << 20, concurrency: int = 256) -> int:
     """Return the memory limit in MiB, rounded up to 64 MiB, for these settings of `deliver`.
 
-    `max_held` is in bytes, `concurrency` is the number of requests in flight.
+    `buffer_memory` is in bytes, `concurrency` is the number of requests in flight.
     """
     # In this order: a process that writes failures at full speed; the records that two lanes hold, and half as much
     # for copies that Kafka refuses (`core/lane/memory.py`); what the client fetches ahead (16 and 4 MiB); an answer of
     # 64 KiB for each request in flight.
-    most = (128 << 20) + 3 * max_held + (20 << 20) + concurrency * (64 << 10)
+    most = (128 << 20) + 3 * buffer_memory + (20 << 20) + concurrency * (64 << 10)
     return -(-most // (64 << 20)) * 64
 
 
@@ -133,13 +133,13 @@ def _who() -> list[Object]:
 
     They are used in client ids, transactional ids, events and metrics.
     """
-    places = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
-    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": place}}} for name, place in places.items()]
+    fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}} for name, field in fields.items()]
 
 
 def _settings(annotations: SidecarAnnotations, grace: int) -> list[Object]:
-    given = {**annotations.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
-    return [{"name": name, "value": value} for name, value in given.items()]
+    variables = {**annotations.settings(), "RECONSUME_DRAIN_TIMEOUT": f"{drain_seconds(grace)}s"}
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def _probe(path: str, **more: int) -> Object:
@@ -147,7 +147,7 @@ def _probe(path: str, **more: int) -> Object:
 
 
 def _mounts(annotations: SidecarAnnotations) -> list[Object]:
-    places = {VOLUME: FOLDER} if annotations.config_map else {}
-    places |= {secret_volume(name): f"{SECRETS}/{name}" for name in annotations.secret_names}
-    places[NO_TOKEN] = TOKEN_FOLDER
-    return [{"name": name, "mountPath": place, "readOnly": True} for name, place in places.items()]
+    paths = {VOLUME: FOLDER} if annotations.config_map else {}
+    paths |= {secret_volume(name): f"{SECRETS}/{name}" for name in annotations.secret_names}
+    paths[NO_TOKEN] = TOKEN_FOLDER
+    return [{"name": name, "mountPath": path, "readOnly": True} for name, path in paths.items()]

@@ -49,15 +49,15 @@ class Changed(NamedTuple):
 
 def change_all(name: str, text: str, change: Change) -> Changed:
     """Return the text of the file `name` with `change` made to every workload. Raises ConfigError with all faults."""
-    parts, done, problems = [], [], []
-    for line, part in split(text):
-        if SEPARATOR.fullmatch(part):
-            parts.append(part)
+    documents, done, problems = [], [], []
+    for line, document in split(text):
+        if SEPARATOR.fullmatch(document):
+            documents.append(document)
             continue
         try:
-            old = load(part, LARGEST)
+            old = load(document, LARGEST)
             new, rows = _changed(old, change)
-            parts.append(revise(part, old, new))
+            documents.append(revise(document, old, new))
             done += rows
         except yaml.YAMLError as error:
             problems.append(f"{name}{_where(error, line)}")
@@ -67,17 +67,17 @@ def change_all(name: str, text: str, change: Change) -> Changed:
         problems.append(f"{name}: holds nothing of Kubernetes")
     if problems:
         raise ConfigError(problems)
-    return Changed("".join(parts), tuple(done))
+    return Changed("".join(documents), tuple(done))
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
     """Yield the documents and the separators between them, each with the number of its first line, from 0."""
-    place = 0
+    start = 0
     for mark in SEPARATOR.finditer(text):
-        yield text.count("\n", 0, place), text[place : mark.start()]
+        yield text.count("\n", 0, start), text[start : mark.start()]
         yield text.count("\n", 0, mark.start()), mark.group()
-        place = mark.end()
-    yield text.count("\n", 0, place), text[place:]
+        start = mark.end()
+    yield text.count("\n", 0, start), text[start:]
 
 
 def _changed(document: object, change: Change) -> tuple[object, list[Done]]:

@@ -32,8 +32,8 @@ def kafka_ports(annotations: SidecarAnnotations) -> list[str]:
         ports = [port.strip() for port in annotations.kafka_ports.split(",")]
     else:
         servers = [server.strip() for server in annotations.bootstrap_servers.split(",") if server.strip()]
-        found = [server.rpartition(":")[2] for server in servers]
-        ports = [port if port.isdigit() else KAFKA_PORT for port in found] or [KAFKA_PORT]
+        texts = [server.rpartition(":")[2] for server in servers]
+        ports = [port if port.isdigit() else KAFKA_PORT for port in texts] or [KAFKA_PORT]
     return list(dict.fromkeys(ports))
 
 

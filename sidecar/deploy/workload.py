@@ -41,13 +41,13 @@ def is_workload(document: object) -> bool:
 def opts_out(document: Object) -> bool:
     """Whether the label that asks for a sidecar is false on the workload or its pod. Raises WrongManifestError."""
     labels = [(one.get("metadata") or {}).get("labels") or {} for one in (document, _pod(document))]
-    return any(str(found[LABEL]).lower() == "false" for found in labels if LABEL in found)
+    return any(str(labelled[LABEL]).lower() == "false" for labelled in labels if LABEL in labelled)
 
 
 def has_sidecar(document: Object) -> bool:
     """Whether the workload's pods have a sidecar. Raises WrongManifestError."""
     spec = _pod(document)["spec"]
-    return any(item["name"] == NAME for part in ("initContainers", "containers") for item in spec.get(part) or [])
+    return any(item["name"] == NAME for kind in ("initContainers", "containers") for item in spec.get(kind) or [])
 
 
 def annotations_of(document: Object) -> SidecarAnnotations:
@@ -66,9 +66,9 @@ def with_sidecar(document: Object, annotations: SidecarAnnotations) -> Object:
         raise WrongManifestError("its pods end with their service, and an ordinary container would keep them running")
     _fits(spec)
     _describe(pod, annotations)
-    place, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
+    kind, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
     _drop(spec, other, NAME.__eq__)
-    _put(spec, place, [container(annotations, _grace(spec))], NAME.__eq__)
+    _put(spec, kind, [container(annotations, _grace(spec))], NAME.__eq__)
     grouped = (spec.get("securityContext") or {}).get("fsGroup") is not None
     _put(spec, "volumes", volumes(annotations, grouped=grouped), is_ours)
     return changed
@@ -85,8 +85,8 @@ def _fits(spec: Object) -> None:
         raise WrongManifestError(
             "securityContext.runAsUser = 0: the sidecar does not run as root; say it in the containers that need it"
         )
-    for part in ("initContainers", "containers"):
-        for item in spec.get(part) or []:
+    for kind in ("initContainers", "containers"):
+        for item in spec.get(kind) or []:
             ports = [port.get("containerPort") for port in item.get("ports") or [] if isinstance(port, dict)]
             if item["name"] != NAME and PROBE_PORT in ports:
                 raise WrongManifestError(f"{item['name']} has port {PROBE_PORT}, which is the sidecar's for probes")
@@ -98,35 +98,39 @@ def without_sidecar(document: Object) -> Object:
     pod = _pod(changed)
     metadata = pod.get("metadata") or {}
     meshed = mesh_annotations(annotations_of(document))
-    for part, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
-        if isinstance(metadata.get(part), dict):
-            left = {key: value for key, value in metadata[part].items() if key not in ours and meshed.get(key) != value}
-            if left != metadata[part]:
-                _set(metadata, part, left)
-    for place in ("initContainers", "containers"):
-        _drop(pod["spec"], place, NAME.__eq__)
+    for metadata_key, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
+        if isinstance(metadata.get(metadata_key), dict):
+            remaining = {
+                key: value
+                for key, value in metadata[metadata_key].items()
+                if key not in ours and meshed.get(key) != value
+            }
+            if remaining != metadata[metadata_key]:
+                _set(metadata, metadata_key, remaining)
+    for kind in ("initContainers", "containers"):
+        _drop(pod["spec"], kind, NAME.__eq__)
     _drop(pod["spec"], "volumes", is_ours)
     return changed
 
 
 def _pod(document: Object) -> Object:
     """Return the pod, or the pod's template. Raises WrongManifestError if its `spec` is malformed."""
-    place: Any = document
+    node: Any = document
     path = TEMPLATES[document["kind"]]
     for key in path:
-        place = place.get(key) if isinstance(place, dict) else None
-    spec = place.get("spec") if isinstance(place, dict) else None
+        node = node.get(key) if isinstance(node, dict) else None
+    spec = node.get("spec") if isinstance(node, dict) else None
     where = ".".join((*path, "spec"))
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         raise WrongManifestError(f"{where}.containers: must be a list")
-    for part in ("initContainers", "containers", "volumes"):
-        items = spec.get(part) or []
+    for kind in ("initContainers", "containers", "volumes"):
+        items = spec.get(kind) or []
         if not isinstance(items, list) or not all(isinstance(item, dict) and "name" in item for item in items):
-            raise WrongManifestError(f"{where}.{part}: must be a list of things with a name")
-        if part != "volumes" and any(item["name"] == NAME and not _is_ours(item) for item in items):
-            raise WrongManifestError(f"{where}.{part} has a container {NAME} that is not the sidecar")
-    found: Object = place
-    return found
+            raise WrongManifestError(f"{where}.{kind}: must be a list of things with a name")
+        if kind != "volumes" and any(item["name"] == NAME and not _is_ours(item) for item in items):
+            raise WrongManifestError(f"{where}.{kind} has a container {NAME} that is not the sidecar")
+    pod: Object = node
+    return pod
 
 
 def _is_ours(item: Object) -> bool:
@@ -170,22 +174,22 @@ def _grace(spec: Object) -> int:
     return grace
 
 
-def _put(spec: Object, part: str, items: list[Object], ours: Callable[[str], bool]) -> None:
+def _put(spec: Object, kind: str, items: list[Object], ours: Callable[[str], bool]) -> None:
     """Replace our items in place and append new ones. Remove items of ours that are no longer wanted."""
     wanted = {item["name"]: item for item in items}
-    there = spec.get(part) or []
+    there = spec.get(kind) or []
     kept = [wanted.pop(item["name"], item) for item in there if item["name"] in wanted or not ours(item["name"])]
-    _set(spec, part, kept + list(wanted.values()))
+    _set(spec, kind, kept + list(wanted.values()))
 
 
-def _drop(spec: Object, part: str, ours: Callable[[str], bool]) -> None:
-    if any(ours(item["name"]) for item in spec.get(part) or []):
-        _put(spec, part, [], ours)
+def _drop(spec: Object, kind: str, ours: Callable[[str], bool]) -> None:
+    if any(ours(item["name"]) for item in spec.get(kind) or []):
+        _put(spec, kind, [], ours)
 
 
-def _set(place: Object, key: str, value: Any) -> None:
+def _set(node: Object, key: str, value: Any) -> None:
     """Set the value. A value that becomes empty is removed; one that was empty stays as it is written."""
     if value:
-        place[key] = value
-    elif place.get(key):
-        del place[key]
+        node[key] = value
+    elif node.get(key):
+        del node[key]

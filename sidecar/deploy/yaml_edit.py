@@ -135,8 +135,8 @@ class _Reviser:
     def _add(self, node: Node, inner: str, block: str) -> None:
         """Insert text behind the last child."""
         if not node.flow:
-            place = self._after(node)
-            self._put(place, place, block)
+            position = self._after(node)
+            self._put(position, position, block)
         elif node.children:
             self._put(node.children[-1][1].end, node.children[-1][1].end, f", {inner}")
         else:
@@ -157,19 +157,19 @@ class _Reviser:
 
     def _after(self, node: Node) -> int:
         """Return the offset of the line behind the node, after the comments that are indented as deep as the node."""
-        place = self._line_end(node.end)
+        position = self._line_end(node.end)
         under_key = node.kind is Kind.SEQ and self._dumper is _UnderKey
-        while (end := self._line_end(place)) > place:
-            line = self._text[place:end]
+        while (end := self._line_end(position)) > position:
+            line = self._text[position:end]
             depth = len(line) - len(line.lstrip(" "))
             if not line.lstrip(" ").startswith("#") or depth < node.column + under_key:
                 break
-            place = end
-        return place
+            position = end
+        return position
 
-    def _line_end(self, place: int) -> int:
-        found = self._text.find("\n", place)
-        return len(self._text) if found < 0 else found + 1
+    def _line_end(self, position: int) -> int:
+        end = self._text.find("\n", position)
+        return len(self._text) if end < 0 else end + 1
 
     def _block(self, value: Value, column: int) -> str:
         text = yaml.dump(value, Dumper=self._dumper, sort_keys=False, default_flow_style=False, width=WIDTH)
@@ -208,17 +208,17 @@ def _keeps_order(old: list[Value], new: Value) -> bool:
 
 def _has_offset(node: Node) -> bool:
     """Whether the document's first sequence below a key is indented from that key."""
-    found = _first_offset(node)
-    return True if found is None else found
+    offset = _first_offset(node)
+    return True if offset is None else offset
 
 
 def _first_offset(node: Node) -> bool | None:
     for key, value in node.children:
         if key is not None and not node.flow and value.kind is Kind.SEQ and not value.flow:
             return value.column > key.column
-        found = _first_offset(value)
-        if found is not None:
-            return found
+        offset = _first_offset(value)
+        if offset is not None:
+            return offset
     return None
 
 

@@ -66,9 +66,9 @@ def _node(text: str, events: Iterator[yaml.Event], event: yaml.Event) -> Node:
 
 
 def _pairs(text: str, events: Iterator[yaml.Event]) -> Iterator[tuple[Node, Node]]:
-    parts = _items(text, events, yaml.MappingEndEvent)
-    for key in parts:
-        yield key, next(parts)
+    nodes = _items(text, events, yaml.MappingEndEvent)
+    for key in nodes:
+        yield key, next(nodes)
 
 
 def _items(text: str, events: Iterator[yaml.Event], until: type[yaml.Event]) -> Iterator[Node]:
@@ -99,15 +99,15 @@ def _first(text: str, child: tuple[Node | None, Node]) -> tuple[int, int]:
     key, value = child
     if key is not None:
         return key.start, key.column
-    place = text.rindex("-", 0, value.start)
-    return place, place - (text.rfind("\n", 0, place) + 1)
+    position = text.rindex("-", 0, value.start)
+    return position, position - (text.rfind("\n", 0, position) + 1)
 
 
-def _closing(text: str, place: int, sign: str) -> int:
+def _closing(text: str, position: int, sign: str) -> int:
     """Return the offset where a flow collection closes.
 
     Between its last child and that place there are only commas, space and comments.
     """
-    while text[place] != sign:
-        place = text.index("\n", place) if text[place] == "#" else place + 1
-    return place
+    while text[position] != sign:
+        position = text.index("\n", position) if text[position] == "#" else position + 1
+    return position

@@ -23,9 +23,9 @@ from sidecar.core.decide import DeadLetter
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from sidecar.dlq.letters import Letter, read_letter
-from sidecar.dlq.plan import Told
+from sidecar.dlq.plan import Progress
 from sidecar.dlq.producer import DlqProducer
-from sidecar.dlq.redriver import AGAIN_AFTER, TOGETHER, TRY_FOR, UNNAMED
+from sidecar.dlq.redriver import AGAIN_AFTER, MOST_LETTERS, TRY_FOR, UNNAMED
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError
@@ -46,11 +46,11 @@ class Line(msgspec.Struct, frozen=True):
     headers: list[tuple[str, str | None]] | None
     id: str = ""
     reason: str = ""
-    place: str = ""
+    position: str = msgspec.field(name="place", default="")
     v: Literal[1] = 1
 
 
-PART = 32 * 1024 * 1024
+PIECE = 32 * 1024 * 1024
 """Bytes (`Record.weight`) of letters that an import holds at a time. For each part it looks at the whole DLQ."""
 
 
@@ -69,7 +69,7 @@ def export_line(letter: Letter) -> dict[str, Any]:
         "v": 1,
         "id": letter.id,
         "reason": letter.reason,
-        "place": letter.place,
+        "place": letter.position,
         "timestamp": record.timestamp,
         "key_base64": _text(record.key),
         "value_base64": _text(record.value),
@@ -102,25 +102,25 @@ def import_line(text: bytes, policy: Policy) -> Letter:
     weight = weight_of(key, value, headers, None)
     record = Record(Partition("", 0), 0, 0, line.timestamp, key, value, headers, None, weight=weight)
     letter = read_letter(record, policy)
-    if letter.life is None:
+    if letter.retry_state is None:
         raise ImportedError(f"its headers are not as agreed: {letter.fault}")
-    if policy.names.role(letter.life.topic, policy.topics) is None:
+    if policy.names.role(letter.retry_state.topic, policy.topics) is None:
         raise ImportedError(letter.fault)  # the file is of another group, or for a configuration with that topic
-    topic = policy.dlq_of(letter.life.topic)
-    return Letter(msgspec.structs.replace(record, source=Partition(topic, 0)), letter.life, letter.fault)
+    topic = policy.dlq_of(letter.retry_state.topic)
+    return Letter(msgspec.structs.replace(record, source=Partition(topic, 0)), letter.retry_state, letter.fault)
 
 
 def parts_of(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
     """Yield the letters in parts that fit into memory."""
-    part, weight = list[Letter](), 0
+    piece, weight = list[Letter](), 0
     for letter in letters:
-        part.append(letter)
+        piece.append(letter)
         weight += letter.record.weight
-        if weight >= PART:
-            yield part
-            part, weight = [], 0
-    if part:
-        yield part
+        if weight >= PIECE:
+            yield piece
+            piece, weight = [], 0
+    if piece:
+        yield piece
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -134,24 +134,24 @@ class Importer:
     """
 
     def __init__(
-        self, topics: DlqTopics, policy: Policy, letters: Sequence[Letter], told: Told, *, fence: bool = True
+        self, topics: DlqTopics, policy: Policy, letters: Sequence[Letter], progress: Progress, *, fence: bool = True
     ) -> None:
         """Look at what is in the DLQ. Without `fence` nothing can be written."""
         self._topics, self._policy = topics, policy
         # A letter that cannot be seen now would be imported a second time.
-        self._seen: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
+        self._layout: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
         self._limit = topics.batch_limit(topics.topics)
-        self._lives = {life_of(letter): letter for letter in reversed(letters)}
+        self._known = {life_of(letter): letter for letter in reversed(letters)}
         self.refused: dict[tuple[str, int], str] = {}
         """The letters that Kafka refuses, and why."""
         with ExitStack() as made:
             self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
             if self._producer is not None:
                 made.callback(self._producer.end)
-            self._seen = topics.layout(whole=True)
-            self._look(self._seen, lambda scan: told(scan, len(letters) - len(self._lives)))
+            self._layout = topics.layout(whole=True)
+            self._look(self._layout, lambda scan: progress(scan, len(letters) - len(self._known)))
             made.pop_all()
-        self.missing: list[Letter] = list(reversed(self._lives.values()))
+        self.missing: list[Letter] = list(reversed(self._known.values()))
         """Letters that the DLQ does not have. Of letters with the same id and redrive count only the first is kept."""
 
     def __enter__(self) -> Importer:
@@ -165,22 +165,22 @@ class Importer:
             self._producer.end()
             self._producer = None
 
-    def _look(self, layout: Layout, told: Callable[[Scan], None]) -> None:
+    def _look(self, layout: Layout, progress: Callable[[Scan], None]) -> None:
         """Forget the letters that are in this part of the DLQ."""
         with Scan(self._topics, layout) as scan:
             for record in scan:
-                self._lives.pop(life_of(read_letter(record, self._policy)), None)
-                told(scan)
+                self._known.pop(life_of(read_letter(record, self._policy)), None)
+                progress(scan)
 
     def write(self) -> int:
-        """Write the missing letters, `TOGETHER` in each transaction, and return how many are there now.
+        """Write the missing letters, `MOST_LETTERS` in each transaction, and return how many are there now.
 
         Those that Kafka refuses are in `refused`. Raises BrokerError if Kafka fails; the transactions that were
         committed before stay.
         """
-        apart = ApartWriter[Letter](lambda letter: copy_sizes(_entry(letter).writes), self._limit)
-        for start in range(0, len(self.missing), TOGETHER):
-            apart.write(self.missing[start : start + TOGETHER], self._settle, self._refuse)
+        writer = ApartWriter[Letter](lambda letter: copy_sizes(_entry(letter).writes), self._limit)
+        for start in range(0, len(self.missing), MOST_LETTERS):
+            writer.write(self.missing[start : start + MOST_LETTERS], self._settle, self._refuse)
         return len(self.missing) - len(self.refused)
 
     def _refuse(self, letter: Letter, refusal: Refusal) -> None:
@@ -190,11 +190,11 @@ class Importer:
         """Write these letters. Return those that Kafka refuses. Raises BrokerError if it fails for TRY_FOR."""
         deadline, unnamed = time.monotonic() + TRY_FOR, 0
         while True:
-            entries = {number: _entry(letter) for number, letter in enumerate(batch) if life_of(letter) in self._lives}
+            entries = {number: _entry(letter) for number, letter in enumerate(batch) if life_of(letter) in self._known}
             why = self._try(list(entries.values())) if entries else None
             if why is None:
                 for letter in batch:
-                    self._lives.pop(life_of(letter), None)
+                    self._known.pop(life_of(letter), None)
                 return None
             if not isinstance(why, str):
                 numbers = list(entries)
@@ -203,7 +203,7 @@ class Importer:
             if unnamed >= UNNAMED and len(batch) > 1:
                 return {}
             if time.monotonic() > deadline:
-                done = len(self.missing) - len(self._lives)
+                done = len(self.missing) - len(self._known)
                 raise BrokerError(
                     f"{done} letters were imported, then Kafka failed: {why}; import the file again, what is there is "
                     "passed over"
@@ -213,7 +213,7 @@ class Importer:
     def _try(self, entries: Sequence[SettledRecord]) -> Refused | str | None:
         """Try the transaction once. Return the entries that Kafka refuses, or why it failed; None if it was committed.
 
-        After an unknown end, or with a producer that is unusable, `_lives` knows what was committed.
+        After an unknown end, or with a producer that is unusable, `_known` knows what was committed.
         """
         producer = self._producer or self._renewed()
         try:
@@ -232,9 +232,13 @@ class Importer:
         """Replace the producer, which ends a hanging transaction; look at what has reached the DLQ since."""
         self._end_producer()
         self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
-        before, self._seen = self._seen, self._topics.layout(whole=True)
-        grown = {place: span._replace(begin=before[place].end) for place, span in self._seen.items() if place in before}
-        self._look({place: span for place, span in grown.items() if span.begin < span.end}, lambda scan: None)
+        before, self._layout = self._layout, self._topics.layout(whole=True)
+        grown = {
+            partition: span._replace(begin=before[partition].end)
+            for partition, span in self._layout.items()
+            if partition in before
+        }
+        self._look({partition: span for partition, span in grown.items() if span.begin < span.end}, lambda scan: None)
         return self._producer
 
 
@@ -244,7 +248,7 @@ def life_of(letter: Letter) -> tuple[str, int]:
 
 
 def _entry(letter: Letter) -> SettledRecord:
-    assert letter.life is not None
+    assert letter.retry_state is not None
     record = letter.record
     copy = Copy(record.source.topic, record.key, record.value, record.headers or [], record.source.number)
-    return SettledRecord(record, DeadLetter(letter.life, letter.reason, 0), (copy,))
+    return SettledRecord(record, DeadLetter(letter.retry_state, letter.reason, 0), (copy,))

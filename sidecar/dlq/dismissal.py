@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sidecar.clock import wall
 from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.dlq.settlements import MOST, Life, Settlements, SettlementWriter, event_of_settlement, gone_of
+from sidecar.dlq.settlements import MOST, LetterKey, Settlements, SettlementWriter, event_of_settlement, gone_of
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError, ContractError
 from topics.policy_record import LONGEST_WHY, SettlementRecord
@@ -36,9 +36,9 @@ def fault_of_why(why: str) -> str:
 def fault_of(letter: Letter, verdict: Eligibility) -> str:
     """Return why a letter cannot be dismissed; empty if it can."""
     if verdict is Eligibility.REDRIVEN:
-        return f"{letter.place} was redriven: it is no dead letter any more"
-    if letter.life is None:
-        return f"{letter.place} has no readable headers, so that nothing names it: `dlq purge` deletes it"
+        return f"{letter.position} was redriven: it is no dead letter any more"
+    if letter.retry_state is None:
+        return f"{letter.position} has no readable headers, so that nothing names it: `dlq purge` deletes it"
     return ""
 
 
@@ -58,10 +58,10 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
     return settled
 
 
-def stay_of(letter: Letter) -> Life | None:
+def stay_of(letter: Letter) -> LetterKey | None:
     """Return what a decision about a letter is for; None if its headers do not say it."""
-    state = letter.life
-    return None if state is None else Life(state.id, state.redrives, state.times)
+    state = letter.retry_state
+    return None if state is None else LetterKey(state.id, state.redrives, state.times)
 
 
 def decision_of(letter: Letter, settled: Settlements) -> SettlementRecord | None:
@@ -81,14 +81,16 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, w
     at, writer = wall(), SettlementWriter(there.kafka, there.names)
     new = {stay: letter for stay, letter in stays.items() if stay not in settled.commits}
     records = {
-        stay.id: SettlementRecord(stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.place)
+        stay.id: SettlementRecord(
+            stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.position
+        )
         for stay, letter in new.items()
     }
     writer.write(records)
     events = [
-        event_of_settlement(letter.life, settled.commits.get(stay) or records[stay.id], there.names.group)
+        event_of_settlement(letter.retry_state, settled.commits.get(stay) or records[stay.id], there.names.group)
         for stay, letter in stays.items()
-        if letter.life is not None
+        if letter.retry_state is not None
     ]
     before = tuple(stay.id for stay in stays if stay not in new)
     fault = ""

@@ -32,54 +32,58 @@ packed."""
 class Letter(msgspec.Struct, frozen=True, gc=False):
     """A record of the DLQ.
 
-    `life` is None if Reconsume's headers on it cannot be read or break their agreed form. `fault` says why the letter
-    is not redriven.
+    `retry_state` is None if Reconsume's headers on it cannot be read or break their agreed form. `fault` says why the
+    letter is not redriven.
     """
 
     record: Record
-    life: RetryState | None
+    retry_state: RetryState | None
     fault: str = ""
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The position of the record, `topic:partition:offset`."""
         return f"{self.record.source.topic}:{self.record.source.number}:{self.record.offset}"
 
     @property
     def id(self) -> str:
-        """The origin id; the position of the record if `life` is None."""
-        return self.place if self.life is None else self.life.id
+        """The origin id; the position of the record if `retry_state` is None."""
+        return self.position if self.retry_state is None else self.retry_state.id
 
     @property
     def redrives(self) -> int:
         """The number of earlier redrives."""
-        return 0 if self.life is None else self.life.redrives
+        return 0 if self.retry_state is None else self.retry_state.redrives
 
     @property
     def reason(self) -> str:
         """The class of the last failure."""
-        return "" if self.life is None else reason_class(self.life.reason)
+        return "" if self.retry_state is None else reason_class(self.retry_state.reason)
 
     @property
     def text(self) -> str:
         """What is said of the last failure beside its class; empty if nothing."""
-        return "" if self.life is None else text_of(self.life.reason)
+        return "" if self.retry_state is None else text_of(self.retry_state.reason)
 
 
 def read_letter(record: Record, policy: Policy) -> Letter:
     """Parse a record of the DLQ. Never raises."""
     if record.headers is None:
         return Letter(record, None, "its headers cannot be read")
-    life = parse_retry_headers(record.headers, LEGAL_NAMES, LARGEST_LONG)
-    if isinstance(life, BadHeader):
-        return Letter(record, None, life.text)
-    role = policy.names.role(life.topic, policy.topics)
+    retry_state = parse_retry_headers(record.headers, LEGAL_NAMES, LARGEST_LONG)
+    if isinstance(retry_state, BadHeader):
+        return Letter(record, None, retry_state.text)
+    role = policy.names.role(retry_state.topic, policy.topics)
     if role is None:
-        return Letter(record, life, f"its topic {life.topic} is not among the topics of this configuration")
+        return Letter(
+            record, retry_state, f"its topic {retry_state.topic} is not among the topics of this configuration"
+        )
     if role.kind is Kind.MAIN:
-        return Letter(record, life)
+        return Letter(record, retry_state)
     # A retry copy with broken headers: its main topic is not known, so no sidecar would deliver it.
-    return Letter(record, life, f"it died with broken headers, as a record of {life.topic}, which is no main topic")
+    return Letter(
+        record, retry_state, f"it died with broken headers, as a record of {retry_state.topic}, which is no main topic"
+    )
 
 
 class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename=lambda name: name[0]):
@@ -107,9 +111,9 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return (
             self.since <= letter.record.timestamp < self.until
             and letter.redrives < self.below
-            and (not self.ids or letter.id in self.ids or letter.place in self.ids)
+            and (not self.ids or letter.id in self.ids or letter.position in self.ids)
             and (not self.reasons or letter.reason in self.reasons)
-            and (not self.topics or (letter.life is not None and letter.life.topic in self.topics))
+            and (not self.topics or (letter.retry_state is not None and letter.retry_state.topic in self.topics))
             and all(has_header(letter.record.headers or [], name, value) for name, value in self.headers)
             and (not self.keys or letter.record.key in [key.encode() for key in self.keys])
             and all(text.encode() in (letter.record.value or b"") for text in self.contains)
@@ -185,9 +189,11 @@ def redrive(letter: Letter, policy: Policy, now: int) -> SettledRecord:
 
     The letter must not be UNFIT.
     """
-    assert letter.life is not None
-    life = replace(letter.life, times=0, redrives=letter.life.redrives + 1, due_at=now)
-    return SettledRecord(letter.record, Retry(life, None), redriven_writes(letter.record, life, policy, now))
+    assert letter.retry_state is not None
+    retry_state = replace(letter.retry_state, times=0, redrives=letter.retry_state.redrives + 1, due_at=now)
+    return SettledRecord(
+        letter.record, Retry(retry_state, None), redriven_writes(letter.record, retry_state, policy, now)
+    )
 
 
 def edited(letter: Letter, value: bytes | None, audit: bytes) -> Letter:

@@ -27,7 +27,7 @@ OTHERS = "(others)"
 SAMPLE = 10
 """Ids that are kept of each group of letters."""
 
-Told = Callable[[Scan, int], None]
+Progress = Callable[[Scan, int], None]
 """Called with the scan, which knows its progress, and the number of letters found so far."""
 
 
@@ -54,7 +54,10 @@ class PlanCounts:
     def count(self, letter: Letter, verdict: str, error: str = "") -> None:
         """Count one letter; `error` says why it is not redriven."""
         kind = LetterGroup(
-            verdict, letter.reason, "" if letter.life is None else letter.life.topic, error or letter.fault
+            verdict,
+            letter.reason,
+            "" if letter.retry_state is None else letter.retry_state.topic,
+            error or letter.fault,
         )
         # Any reason is allowed, so there may be any number of groups.
         if len(self.counts) >= MOST_KINDS and kind not in self.counts:
@@ -86,8 +89,11 @@ def to_read(
     topics: DlqTopics, layout: Layout, request: RedriveRequest, pasts: Mapping[Partition, RedriveHistory]
 ) -> Layout:
     """Return the offsets in which the redrive may still find letters, by partition."""
-    asked = topics.since(layout, request.filter.since)
-    open_ = {place: _open(span, layout[place].begin, request, pasts[place]) for place, span in asked.items()}
+    stretches = topics.since(layout, request.filter.since)
+    open_ = {
+        partition: _open(span, layout[partition].begin, request, pasts[partition])
+        for partition, span in stretches.items()
+    }
     return narrowed(open_, request.filter, topics.topics)
 
 
@@ -110,7 +116,7 @@ def judged(
 
 
 def plan_redrive(
-    topics: DlqTopics, policy: Policy, request: RedriveRequest, most: int | None, told: Told
+    topics: DlqTopics, policy: Policy, request: RedriveRequest, most: int | None, progress: Progress
 ) -> PlanCounts:
     """Return what a redrive of at most `most` letters would do.
 
@@ -125,7 +131,7 @@ def plan_redrive(
             if verdict is not None:
                 counts.count(letter, verdict)
                 ready += verdict is Eligibility.READY
-            told(scan, ready)
+            progress(scan, ready)
             if ready == most:
                 break
         counts.complete, counts.scanned = scan.complete, scan.read

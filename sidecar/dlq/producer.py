@@ -73,7 +73,7 @@ class DlqProducer(TransactionalProducer):
         """Make the producer ready. Return why that is impossible."""
         try:
             self.prepare()
-            self.counts = {name: len(states) for name, states in self.places().items()}
+            self.counts = {name: len(states) for name, states in self.states().items()}
         except CallTimeoutError as stuck:
             return _Fault(BrokerError, f"no transaction can be begun: {stuck} did not come back")
         except KafkaException as failure:
@@ -84,11 +84,11 @@ class DlqProducer(TransactionalProducer):
             return _Fault(BrokerError, self._lacks(error) if lacks else f"no transaction can be begun: {error.str()}")
         return None
 
-    def places(self) -> dict[str, list[State]]:
+    def states(self) -> dict[str, list[State]]:
         """Return the state of every partition of each topic of the cluster. Raises KafkaException."""
         topics = self._producer.list_topics(timeout=ALL_TOPICS_LIMIT).topics
         return {
-            name: [State(found.leader, len(found.isrs)) for _, found in sorted(topic.partitions.items())]
+            name: [State(partition.leader, len(partition.isrs)) for _, partition in sorted(topic.partitions.items())]
             for name, topic in topics.items()
             if topic.error is None
         }

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.letters import Eligibility, Filter, RedriveRequest, read_letter
-from sidecar.dlq.plan import Told
+from sidecar.dlq.plan import Progress
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.kafka.admin.topics import TopicAdmin
 
-ASKED = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
+EVERY_LETTER = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
 """A request that selects every letter. With it, each letter is checked for an earlier redrive."""
 
 
@@ -40,34 +40,38 @@ class Deletion:
 class Purge:
     """The plan of a purge, made by looking at every letter once, and its execution. Raises BrokerError."""
 
-    def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, told: Told) -> None:
-        self.parts: dict[Partition, Deletion] = {}
+    def __init__(self, topics: DlqTopics, policy: Policy, since: int, until: int, progress: Progress) -> None:
+        self.deletions: dict[Partition, Deletion] = {}
         self._admin = TopicAdmin(topics.cluster)
         layout = topics.layout()
         pasts = topics.pasts(layout)
-        self.parts = {place: Deletion(span.begin) for place, span in layout.items() if span.begin < span.end}
-        stays = dict.fromkeys(self.parts, False)
+        self.deletions = {
+            partition: Deletion(span.begin) for partition, span in layout.items() if span.begin < span.end
+        }
+        stays = dict.fromkeys(self.deletions, False)
         with Scan(topics, layout) as scan:
             for record in scan:
-                part, place = self.parts[record.source], record.source
-                told(scan, sum(one.deleted for one in self.parts.values()))
-                part.older += record.timestamp < since
+                deletion, partition = self.deletions[record.source], record.source
+                progress(scan, sum(one.deleted for one in self.deletions.values()))
+                deletion.older += record.timestamp < since
                 if not since <= record.timestamp < until:
-                    stays[place] = True
-                elif stays[place]:
-                    part.behind += 1
+                    stays[partition] = True
+                elif stays[partition]:
+                    deletion.behind += 1
                 else:
-                    part.deleted, part.before = part.deleted + 1, record.offset + 1
-                    verdict = eligibility(read_letter(record, policy), ASKED, pasts[place])
-                    part.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
+                    deletion.deleted, deletion.before = deletion.deleted + 1, record.offset + 1
+                    verdict = eligibility(read_letter(record, policy), EVERY_LETTER, pasts[partition])
+                    deletion.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
 
     @property
     def total(self) -> int:
         """The number of letters that the purge deletes."""
-        return sum(part.deleted for part in self.parts.values())
+        return sum(deletion.deleted for deletion in self.deletions.values())
 
     def carry_out(self) -> None:
         """Delete the planned letters. If the broker refuses a partition, its `error` says why."""
-        before: dict[Place, int] = {place: part.before for place, part in self.parts.items() if part.deleted}
-        for place, error in self._admin.delete_records(before).items():
-            self.parts[Partition(*place)].error = error
+        before: dict[PartitionName, int] = {
+            partition: deletion.before for partition, deletion in self.deletions.items() if deletion.deleted
+        }
+        for partition, error in self._admin.delete_records(before).items():
+            self.deletions[Partition(*partition)].error = error

@@ -34,7 +34,7 @@ def read_from(request: RedriveRequest, history: RedriveHistory, begin: int) -> i
     It is lower than `begin` if an earlier range may be extended.
     """
     reached = [claim.next for claim in earlier(request, history) if claim.next <= begin]
-    return max((place for place in reached if begin - place <= LOOK_BACK), default=begin)
+    return max((offset for offset in reached if begin - offset <= LOOK_BACK), default=begin)
 
 
 class Course:

@@ -59,12 +59,14 @@ class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=
 
     def reaches(self, letter: Letter) -> bool:
         """Whether the range selects letters like this one, at any offset."""
-        known = not self.topics or (letter.life is not None and letter.life.topic in self.topics)
+        known = not self.topics or (letter.retry_state is not None and letter.retry_state.topic in self.topics)
         return known and self.filter.selects(letter)
 
-    def speaks_of(self, asked: Filter, topics: tuple[str, ...]) -> bool:
-        """Whether the range selects every letter that `asked` selects of these topics."""
-        return asked.within(self.filter) and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))
+    def speaks_of(self, letter_filter: Filter, topics: tuple[str, ...]) -> bool:
+        """Whether the range selects every letter that `letter_filter` selects of these topics."""
+        return letter_filter.within(self.filter) and (
+            not self.topics or (bool(topics) and set(topics) <= set(self.topics))
+        )
 
     def within(self, other: RedrivenRange) -> bool:
         """Whether `other` covers every letter that this range covers."""
@@ -86,10 +88,10 @@ class RedriveHistory(msgspec.Struct, frozen=True):
 
     def dismisses(self, letter: Letter) -> bool:
         """Whether a person has dismissed the letter; one of the same name that died later is another death."""
-        life = letter.life
-        if not self.dismissed or life is None:
+        retry_state = letter.retry_state
+        if not self.dismissed or retry_state is None:
             return False
-        at = self.dismissed.get((life.id, life.redrives, life.times))
+        at = self.dismissed.get((retry_state.id, retry_state.redrives, retry_state.times))
         return at is not None and letter.record.timestamp <= at + CLOCKS_DIFFER
 
     def covers(self, letter: Letter) -> bool:
@@ -102,8 +104,8 @@ class RedriveHistory(msgspec.Struct, frozen=True):
         return max((claim.next for claim in self.claims if _broad(claim.filter)), default=0)
 
 
-def _broad(asked: Filter) -> bool:
-    return replace(asked, since=0, below=0) == Filter(below=0)
+def _broad(letter_filter: Filter) -> bool:
+    return replace(letter_filter, since=0, below=0) == Filter(below=0)
 
 
 class NewerPast(msgspec.Struct, frozen=True):
@@ -161,7 +163,7 @@ def eligibility(letter: Letter, request: RedriveRequest, history: RedriveHistory
         return None
     if history.dismisses(letter):
         return Eligibility.DISMISSED
-    if letter.life is None or letter.fault:
+    if letter.retry_state is None or letter.fault:
         return Eligibility.UNFIT
     if history.covers(letter):
         return Eligibility.REDRIVEN
@@ -186,8 +188,8 @@ def claimed(request: RedriveRequest, history: RedriveHistory) -> Filter:
 
 def topics_in(request: RedriveRequest) -> tuple[str, ...]:
     """Return the main topics of the range that this redrive stores; empty if they are not known."""
-    asked = sorted(set(request.topics) & set(request.filter.topics))
-    return tuple(asked or sorted(set(request.topics)))
+    topics = sorted(set(request.topics) & set(request.filter.topics))
+    return tuple(topics or sorted(set(request.topics)))
 
 
 def earlier(request: RedriveRequest, history: RedriveHistory) -> tuple[RedrivenRange, ...]:
@@ -195,10 +197,12 @@ def earlier(request: RedriveRequest, history: RedriveHistory) -> tuple[RedrivenR
 
     Below them, every letter that this redrive selects was redriven.
     """
-    asked, topics = claimed(request, history), topics_in(request)
-    same = replace(asked, since=0)
+    letter_filter, topics = claimed(request, history), topics_in(request)
+    same = replace(letter_filter, since=0)
     return tuple(
-        claim for claim in history.claims if replace(claim.filter, since=0) == same and claim.speaks_of(asked, topics)
+        claim
+        for claim in history.claims
+        if replace(claim.filter, since=0) == same and claim.speaks_of(letter_filter, topics)
     )
 
 
@@ -216,10 +220,10 @@ def tidied(history: RedriveHistory, begin: int) -> RedriveHistory:
     ]
     kept = tuple(
         claim
-        for place, claim in enumerate(claims)
+        for index, claim in enumerate(claims)
         if not any(
-            claim.within(other) and (place > other_place or not other.within(claim))
-            for other_place, other in enumerate(claims)
+            claim.within(other) and (index > other_index or not other.within(claim))
+            for other_index, other in enumerate(claims)
             if other is not claim
         )
     )

@@ -21,7 +21,7 @@ from sidecar.core.commit_batch import Refusal
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, redrive
-from sidecar.dlq.plan import REFUSED, PlanCounts, Told, judged, to_read
+from sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
 from sidecar.dlq.producer import DlqProducer, SupersededError
 from sidecar.dlq.redrive_course import Course
 from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
@@ -32,7 +32,7 @@ from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 
-TOGETHER = 500
+MOST_LETTERS = 500
 """Letters in one transaction at most."""
 MOST_BYTES = 4 * 1024 * 1024
 TRY_FOR = 60.0
@@ -89,20 +89,20 @@ class Redriver:
         """The number of letters redriven so far."""
         return self.counts.of(Eligibility.READY)
 
-    def run(self, most: int | None, rate: float | None, told: Told) -> None:
+    def run(self, most: int | None, rate: float | None, progress: Progress) -> None:
         """Redrive at most `most` letters, `rate` a second.
 
         If the stop event is set, the redrive ends early, between two transactions. Raises BrokerError,
         ContractError, SupersededError. Letters that the tally counts as ready by then are redriven.
         """
-        request, size = self._request, TOGETHER if rate is None else max(1, min(TOGETHER, int(rate / 2)))
+        request, size = self._request, MOST_LETTERS if rate is None else max(1, min(MOST_LETTERS, int(rate / 2)))
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
         stretches = to_read(self._topics, self._layout, request, self._pasts)
         self._courses = self._begun(stretches)
         with Scan(self._topics, stretches) as scan:
             for letter, verdict in judged(scan, request, self._policy, self._pasts):
                 self._courses[letter.record.source].note(letter, verdict, self.past_of(letter))
-                told(scan, self.redriven)
+                progress(scan, self.redriven)
                 if self._stop.is_set():
                     break
                 if verdict is not Eligibility.READY:
@@ -122,7 +122,10 @@ class Redriver:
             self.counts.complete, self.counts.scanned = scan.complete and not self._stop.is_set(), scan.read
 
     def _begun(self, stretches: Layout) -> dict[Partition, Course]:
-        return {place: Course(self._request, self._pasts[place], span.begin) for place, span in stretches.items()}
+        return {
+            partition: Course(self._request, self._pasts[partition], span.begin)
+            for partition, span in stretches.items()
+        }
 
     def past_of(self, letter: Letter) -> RedriveHistory:
         """Return what is known of redrives in the letter's partition."""
@@ -138,17 +141,17 @@ class Redriver:
     def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
         return copy_sizes(redrive(letter, self._policy, 0).writes)
 
-    def _settle(self, batch: list[Letter], left: list[Letter]) -> Refused | None:
-        """Commit the batch, and record the letters `left` as refused. Return the letters that Kafka refuses."""
-        if (refused := self._takes_none(batch)) or not (batch or left):
+    def _settle(self, batch: list[Letter], unsent: list[Letter]) -> Refused | None:
+        """Commit the batch, and record the letters `unsent` as refused. Return the letters that Kafka refuses."""
+        if (refused := self._takes_none(batch)) or not (batch or unsent):
             return refused or None
-        after, deadline, unnamed = self._after(batch, left), time.monotonic() + TRY_FOR, 0
+        after, deadline, unnamed = self._after(batch, unsent), time.monotonic() + TRY_FOR, 0
         while True:
             why = self._try(batch, after)
             if why is None:
                 self._pasts.update(after)
-                for place in after:
-                    self._courses[place].settled(_offsets_in(batch, place), _offsets_in(left, place))
+                for partition in after:
+                    self._courses[partition].settled(_offsets_in(batch, partition), _offsets_in(unsent, partition))
                 for letter in batch:
                     self.counts.count(letter, Eligibility.READY)
                 return None
@@ -163,15 +166,15 @@ class Redriver:
 
     def _takes_none(self, batch: Sequence[Letter]) -> Refused:
         """Return the letters for a partition that took no records a while ago and has not changed since."""
-        found = dict[int, Refusal]()
+        refusals = dict[int, Refusal]()
         if not self._refusing:
-            return found
+            return refusals
         self._look_at_targets()
         for number, letter in enumerate(batch):
             entry = redrive(letter, self._policy, now().wall)
-            if place := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
-                found[number] = Refusal(entry, "place", f"{place} takes no records", place)
-        return found
+            if partition := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
+                refusals[number] = Refusal(entry, "place", f"{partition} takes no records", partition)
+        return refusals
 
     def _after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, RedriveHistory]:
         """Return the history of every partition of these letters, as it will be after the transaction.
@@ -179,15 +182,15 @@ class Redriver:
         Raises ContractError if Kafka has no room for it, BrokerError if Kafka refuses too many letters.
         """
         after = {}
-        for place in {letter.record.source for letter in (*batch, *unsent)}:
-            taken, left = _offsets_in(batch, place), _offsets_in(unsent, place)
-            history = self._courses[place].advanced(self._pasts[place], taken, left)
-            after[place] = tidied(history, self._layout[place].begin)
+        for partition in {letter.record.source for letter in (*batch, *unsent)}:
+            taken, kept = _offsets_in(batch, partition), _offsets_in(unsent, partition)
+            history = self._courses[partition].advanced(self._pasts[partition], taken, kept)
+            after[partition] = tidied(history, self._layout[partition].begin)
             if any(len(claim.left) > MOST_LEFT for claim in history.claims):
-                raise BrokerError(f"Kafka refuses more than {MOST_LEFT} dead letters of {place}: see `dlq list`")
-            if not fits(after[place]):
+                raise BrokerError(f"Kafka refuses more than {MOST_LEFT} dead letters of {partition}: see `dlq list`")
+            if not fits(after[partition]):
                 raise ContractError(
-                    f"the progress of redrives in {place} would need more than the {LONGEST} characters that Kafka "
+                    f"the progress of redrives in {partition} would need more than the {LONGEST} characters that Kafka "
                     f"keeps: {len(history.claims)} filters and {len(history.done)} single letters; a redrive without "
                     "filters makes those it covers needless"
                 )
@@ -211,7 +214,7 @@ class Redriver:
         self._expect_topics(refusals)
         if unusable and self._happened(after):
             return None
-        self._note_places(refusals)
+        self._note_refusing(refusals)
         return by_number(entries, refusals) if refusals else why
 
     def _expect_topics(self, refusals: Iterable[Refusal]) -> None:
@@ -219,17 +222,17 @@ class Redriver:
             if refusal.about == "topic":
                 raise BrokerError(f"nothing can be redriven now: {refusal.reason}")
 
-    def _note_places(self, refusals: Iterable[Refusal]) -> None:
-        places = {refusal.where for refusal in refusals if refusal.about == "place"}
-        if places:
+    def _note_refusing(self, refusals: Iterable[Refusal]) -> None:
+        partitions = {refusal.where for refusal in refusals if refusal.about == "place"}
+        if partitions:
             self._look_at_targets()  # first: a partition is tried again once its state has changed
-        for place in places:
-            self._refusing.refuse(place)
+        for partition in partitions:
+            self._refusing.refuse(partition)
 
     def _look_at_targets(self) -> None:
         # Without an answer the partitions stay as they are; the transaction will show it.
         with suppress(KafkaException):
-            self._refusing.looked((self._producer or self._renewed()).places())
+            self._refusing.looked((self._producer or self._renewed()).states())
 
     def _renewed(self) -> DlqProducer:
         """Replace the producer. The new one ends a hanging transaction of the old one."""
@@ -243,11 +246,11 @@ class Redriver:
         Raises SupersededError if another redrive has committed instead.
         """
         self._renewed()
-        layout = {place: self._layout[place] for place in after}
-        found = self._topics.pasts(layout, self._reader, dismissals=False)
-        if all(_same(found[place], history) for place, history in after.items()):
+        layout = {partition: self._layout[partition] for partition in after}
+        pasts = self._topics.pasts(layout, self._reader, dismissals=False)
+        if all(_same(pasts[partition], history) for partition, history in after.items()):
             return True
-        if all(_same(found[place], self._pasts[place]) for place in after):
+        if all(_same(pasts[partition], self._pasts[partition]) for partition in after):
             return False
         raise SupersededError("another redrive was at work meanwhile: run this one again, nothing is redriven twice")
 
@@ -256,8 +259,8 @@ class Redriver:
             self._stop.wait(max(0.0, began + self.redriven / rate - time.monotonic()))
 
 
-def _offsets_in(letters: Iterable[Letter], place: Partition) -> list[int]:
-    return [letter.record.offset for letter in letters if letter.record.source == place]
+def _offsets_in(letters: Iterable[Letter], partition: Partition) -> list[int]:
+    return [letter.record.offset for letter in letters if letter.record.source == partition]
 
 
 def _same(one: RedriveHistory, other: RedriveHistory) -> bool:
@@ -265,4 +268,4 @@ def _same(one: RedriveHistory, other: RedriveHistory) -> bool:
 
 
 def _offsets(after: Mapping[Partition, RedriveHistory]) -> list[TopicPartition]:
-    return [TopicPartition(*place, history.next, encode_past(history)) for place, history in after.items()]
+    return [TopicPartition(*partition, history.next, encode_past(history)) for partition, history in after.items()]

@@ -12,7 +12,7 @@ from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
 from sidecar.errors import BrokerError
 from sidecar.kafka.client_config import follower_config, whole_fetches
 from sidecar.kafka.messages import to_record
-from sidecar.kafka.range_reader import RangeReader, place_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
 
 SILENCE = 15.0
 """Seconds without a record or an end of a partition after which Kafka counts as unreachable."""
@@ -55,7 +55,7 @@ class Scan:
         reader = RangeReader(self._consumer, self._layout, lambda: Consumer(whole_fetches(self._config)))
         for message in reader.records(SILENCE):
             self.read += 1
-            yield to_record(message, Partition(*place_of(message)), 0, None)
+            yield to_record(message, Partition(*partition_of(message)), 0, None)
         if reader.left:
             raise BrokerError(f"the dead letters could not be read on for {SILENCE:.0f} s")
         self.complete = True

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sidecar.core.policy import Policy
 from sidecar.core.record import weight_of
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
-from sidecar.dlq.plan import Told, judged
+from sidecar.dlq.plan import Progress, judged
 from sidecar.dlq.preview import BEGINNING
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.dlq.scan import Scan
@@ -28,7 +28,7 @@ MOST_BYTES = 16 * 1024 * 1024
 """Bytes (`Record.weight`) of letters that are returned in full. A single one may have more."""
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The letters that were found, newest first, each with what a redrive would do with it.
 
     `matched` may be more than the letters in the list. `scanned` of `total` records were read, at `rate` a second.
@@ -67,11 +67,11 @@ def search(
     request: RedriveRequest,
     most: int,
     scan_most: int,
-    told: Told,
+    progress: Progress,
     states: Collection[Eligibility] = LISTED,
     *,
     keep: Callable[[Letter], Letter] = slim,
-) -> Found:
+) -> SearchResult:
     """Return the newest letters that a request selects: at most `most`, from the newest `scan_most` records.
 
     `keep` returns what is kept of a letter; of whole ones a list of a hundred would take a hundred MB. Those that are
@@ -79,18 +79,18 @@ def search(
     """
     everything = topics.layout()
     pasts = topics.pasts(everything, only_shown=True)
-    asked = narrowed(topics.since(everything, request.filter.since), request.filter, topics.topics)
-    layout = newest(asked, scan_most)
-    total = sum(span.end - span.begin for span in asked.values())
-    cut = any(layout[place].begin > span.begin for place, span in asked.items())
+    stretches = narrowed(topics.since(everything, request.filter.since), request.filter, topics.topics)
+    layout = newest(stretches, scan_most)
+    total = sum(span.end - span.begin for span in stretches.values())
+    cut = any(layout[partition].begin > span.begin for partition, span in stretches.items())
     kept, matched = Newest(most), 0
     with Scan(topics, layout) as scan:
         for letter, verdict in judged(scan, request, policy, pasts):
             matched += verdict in states
-            told(scan, matched)
+            progress(scan, matched)
             if verdict is not None and verdict in states:
                 kept.add(keep(letter), verdict)
-        return Found(kept.letters(), matched, scan.read, total, scan.rate, cut)
+        return SearchResult(kept.letters(), matched, scan.read, total, scan.rate, cut)
 
 
 class Newest:
@@ -122,20 +122,20 @@ def newest(layout: Layout, most: int) -> Layout:
     Offsets that one partition does not need are not given to the others.
     """
     share = max(1, most // max(1, len(layout)))
-    return {place: span._replace(begin=max(span.begin, span.end - share)) for place, span in layout.items()}
+    return {partition: span._replace(begin=max(span.begin, span.end - share)) for partition, span in layout.items()}
 
 
-def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, told: Told) -> Found:
+def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, progress: Progress) -> SearchResult:
     """Return the newest stays of a record in the DLQ by its origin id, or one letter by its position in a DLQ topic."""
     request = RedriveRequest(Filter(ids=(ident,)), MOST_REDRIVES_EVER, forgotten=False)
     position = position_in(ident, topics.topics)
     if position is None:
-        return search(topics, policy, request, STAYS, scan_most, told, frozenset(Eligibility), keep=whole)
-    place, offset = position
+        return search(topics, policy, request, STAYS, scan_most, progress, frozenset(Eligibility), keep=whole)
+    partition, offset = position
     layout = topics.layout()
-    if place not in layout or not layout[place].begin <= offset < layout[place].end:
-        return Found([], 0, 0, 1, 0.0, cut=False)
-    with Scan(topics, {place: Span(offset, offset + 1)}) as scan:
+    if partition not in layout or not layout[partition].begin <= offset < layout[partition].end:
+        return SearchResult([], 0, 0, 1, 0.0, cut=False)
+    with Scan(topics, {partition: Span(offset, offset + 1)}) as scan:
         pasts = topics.pasts(layout, only_shown=True)
         letters = [(one, verdict) for one, verdict in judged(scan, request, policy, pasts) if verdict]
-        return Found(letters, len(letters), scan.read, 1, scan.rate, cut=False)
+        return SearchResult(letters, len(letters), scan.read, 1, scan.rate, cut=False)

@@ -46,7 +46,7 @@ BY_KEY = -1
 """The partition that a record's key chooses, as for all events."""
 
 
-class Life(NamedTuple):
+class LetterKey(NamedTuple):
     """One stay of a record in the DLQ: its id, and the redrives and times that its headers have."""
 
     id: str
@@ -61,13 +61,13 @@ class Settlements(NamedTuple):
     state DISMISSED.
     """
 
-    commits: Mapping[Life, SettlementRecord]
+    commits: Mapping[LetterKey, SettlementRecord]
     unaware: tuple[str, ...] = ()
 
     @property
-    def dismissed(self) -> dict[Life, int]:
+    def dismissed(self) -> dict[LetterKey, int]:
         """The stays that were dismissed, and when (epoch ms)."""
-        return {life: record.at for life, record in self.commits.items()}
+        return {letter: record.at for letter, record in self.commits.items()}
 
 
 NONE = Settlements({})
@@ -94,9 +94,9 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
                 gone = heartbeat.at < wall() - SILENT_AFTER
                 instances[instance] = gone or (bool(heartbeat.reads) and DISMISSALS in (heartbeat.reads or ()))
     commits = {
-        Life(ident, record.redrives, record.times): record
+        LetterKey(ident, record.redrives, record.times): record
         for ident, record in settled.items()
-        if record.how == "commit" and record.place
+        if record.how == "commit" and record.position
     }
     return Settlements(commits, tuple(sorted(name for name, aware in instances.items() if not aware)))
 
@@ -115,14 +115,14 @@ def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message
 
 def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:
     """Return the ids of the settlements whose letters are known to be gone. `layout`: the spans that are known now."""
-    begins = {f"{place.topic}:{place.number}": span.begin for place, span in layout.items()}
-    found = []
-    for life, record in settled.commits.items():
-        place, _, offset = record.place.rpartition(":")
+    begins = {f"{source.topic}:{source.number}": span.begin for source, span in layout.items()}
+    gone = []
+    for letter, record in settled.commits.items():
+        source, _, offset = record.position.rpartition(":")
         # A partition that is not among the spans has no leader now, or is another configuration's: nothing is known.
-        if (begin := begins.get(place)) is not None and offset.isdecimal() and int(offset) < begin:
-            found.append(life.id)
-    return found
+        if (begin := begins.get(source)) is not None and offset.isdecimal() and int(offset) < begin:
+            gone.append(letter.id)
+    return gone
 
 
 def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group: str) -> Event:
@@ -172,9 +172,9 @@ class SettlementWriter:
         self._producer.produce(topic, value, key, partition, on_delivery=landed)
 
     def _settle(self, otherwise: str) -> None:
-        left = self._producer.flush(ANSWER_SECONDS + 1)
+        unsent = self._producer.flush(ANSWER_SECONDS + 1)
         faults, self._faults = self._faults, []
-        if faults or left:
+        if faults or unsent:
             raise BrokerError(f"{otherwise}: {faults[0] if faults else 'the broker has not answered'}")
 
 

@@ -20,7 +20,7 @@ from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.dlq.settlements import Settlements, read_settlements
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
-from sidecar.kafka.admin.descriptions import Place, unled_places
+from sidecar.kafka.admin.descriptions import PartitionName, unled_partitions
 from sidecar.kafka.client_config import BATCH_BYTES, reader_config
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
@@ -102,7 +102,7 @@ class DlqTopics:
     ) -> None:
         """Remember the group's topics. `say`: gets a sentence for people when partitions are left out; None: none
         may be."""
-        self._say, self._left_out = say, list[Place]()
+        self._say, self._left_out = say, list[PartitionName]()
         self.names = names
         self.topics = names.dlqs_of(tuple(mains))
         self.kafka = kafka
@@ -118,23 +118,25 @@ class DlqTopics:
         Partitions without a leader are left out and named, if there is somebody to say it to. Unless it must be
         `whole`: then such a partition is a BrokerError.
         """
-        found = self.cluster.find(self.topics)
-        self.expect(found)
-        left_out = [] if whole or self._say is None else unled_places(found.values())
+        topics = self.cluster.find(self.topics)
+        self.expect(topics)
+        left_out = [] if whole or self._say is None else unled_partitions(topics.values())
         self._name(left_out)
-        spans = self.cluster.spans({place for topic in found.values() for place in topic.places}.difference(left_out))
-        return {Partition(*place): Span(*span, found[place[0]].id) for place, span in spans.items()}
+        spans = self.cluster.spans(
+            {partition for topic in topics.values() for partition in topic.all_partitions}.difference(left_out)
+        )
+        return {Partition(*partition): Span(*span, topics[partition[0]].id) for partition, span in spans.items()}
 
-    def _name(self, left_out: list[Place]) -> None:
+    def _name(self, left_out: list[PartitionName]) -> None:
         """Say once which partitions are left out."""
         if left_out and left_out != self._left_out and self._say is not None:
             names = ", ".join(f"{topic}[{number}]" for topic, number in left_out)
             self._say(f"left out, as they have no leader now: {names}; run this again when they have one")
         self._left_out = left_out
 
-    def expect(self, found: Iterable[str]) -> None:
-        """Raise ContractError if a dead letter topic is missing from `found`."""
-        missing = sorted(set(self.topics) - set(found))
+    def expect(self, topics: Iterable[str]) -> None:
+        """Raise ContractError if a dead letter topic is missing from `topics`."""
+        missing = sorted(set(self.topics) - set(topics))
         if missing:
             raise ContractError(f"{', '.join(missing)} does not exist; `reconsume topics apply` creates it")
 
@@ -156,13 +158,13 @@ class DlqTopics:
         """Return the layout without the records before the first one at or after `since` (epoch ms)."""
         if since <= 0 or not layout:
             return layout
-        starts = {place: listed.offset for place, listed in self.cluster.offsets(layout, since).items()}
+        starts = {partition: listed.offset for partition, listed in self.cluster.offsets(layout, since).items()}
         # A negative offset means that no record is so new.
         return {
-            place: span._replace(
-                begin=min(span.end, max(span.begin, starts[place])) if starts[place] >= 0 else span.end
+            partition: span._replace(
+                begin=min(span.end, max(span.begin, starts[partition])) if starts[partition] >= 0 else span.end
             )
-            for place, span in layout.items()
+            for partition, span in layout.items()
         }
 
     def pasts(
@@ -175,40 +177,42 @@ class DlqTopics:
         `dismissals` no letter counts as dismissed.
         """
         consumer = reader or self.reader()
-        places = [TopicPartition(place.topic, place.number) for place in layout]
+        partitions = [TopicPartition(partition.topic, partition.number) for partition in layout]
         try:
-            pasts = self._told(layout, self._committed(consumer, places), only_shown)
+            pasts = self._histories(layout, self._committed(consumer, partitions), only_shown)
         finally:
             if reader is None:
                 consumer.close()
         dismissed = self.settlements().dismissed if dismissals else {}
-        return {place: replace(history, dismissed=dismissed) for place, history in pasts.items()}
+        return {partition: replace(history, dismissed=dismissed) for partition, history in pasts.items()}
 
-    def _committed(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    def _committed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return what is committed. Retry while the group's coordinator is not available yet."""
         try:
-            return committed_of(consumer, places, COORDINATOR_SECONDS, _PASSING, each=ANSWER_SECONDS)
+            return committed_of(consumer, partitions, COORDINATOR_SECONDS, _PASSING, each=ANSWER_SECONDS)
         except KafkaException as failure:
             raise BrokerError(
                 f"the progress of group {self.names.redrive_group} cannot be read: {sentence_of(failure)}"
             ) from failure
 
-    def _told(
+    def _histories(
         self, layout: Layout, committed: Iterable[TopicPartition], only_shown: bool
     ) -> dict[Partition, RedriveHistory]:
         wall, pasts = now().wall, dict[Partition, RedriveHistory]()
         kept: int | None = None
-        for found in committed:
-            place = Partition(found.topic, found.partition)
-            history = decode_past(found.metadata)
+        for position in committed:
+            partition = Partition(position.topic, position.partition)
+            history = decode_past(position.metadata)
             if isinstance(history, NewerPast):
-                history = self._unread(place, only_shown)
-            if history is None or history.topic != layout[place].topic:
+                history = self._unread(partition, only_shown)
+            if history is None or history.topic != layout[partition].topic:
                 # An operator has reset the offset: nothing is known of the letters that are there today.
-                foreign = found.offset >= 0 and history is None
+                foreign = position.offset >= 0 and history is None
                 kept = self._retention() if kept is None and not foreign else kept
-                history = RedriveHistory(layout[place].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS))
-            pasts[place] = history
+                history = RedriveHistory(
+                    layout[partition].topic, wall if foreign else wall - max(0, (kept or 0) - CLOCKS)
+                )
+            pasts[partition] = history
         return pasts
 
     def settlements(self) -> Settlements:
@@ -216,13 +220,13 @@ class DlqTopics:
         return read_settlements(self.cluster, self.names)
 
     @staticmethod
-    def _unread(place: Partition, only_shown: bool) -> None:
+    def _unread(partition: Partition, only_shown: bool) -> None:
         """Raise ContractError unless `only_shown`: a newer version of Reconsume redrives here."""
         # Without the history of that version, letters could be redriven twice.
         if not only_shown:
             raise ContractError(
-                f"what was redriven of {place} is kept by a newer version of Reconsume, and this one cannot read it: "
-                "run `dlq` with that version; nothing was changed"
+                f"what was redriven of {partition} is kept by a newer version of Reconsume, and this one cannot read "
+                "it: run `dlq` with that version; nothing was changed"
             )
 
     def _retention(self) -> int:

@@ -55,12 +55,12 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     `user`: the role whose rights are compared with those of the configured Kafka user.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
-    told = Once(lambda: read_policy_topic(cluster, settings.names))
+    records = Once(lambda: read_policy_topic(cluster, settings.names))
     posted = settings.topic_names if settings.deliver.mode == "relay" else ()
     own = {topic.name: topic.tags for topic in settings.topics}
 
     def group() -> GroupShape:
-        return group_of(in_force(heard(told), settings))
+        return group_of(in_force(records_of(records), settings))
 
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     checks = [
@@ -69,15 +69,16 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("limits", lambda: limits(cluster, settings.kafka, posted)),
         Check("leftovers", lambda: removed_topics(cluster, group())),
         Check("clock", lambda: clock(cluster, settings.names)),
-        Check("progress", lambda: progress(cluster, group(), heard(told))),
+        Check("progress", lambda: progress(cluster, group(), records_of(records))),
         Check("overdue", lambda: overdue(cluster, group())),
         Check("transactions", lambda: transactions(cluster, group(), timeout)),
         Check("groups", lambda: groups(cluster, group())),
-        Check("subscriptions", lambda: subscriptions(told(), own, now())),
+        Check("subscriptions", lambda: subscriptions(records(), own, now())),
         Check(
-            "instances", lambda: instances(heard(told), settings.group, settings.listen, settings.api.token_file, now())
+            "instances",
+            lambda: instances(records_of(records), settings.group, settings.listen, settings.api.token_file, now()),
         ),
-        Check("policy", lambda: policy(told(), settings)),
+        Check("policy", lambda: policy(records(), settings)),
         Check("view", lambda: dead_view(cluster, group())),
     ]
     # A broadcast has no topics of its own, so these checks have nothing to read.
@@ -90,10 +91,10 @@ def unreachable(checks: Sequence[Check]) -> list[Report]:
     return [Report(check.name, (warn("not looked at: Kafka cannot be reached"),)) for check in checks]
 
 
-def heard(told: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
+def records_of(records: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
     """Return the records of the policy topic; None if it cannot be read, which another check reports."""
     try:
-        return told()
+        return records()
     except BrokerError:
         return None
 

@@ -36,8 +36,8 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def status(self) -> Status:
         """The status of the worst finding."""
-        found = {finding.status for finding in self.findings}
-        return next(status for status in (Status.FAIL, Status.WARN, Status.OK) if status in found)
+        statuses = {finding.status for finding in self.findings}
+        return next(status for status in (Status.FAIL, Status.WARN, Status.OK) if status in statuses)
 
     @property
     def bad(self) -> tuple[Finding, ...]:
@@ -63,9 +63,9 @@ def fail(finding: str, mend: str = "") -> Finding:
 
 def listed(names: Iterable[str]) -> str:
     """Return the names as part of a sentence; only the first ones if there are many."""
-    found: Sequence[str] = sorted(set(names))
-    rest = len(found) - SHOWN
-    return ", ".join(found[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    distinct: Sequence[str] = sorted(set(names))
+    rest = len(distinct) - SHOWN
+    return ", ".join(distinct[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def ago(milliseconds: float) -> str:

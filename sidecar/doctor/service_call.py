@@ -53,16 +53,16 @@ def tried(target: Target, deliver: Deliver, group: str, topic: str) -> Outcome:
 
 
 async def _sent(target: Target, settings: PushSettings, request: bytes, judge: Interpret | None) -> Outcome:
-    told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    result: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def reply(_record: None, outcome: Outcome, _at: Now) -> None:
-        if not told.done():
-            told.set_result(outcome)
+        if not result.done():
+            result.set_result(outcome)
 
     push = Push(target, settings, now)
     push.post((None, reply), request, judge)
     try:
-        return await asyncio.wait_for(told, settings.timeout_ms / 1_000 + SLACK)
+        return await asyncio.wait_for(result, settings.timeout_ms / 1_000 + SLACK)
     except TimeoutError:
         return NotSent("timeout")
     finally:

@@ -237,8 +237,8 @@ class PolicyController:
 
     def _against(self, settings: Settings) -> tuple[str, ...]:
         """Return the reasons why the settings may not come into force."""
-        if self._file.policy_mode == "strict" and (found := mismatches(self._file, settings)):
-            return found
+        if self._file.policy_mode == "strict" and (differing := mismatches(self._file, settings)):
+            return differing
         missing = levels_of(settings) - levels_of(self.settings) - self._topics
         if not missing:
             return ()

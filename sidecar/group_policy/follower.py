@@ -111,15 +111,15 @@ class PolicyFollower(threading.Thread):
         self,
         reader: Config,
         writer: Config,
-        place: PolicySource,
+        source: PolicySource,
         desk: PolicyListener,
         credentials: ClientCredentials | None = None,
     ) -> None:
         super().__init__(name="policy", daemon=True)
         self._reader = dict(reader)
-        self._place, self._desk, self._credentials = place, desk, unchanging() if credentials is None else credentials
-        self._topic = place.names.policy
-        self._presence = Heartbeat(writer, self._credentials, self._topic, place.own, self._say)
+        self._source, self._desk, self._credentials = source, desk, unchanging() if credentials is None else credentials
+        self._topic = source.names.policy
+        self._presence = Heartbeat(writer, self._credentials, self._topic, source.own, self._say)
         self._stopping = StopRequest()
         self._said = ""
         self._reading = self._live = False
@@ -228,9 +228,9 @@ class PolicyFollower(threading.Thread):
     def _look(self, consumer: Consumer) -> None:
         self._looked_at = time.monotonic()
         wanted = self._desk.wanted()  # asked first: it must not be newer than the topics below
-        place = self._place
-        there = counts = self._list(consumer, wanted | {self._topic, *place.topics})
-        left = leftover_levels(self._lookup(consumer), place.names, place.topics, counts, wanted)
+        source = self._source
+        there = counts = self._list(consumer, wanted | {self._topic, *source.topics})
+        left = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
         look = TopicSnapshot(frozenset(there), wanted, left)
         if self._topic in there and (not self._reading or self._is_other_log(consumer)):
             self._begin(consumer)
@@ -262,11 +262,11 @@ class PolicyFollower(threading.Thread):
                 return self._counts
         order = sorted(needed, key=lambda name: (name != self._topic, self._told_at.get(name, 0.0), name))
         told = named_topics(consumer, order, NAMED_WITHIN, NAMED_TOGETHER)
-        self._told_at |= dict.fromkeys((*told.found, *told.absent), time.monotonic())
-        now = {name: len(topic.partitions) for name, topic in told.found.items()}
+        self._told_at |= dict.fromkeys((*told.described, *told.absent), time.monotonic())
+        now = {name: len(topic.partitions) for name, topic in told.described.items()}
         self._counts = {name: n for name, n in self._counts.items() if name not in told.absent} | now
         unknown = needed - self._told_at.keys()
-        if unknown or not {self._topic} & (told.found.keys() | told.absent):
+        if unknown or not {self._topic} & (told.described.keys() | told.absent):
             text = f"Kafka does not tell yet of {len(unknown) or 1} topics, the policy's or others that are needed"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
         return self._counts

@@ -28,13 +28,13 @@ def unlisted_levels(
     names: Names, mains: Collection[str], there: Iterable[str], wanted: Collection[str]
 ) -> frozenset[str]:
     """Return the group's level topics that exist and are not wanted. Names match exactly, never by a pattern."""
-    found = set()
+    levels = set()
     for name in there:
         if "-RETRY-" in name and name not in wanted:  # most topics of a cluster are not ours
             role = names.role(name, mains)
             if role is not None and role.kind is Kind.LEVEL:
-                found.add(name)
-    return frozenset(found)
+                levels.add(name)
+    return frozenset(levels)
 
 
 def undrained_levels(logs: OffsetLookup, partitions: Mapping[str, int]) -> Undrained:
@@ -42,12 +42,14 @@ def undrained_levels(logs: OffsetLookup, partitions: Mapping[str, int]) -> Undra
 
     `partitions`: the number of partitions by topic.
     """
-    places = [Partition(topic, number) for topic, count in partitions.items() for number in range(count)]
-    if not places:
+    sources = [Partition(topic, number) for topic, count in partitions.items() for number in range(count)]
+    if not sources:
         return Undrained(frozenset(), frozenset())
     # In this order, records processed meanwhile make a topic look fuller than it is, never emptier.
-    done = committed(logs.consumer, places)
-    found = edges(logs, done)
-    begun = {source: edge.low if (got := done[source]) is None else got.next for source, edge in found.items()}
-    holding = {source.topic for source, edge in found.items() if edge.high > max(edge.low, begun[source])}
-    return Undrained(frozenset(holding), frozenset(source.topic for source in places if source not in found) - holding)
+    done = committed(logs.consumer, sources)
+    edges_of = edges(logs, done)
+    begun = {source: edge.low if (got := done[source]) is None else got.next for source, edge in edges_of.items()}
+    holding = {source.topic for source, edge in edges_of.items() if edge.high > max(edge.low, begun[source])}
+    return Undrained(
+        frozenset(holding), frozenset(source.topic for source in sources if source not in edges_of) - holding
+    )

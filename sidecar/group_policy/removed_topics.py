@@ -38,28 +38,28 @@ def leftover_levels(
     removed = removed_levels(names, mains, there)
     read, unanswered = _read_before(logs, {level.name: there[level.name] for level in removed if level.others})
     own = {level.name for level in removed if not level.others} | read | unlisted_levels(names, mains, there, wanted)
-    found = undrained_levels(logs, {name: there[name] for name in own})
-    return Undrained(found.holding, found.unknown | unanswered)
+    levels = undrained_levels(logs, {name: there[name] for name in own})
+    return Undrained(levels.holding, levels.unknown | unanswered)
 
 
 def leftovers(cluster: Cluster, names: Names, mains: Collection[str]) -> list[Leftover]:
     """Return the levels of removed main topics that hold retries of this group. Raises BrokerError."""
-    found = []
+    counted = []
     for level in removed_levels(names, mains, cluster.topic_names()) if names.per_topic else ():
-        places = [place for topic in cluster.topics([level.name])[0].values() for place in topic.led]
-        done, spans = cluster.committed(names.retry_group, places), cluster.spans(places)
+        numbered = [partition for topic in cluster.topics([level.name])[0].values() for partition in topic.led]
+        done, spans = cluster.committed(names.retry_group, numbered), cluster.spans(numbered)
         if level.others and not done:
             continue
-        waiting = sum(max(0, end - max(begin, done.get(place, 0))) for place, (begin, end) in spans.items())
-        found += [Leftover(level, waiting)] if waiting else []
-    return found
+        waiting = sum(max(0, end - max(begin, done.get(partition, 0))) for partition, (begin, end) in spans.items())
+        counted += [Leftover(level, waiting)] if waiting else []
+    return counted
 
 
 def _read_before(logs: OffsetLookup, partitions: Mapping[str, int]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the topics of which the consumer's group has committed an offset, and those that Kafka leaves open."""
-    places = [Partition(topic, number) for topic, count in partitions.items() for number in range(count)]
-    if not places:
+    sources = [Partition(topic, number) for topic, count in partitions.items() for number in range(count)]
+    if not sources:
         return frozenset(), frozenset()
-    found = committed(logs.consumer, places)
-    read = frozenset(source.topic for source, progress in found.items() if progress is not None)
-    return read, frozenset(source.topic for source in places if source not in found) - read
+    answered = committed(logs.consumer, sources)
+    read = frozenset(source.topic for source, progress in answered.items() if progress is not None)
+    return read, frozenset(source.topic for source in sources if source not in answered) - read

@@ -39,7 +39,7 @@ class Latest:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[PolicyTopicRecord, int]] = {}
+        self._latest: dict[str, tuple[PolicyTopicRecord, int]] = {}
         self._bytes = 0
 
     def add(self, told: PolicyTopicRecord, size: int) -> None:
@@ -52,16 +52,16 @@ class Latest:
             case _:  # no check uses it
                 return
         self._forget(name)
-        self._found[name] = (told, size)
+        self._latest[name] = (told, size)
         self._bytes += size
         while self._bytes > MOST:
-            self._forget(next(one for one in self._found if one != POLICY))
+            self._forget(next(one for one in self._latest if one != POLICY))
 
     def records(self) -> tuple[PolicyTopicRecord, ...]:
-        return tuple(told for told, _ in self._found.values())
+        return tuple(told for told, _ in self._latest.values())
 
     def _forget(self, name: str) -> None:
-        self._bytes -= self._found.pop(name, (None, 0))[1]
+        self._bytes -= self._latest.pop(name, (None, 0))[1]
 
 
 def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord, ...] | None:
@@ -69,10 +69,10 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
 
     Raises BrokerError.
     """
-    found, denied = cluster.topics([names.policy])
+    topics, denied = cluster.topics([names.policy])
     if denied:
         raise DeniedError(f"this user may not see {names.policy}")
-    if not found:
+    if not topics:
         return None
     latest = Latest()
     for message in read_messages(cluster, names, FIRST_ANSWER_SECONDS):

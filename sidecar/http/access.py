@@ -119,8 +119,8 @@ class AccessMiddleware:
         if self._access is None:
             return None
         (host,) = values(headers, b"host")
-        own = {place_of(f"{scheme}://{host.decode('latin-1')}") for scheme in self._access.schemes}
-        foreign = any(place_of(origin.decode("latin-1")) not in own for origin in values(headers, b"origin"))
+        own = {origin_of(f"{scheme}://{host.decode('latin-1')}") for scheme in self._access.schemes}
+        foreign = any(origin_of(origin.decode("latin-1")) not in own for origin in values(headers, b"origin"))
         if foreign or any(site not in OWN_SITE for site in values(headers, b"sec-fetch-site")):
             return problem(403, "Pages of another origin may not call this sidecar.")
         return None
@@ -128,8 +128,8 @@ class AccessMiddleware:
     def _type_refusal(self, headers: list[tuple[bytes, bytes]], path: str) -> Response | None:
         if self._access is None or self._access.media_type is None or is_too_long(headers, self._longest()):
             return None
-        given = values(headers, b"content-type")
-        kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in given]
+        types = values(headers, b"content-type")
+        kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in types]
         if kinds == [RAW] and path in self._access.raw_paths:
             return None
         if kinds == [self._access.media_type] or not (kinds or sends_body(headers)):
@@ -139,8 +139,8 @@ class AccessMiddleware:
     def _token_refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._tokens is None:
             return None
-        given = values(headers, b"authorization")
-        match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+        tokens = values(headers, b"authorization")
+        match = _BEARER.fullmatch(tokens[0]) if len(tokens) == 1 else None
         name = None if match is None else self._tokens.name_of(match[1])
         if name is not None:
             scope[TOKEN_NAME] = name
@@ -165,7 +165,7 @@ def host_name(host: str) -> str | None:
     return match[1]
 
 
-def place_of(origin: str) -> tuple[str, str, str] | None:
+def origin_of(origin: str) -> tuple[str, str, str] | None:
     """Return scheme, host and port of an origin; None if it is not valid.
 
     Two texts for the same origin give the same result. A port that the scheme has by default may be left out (RFC

@@ -25,8 +25,8 @@ def audited(scope: Scope, send: Send) -> Send:
 async def _send(scope: Scope, send: Send, message: Message) -> None:
     if message["type"] == "http.response.start" and message["status"] not in NOT_MADE:
         caller = {"token": scope.get(TOKEN_NAME, NO_TOKEN), "peer": peer_of(scope)}
-        told = {"event": "api-call", "action": scope["path"], "status": message["status"], **caller}
-        _LOG.info("a call that changes something was answered", extra=told)
+        line = {"event": "api-call", "action": scope["path"], "status": message["status"], **caller}
+        _LOG.info("a call that changes something was answered", extra=line)
     await send(message)
 
 

@@ -77,13 +77,13 @@ class Bodies:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return None
-                    part = message.get("body", b"")
-                    if len(body) + len(part) > longest:
+                    chunk = message.get("body", b"")
+                    if len(body) + len(chunk) > longest:
                         return _too_long(longest)
-                    if self._held + len(part) > most:
+                    if self._held + len(chunk) > most:
                         return problem(503, "The bodies of all calls under way are too long together.", RETRY_AFTER)
-                    body += part
-                    self._held += len(part)
+                    body += chunk
+                    self._held += len(chunk)
                     if not message.get("more_body", False):
                         return body
         except TimeoutError:

@@ -40,7 +40,7 @@ PROBE_LIMITS = Limits(per_peer=16)
 """For an address that the whole network reaches."""
 
 
-class Place(Enum):
+class Admission(Enum):
     """The place that a new connection gets."""
 
     FULL = auto()
@@ -72,17 +72,17 @@ class Connections(Generic[C]):
         self._untaken: dict[C, int] = {}
         """Bytes that wait for callers that are slow to take them, the slowest first."""
 
-    def enter(self, connection: C, peer: str) -> Place:
+    def enter(self, connection: C, peer: str) -> Admission:
         """Let a connection from an address in. If there is no room, close another one."""
         most = self._limits.per_peer
         if most is not None and self._peers[peer] >= most and not self._make_room(peer):
-            return Place.NONE
+            return Admission.NONE
         full = len(self._silent) + len(self._resting) + len(self._calling) >= self._limits.connections
         if full and not self._make_room():
             return self._enter_reserve(connection)
         self._silent[connection] = peer
         self._peers[peer] += 1
-        return Place.FULL
+        return Admission.FULL
 
     def called(self, connection: C, *, waits: bool = False) -> None:
         """Note that a whole call has come, which will be answered. `waits`: perhaps only after a long time."""
@@ -106,7 +106,7 @@ class Connections(Generic[C]):
         """Note that a caller has taken its answer."""
         self._untaken.pop(connection, None)
 
-    def left(self, connection: C) -> None:
+    def forget(self, connection: C) -> None:
         """Forget a connection, if it is known."""
         self._reserve.pop(connection, None)
         self._untaken.pop(connection, None)
@@ -129,13 +129,13 @@ class Connections(Generic[C]):
                 return True
         return False
 
-    def _enter_reserve(self, connection: C) -> Place:
+    def _enter_reserve(self, connection: C) -> Admission:
         if len(self._reserve) >= self._limits.reserve:
             waiting = (other for other, whole in self._reserve.items() if not whole)
             self._close(next(waiting, None) or next(iter(self._reserve)))
         self._reserve[connection] = False
-        return Place.RESERVE
+        return Admission.RESERVE
 
     def _close(self, connection: C) -> None:
-        self.left(connection)
+        self.forget(connection)
         self._evict(connection)

@@ -29,24 +29,24 @@ class RefusedError(ValueError):
 class Fields:
     """The fields that the caller gave. Each reader raises RefusedError."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of a field, of whatever type; None if it is missing."""
-        return self._given.get(name)
+        return self._values.get(name)
 
     def whole(self, name: str, least: int, most: int, usual: int) -> int:
         """Return a whole number within bounds."""
-        value = self._given.get(name, usual)
+        value = self._values.get(name, usual)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise RefusedError(f"{name} must be a whole number from {least} to {most}.")
         return value
 
     def duration(self, name: str, least: int, most: int, usual: int | None = None) -> int:
         """Return a duration within bounds, in ms. It is required if there is no usual one."""
-        value = self._given.get(name)
-        if value is None and usual is not None and name not in self._given:
+        value = self._values.get(name)
+        if value is None and usual is not None and name not in self._values:
             return usual
         try:
             length = parse_duration(value) if isinstance(value, str) else -1
@@ -59,13 +59,13 @@ class Fields:
         return length
 
     def handle(self) -> str:
-        value = self._given.get("handle")
+        value = self._values.get("handle")
         if not is_handle(value):
             raise RefusedError("handle must be a text: the handle of one record that was received.")
         return str(value)
 
     def handles(self) -> list[str]:
-        value = self._given.get("handles")
+        value = self._values.get("handles")
         if not isinstance(value, list) or not 1 <= len(value) <= MOST_HANDLES or not all(map(is_handle, value)):
             raise RefusedError(f"handles must be a list of 1 to {MOST_HANDLES} handles of records that were received.")
         return value
@@ -79,12 +79,12 @@ def is_handle(value: object) -> bool:
 async def read_fields(request: Request, known: Collection[str]) -> Fields:
     """Return the body's fields. Raises RefusedError if it is not a JSON object of known fields."""
     try:
-        given = OBJECT.decode(await request.body())
+        values = OBJECT.decode(await request.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # a ValidationError is a DecodeError
         raise RefusedError("The body must be one JSON object.") from None
-    if not given.keys() <= set(known):
+    if not values.keys() <= set(known):
         raise RefusedError(f"The body has a field that this call does not know; it knows {', '.join(known)}.")
-    return Fields(given)
+    return Fields(values)
 
 
 def refusing(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:

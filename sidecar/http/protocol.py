@@ -14,7 +14,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sidecar.http.connections import PROBE_LIMITS, Connections, Limits, Place
+from sidecar.http.connections import PROBE_LIMITS, Admission, Connections, Limits
 from sidecar.http.problems import MEDIA_TYPE, problem, problem_body
 
 __all__ = ["PROBE_LIMITS", "Limits", "Protocol", "protocol_of"]
@@ -46,7 +46,7 @@ class Protocol(HttpToolsProtocol):
     limits = Limits()
     others: Connections[Protocol]
     """All connections of the listener."""
-    _place = Place.FULL
+    _admission = Admission.FULL
     _head = _parsed = 0
     _in_head = True
     _messages = 0
@@ -57,17 +57,17 @@ class Protocol(HttpToolsProtocol):
         """Start the deadline of the first head, and find a place."""
         super().connection_made(transport)
         self._arm(self.limits.head_within)
-        self._place = self.others.enter(self, self.client[0] if self.client else "")
-        if self._place is Place.RESERVE:
+        self._admission = self.others.enter(self, self.client[0] if self.client else "")
+        if self._admission is Admission.RESERVE:
             self.app = _Reserve(self.app)
-        elif self._place is Place.NONE:
+        elif self._admission is Admission.NONE:
             self._refuse(503, "This address has too many calls under way.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the deadline, and free the place."""
         self._disarm()
         self._taken()
-        self.others.left(self)
+        self.others.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -122,7 +122,7 @@ class Protocol(HttpToolsProtocol):
         self._disarm()
         self._in_head = False
         super().on_headers_complete()
-        if self._place is Place.RESERVE:
+        if self._admission is Admission.RESERVE:
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:

@@ -45,7 +45,7 @@ class Server:
         """The TCP port, once started. With port 0 it is the one that the system chose."""
         self.path = listen.path
         """The path of the Unix socket; None for TCP."""
-        self._place, self._setting = listen, setting
+        self._address, self._setting = listen, setting
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -72,7 +72,7 @@ class Server:
         except OSError as failure:
             whence = f" ({self._setting})" if self._setting else ""
             why = failure.strerror or str(failure)
-            raise SetupError(f"cannot listen on {_shown(self._place)}{whence}: {why}") from failure
+            raise SetupError(f"cannot listen on {_shown(self._address)}{whence}: {why}") from failure
         self._ticking = background(self._tick(), "api")
 
     async def stop(self, grace: float = 1.0) -> None:
@@ -96,12 +96,12 @@ class Server:
         await asyncio.sleep(0)  # the loop closes the sockets in its next round
 
     async def _listen(self) -> None:
-        place = self._place
-        listener = _bind_unix(Path(place.path)) if place.path is not None else await _bind_tcp(place)
-        if place.path is None:
+        address = self._address
+        listener = _bind_unix(Path(address.path)) if address.path is not None else await _bind_tcp(address)
+        if address.path is None:
             self.port = listener.getsockname()[1]
         else:
-            self._inode = Path(place.path).stat().st_ino
+            self._inode = Path(address.path).stat().st_ino
         config = self._uvicorn.config
         config.load()
         self._uvicorn.lifespan = config.lifespan_class(config)
@@ -125,12 +125,12 @@ class Server:
                     path.unlink()
 
 
-async def _bind_tcp(place: Listen) -> socket.socket:
+async def _bind_tcp(listen: Listen) -> socket.socket:
     """Return a socket on the first address of the name that can be bound."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await loop.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     refused: tuple[object, ...] = ("the name has no address",)
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -176,5 +176,5 @@ def _check_stale(path: Path) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def _shown(place: Listen) -> str:
-    return f"unix:{place.path}" if place.path is not None else f"{place.host}:{place.port}"
+def _shown(listen: Listen) -> str:
+    return f"unix:{listen.path}" if listen.path is not None else f"{listen.host}:{listen.port}"

@@ -14,9 +14,9 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 class SidecarConnection(http.client.HTTPConnection):
     """An HTTP connection over TCP on loopback, or over a Unix socket. `timeout`: seconds."""
 
-    def __init__(self, place: Listen, timeout: float) -> None:
-        super().__init__(EVERYWHERE.get(place.host, place.host) or "localhost", place.port or None, timeout=timeout)
-        self._path = place.path
+    def __init__(self, listen: Listen, timeout: float) -> None:
+        super().__init__(EVERYWHERE.get(listen.host, listen.host) or "localhost", listen.port or None, timeout=timeout)
+        self._path = listen.path
 
     def connect(self) -> None:
         """Connect over TCP, or over the Unix socket. Nagle's algorithm is of no use for one small request."""

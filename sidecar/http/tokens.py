@@ -57,10 +57,10 @@ def tokens_in(content: bytes) -> TokenFile:
     """Return the tokens of a token file: `TOKEN` or `NAME: TOKEN` a line. Blank lines and those with # are skipped."""
     tokens, bad = list[Token](), list[int]()
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
-        given = line.strip()
-        if not given or given.startswith(b"#"):
+        text = line.strip()
+        if not text or text.startswith(b"#"):
             continue
-        token = _token(given)
+        token = _token(text)
         tokens += [token] if token is not None else []
         bad += [number] if token is None else []
     return TokenFile(tuple(tokens), tuple(bad))
@@ -86,8 +86,8 @@ class Tokens:
         """
         self._refresh()
         # Always compare all of them: the time it takes must not show which one was nearly right.
-        found = [token.name for token in self._tokens if hmac.compare_digest(secret, token.secret)]
-        return found[0] if found else None
+        names = [token.name for token in self._tokens if hmac.compare_digest(secret, token.secret)]
+        return names[0] if names else None
 
     def too_short(self) -> bool:
         """Return whether the file holds a token that is too short to be valid."""
@@ -125,6 +125,6 @@ def _token(line: bytes) -> Token | None:
     return Token(UNNAMED, line) if _BARE.fullmatch(line) is not None else None
 
 
-def _signature(found: os.stat_result) -> Signature:
+def _signature(stat: os.stat_result) -> Signature:
     """Return what differs between two versions of a file. Kubernetes swaps a link, so the inode counts too."""
-    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size

@@ -22,23 +22,23 @@ def find_java(environ: Mapping[str, str] = os.environ, what: str = "Kafka") -> P
     `what` is the program that needs Java; the error names it.
     """
     home = environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin") if home else environ.get("PATH", os.defpath))
-    if found is None:
+    program = shutil.which("java", path=str(Path(home) / "bin") if home else environ.get("PATH", os.defpath))
+    if program is None:
         where = f"JAVA_HOME ({home})" if home else "PATH"
         raise SetupError(f"{what} needs Java {LEAST_JAVA} or newer, and there is no java on {where}: {INSTALL}")
-    version = _version(found)
+    version = _version(program)
     if version is None or version < LEAST_JAVA:
         is_it = "of unknown version" if version is None else f"Java {version}"
-        raise SetupError(f"{what} needs Java {LEAST_JAVA} or newer, and {found} is {is_it}: {INSTALL}")
-    return Path(found)
+        raise SetupError(f"{what} needs Java {LEAST_JAVA} or newer, and {program} is {is_it}: {INSTALL}")
+    return Path(program)
 
 
 def _version(java: str) -> int | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"cannot run {java}: {error}") from error
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr)
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', process.stderr)
     if match is None:
         return None
     major = int(match[1])

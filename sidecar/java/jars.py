@@ -143,13 +143,13 @@ class _Source:
     def get(self, jar: Jar) -> None:
         """Download a jar, and put it into the cache."""
         target = self._cache / jar.path
-        part = self._new_part(target.parent)
+        partial = self._new_part(target.parent)
         try:
-            self._download(jar, part)
-            part.chmod(0o644)
-            part.replace(target)
+            self._download(jar, partial)
+            partial.chmod(0o644)
+            partial.replace(target)
         finally:
-            part.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
     def _new_part(self, folder: Path) -> Path:
         """Create an empty file for one download. Raises SetupError if the folder cannot be written."""
@@ -163,24 +163,24 @@ class _Source:
         os.close(handle)
         return Path(name)
 
-    def _download(self, jar: Jar, part: Path) -> None:
+    def _download(self, jar: Jar, partial: Path) -> None:
         url = f"{self._mirror}/{jar.path}"
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self._try(url, jar, part)
+                self._try(url, jar, partial)
                 break
             except (OSError, http.client.HTTPException) as error:
                 if attempt == ATTEMPTS or not _passes(error):
                     raise SetupError(_sentence(jar, url, error)) from error
                 time.sleep(self._first_wait * 2 ** (attempt - 1))
-        found, shown = _sha256(part), url_without_secrets(url)
-        if found != jar.sha256:
-            raise SetupError(f"{jar} from {shown} is not the jar of the lock: SHA-256 {found}, expected {jar.sha256}")
+        digest, shown = _sha256(partial), url_without_secrets(url)
+        if digest != jar.sha256:
+            raise SetupError(f"{jar} from {shown} is not the jar of the lock: SHA-256 {digest}, expected {jar.sha256}")
 
-    def _try(self, url: str, jar: Jar, part: Path) -> None:
+    def _try(self, url: str, jar: Jar, partial: Path) -> None:
         got, counted, shown = 0, 0, url_without_secrets(url)
         try:
-            with urllib.request.urlopen(url, timeout=STALL) as reply, part.open("wb") as file:
+            with urllib.request.urlopen(url, timeout=STALL) as reply, partial.open("wb") as file:
                 while chunk := reply.read(CHUNK):
                     got += len(chunk)
                     if got > jar.size:

@@ -59,57 +59,57 @@ class Translation:
 def to_java(kafka: Mapping[str, str], read: Read) -> Translation:
     """Return the properties for Java, and one sentence for each that has none; never both for one property."""
     done = Translation()
-    left = {name: value for name, value in kafka.items() if name in SAME or name.startswith(CONNECTION)}
-    done.properties.update({name: left.pop(name) for name in SAME & left.keys()})
-    if "security.protocol" in left:
-        done.properties["security.protocol"] = left.pop("security.protocol").upper()
-    take_sasl(left, done)
-    take_trust(left, done)
-    take_key(left, done, read)
-    for name, value in left.items():
+    remaining = {name: value for name, value in kafka.items() if name in SAME or name.startswith(CONNECTION)}
+    done.properties.update({name: remaining.pop(name) for name in SAME & remaining.keys()})
+    if "security.protocol" in remaining:
+        done.properties["security.protocol"] = remaining.pop("security.protocol").upper()
+    take_sasl(remaining, done)
+    take_trust(remaining, done)
+    take_key(remaining, done, read)
+    for name, value in remaining.items():
         if (name, value.lower()) not in JAVAS_OWN:
             done.refuse(name, UNTRANSLATABLE.get(name, "it has no counterpart there that we know"))
     return done
 
 
-def take_sasl(left: dict[str, str], done: Translation) -> None:
+def take_sasl(remaining: dict[str, str], done: Translation) -> None:
     """Translate the mechanism and the credentials.
 
     Java has the name and the password in one text, the JAAS configuration.
     """
-    mechanism = left.pop("sasl.mechanisms", None) or left.pop("sasl.mechanism", None)
-    left.pop("sasl.mechanism", None)
+    mechanism = remaining.pop("sasl.mechanisms", None) or remaining.pop("sasl.mechanism", None)
+    remaining.pop("sasl.mechanism", None)
     if mechanism is None:
-        if "sasl.username" in left or "sasl.kerberos.keytab" in left:
+        if "sasl.username" in remaining or "sasl.kerberos.keytab" in remaining:
             mechanism = "GSSAPI"  # librdkafka's default
         else:
             return
     done.properties["sasl.mechanism"] = mechanism.upper()
     if mechanism.upper() in MODULES:
-        user, password = left.pop("sasl.username", ""), left.pop("sasl.password", "")
-        given = {"username": user, "password": password}
-        done.properties["sasl.jaas.config"] = jaas(MODULES[mechanism.upper()], given)
+        user, password = remaining.pop("sasl.username", ""), remaining.pop("sasl.password", "")
+        options = {"username": user, "password": password}
+        done.properties["sasl.jaas.config"] = jaas(MODULES[mechanism.upper()], options)
     elif mechanism.upper() == "GSSAPI":
-        take_kerberos(left, done)
+        take_kerberos(remaining, done)
     else:
         done.refuse(f"sasl.mechanisms={mechanism}", "its login is a Java class, with settings of its own")
 
 
-def take_kerberos(left: dict[str, str], done: Translation) -> None:
+def take_kerberos(remaining: dict[str, str], done: Translation) -> None:
     """Translate the key table and its principal. The name of the service is the same for both clients."""
-    keytab, principal = left.pop("sasl.kerberos.keytab", None), left.pop("sasl.kerberos.principal", None)
+    keytab, principal = remaining.pop("sasl.kerberos.keytab", None), remaining.pop("sasl.kerberos.principal", None)
     if keytab is None or principal is None:
         done.refuse("sasl.mechanisms=GSSAPI", "it needs sasl.kerberos.keytab and sasl.kerberos.principal")
         return
     # librdkafka has a default for the service's name, Java has none.
     done.properties.setdefault("sasl.kerberos.service.name", "kafka")
-    given = {"keyTab": keytab, "principal": principal}
-    done.properties["sasl.jaas.config"] = jaas(KERBEROS, given, "useKeyTab=true storeKey=true ")
+    options = {"keyTab": keytab, "principal": principal}
+    done.properties["sasl.jaas.config"] = jaas(KERBEROS, options, "useKeyTab=true storeKey=true ")
 
 
-def jaas(module: str, given: Mapping[str, str], plain: str = "") -> str:
+def jaas(module: str, options: Mapping[str, str], plain: str = "") -> str:
     """Return one entry of a JAAS configuration."""
-    quoted = " ".join(f'{name}="{escaped(value)}"' for name, value in given.items())
+    quoted = " ".join(f'{name}="{escaped(value)}"' for name, value in options.items())
     return f"{module} required {plain}{quoted};"
 
 
@@ -118,32 +118,32 @@ def escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def take_trust(left: dict[str, str], done: Translation) -> None:
+def take_trust(remaining: dict[str, str], done: Translation) -> None:
     """Translate the CA to trust, and whether the broker's name is checked."""
-    if (location := left.pop("ssl.ca.location", None)) is not None:
+    if (location := remaining.pop("ssl.ca.location", None)) is not None:
         if location == "probe":
             done.refuse("ssl.ca.location=probe", "name the file of the CA's certificates")
         else:
             done.properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
-    if (pem := left.pop("ssl.ca.pem", None)) is not None:
+    if (pem := remaining.pop("ssl.ca.pem", None)) is not None:
         done.properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
-    if (algorithm := left.pop("ssl.endpoint.identification.algorithm", None)) is not None:
+    if (algorithm := remaining.pop("ssl.endpoint.identification.algorithm", None)) is not None:
         done.properties["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else algorithm
 
 
-def take_key(left: dict[str, str], done: Translation, read: Read) -> None:
+def take_key(remaining: dict[str, str], done: Translation, read: Read) -> None:
     """Translate the client's identity for TLS.
 
     A PKCS#12 store is passed on by its path. PEM files are passed on by their text, because Java wants both parts in
     one store.
     """
-    if (store := left.pop("ssl.keystore.location", None)) is not None:
+    if (store := remaining.pop("ssl.keystore.location", None)) is not None:
         done.properties |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": store}
-        if (password := left.pop("ssl.keystore.password", None)) is not None:
+        if (password := remaining.pop("ssl.keystore.password", None)) is not None:
             done.properties["ssl.keystore.password"] = password
-    certificate = taken_pem(left, "ssl.certificate", done, read)
-    key = taken_pem(left, "ssl.key", done, read)
-    password = left.pop("ssl.key.password", None)
+    certificate = taken_pem(remaining, "ssl.certificate", done, read)
+    key = taken_pem(remaining, "ssl.key", done, read)
+    password = remaining.pop("ssl.key.password", None)
     if certificate is None and key is None:
         return
     if certificate is None or key is None:
@@ -151,8 +151,8 @@ def take_key(left: dict[str, str], done: Translation, read: Read) -> None:
     elif key and not readable(key):
         done.refuse("ssl.key", f"Java reads PKCS#8 keys, and none locked by PBES2; convert it by {CONVERT}")
     else:
-        parts = {"ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
-        done.properties |= {"ssl.keystore.type": "PEM", **parts}
+        properties = {"ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
+        done.properties |= {"ssl.keystore.type": "PEM", **properties}
         if password is not None:
             done.properties["ssl.key.password"] = password
 
@@ -168,12 +168,12 @@ def readable(key: str) -> bool:
         return False
 
 
-def taken_pem(left: dict[str, str], name: str, done: Translation, read: Read) -> str | None:
+def taken_pem(remaining: dict[str, str], name: str, done: Translation, read: Read) -> str | None:
     """Return a certificate or key that is given as text or by its file. None if it is not given.
 
     Empty if its file cannot be read; the property is then refused.
     """
-    location, text = left.pop(f"{name}.location", None), left.pop(f"{name}.pem", None)
+    location, text = remaining.pop(f"{name}.location", None), remaining.pop(f"{name}.pem", None)
     if location is None:
         return text
     try:

@@ -36,7 +36,7 @@ class Cluster(NamedTuple):
     properties: Mapping[str, str] | Path
 
 
-class Place(NamedTuple):
+class GuardedFolder(NamedTuple):
     """A private folder that is removed when this process ends, and the guard that ends the started processes."""
 
     folder: Path
@@ -59,13 +59,13 @@ def prepare() -> list[Path]:
 
 
 @contextmanager
-def guarded_folder() -> Iterator[Place]:
+def guarded_folder() -> Iterator[GuardedFolder]:
     """Yield a folder for secrets and logs. It is removed, however this process ends."""
     folder = temporary_path("reconsume-view-")
     guard = OrphanGuard(folder)
     try:
         folder.mkdir(mode=0o700)
-        yield Place(folder, guard)
+        yield GuardedFolder(folder, guard)
     finally:
         guard.close()
 
@@ -110,28 +110,30 @@ class Started:
             self._process.stdout.close()
 
 
-def start(place: Place, words: Sequence[str], cluster: Cluster, jars: Sequence[Path], **pipes: Any) -> Started:
+def start(
+    guarded: GuardedFolder, words: Sequence[str], cluster: Cluster, jars: Sequence[Path], **pipes: Any
+) -> Started:
     """Start `python -m spark` with these arguments.
 
     The job reads the secrets from a file, because `ps` shows its arguments.
     """
     properties = cluster.properties
     if not isinstance(properties, Path):
-        file = place.folder / "kafka.properties"
+        file = guarded.folder / "kafka.properties"
         file.touch(0o600)
         file.write_text(properties_text(properties), "utf-8")
         properties = file
     # -P: a user's folder with the name spark must not be imported instead of ours.
     command = [sys.executable, "-P", "-m", "spark", *words, "--kafka-properties", str(properties)]
     command += ["--bootstrap", cluster.bootstrap, "--jars", ",".join(map(str, jars))]
-    return Started(command, place.guard, **pipes)
+    return Started(command, guarded.guard, **pipes)
 
 
 def run_job(words: Sequence[str], cluster: Cluster) -> int:
     """Run the job until it ends. Return its exit code. Raises SetupError if a signal ended it."""
     jars = prepare()
-    with guarded_folder() as place:
-        started = start(place, ["run", *words], cluster, jars)
+    with guarded_folder() as guarded:
+        started = start(guarded, ["run", *words], cluster, jars)
         started.forward_signals()
         code = started.wait()
     if code < 0:
@@ -153,9 +155,9 @@ def run_query(query: str, group: str, cluster: Cluster) -> Iterator[Answer]:
     Raises ReconsumeError with Spark's sentence, also while the rows are read.
     """
     jars = prepare()
-    with guarded_folder() as place, (place.folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
+    with guarded_folder() as guarded, (guarded.folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
         words = ["sql", f"--query={query}", "--group", group]
-        started = start(place, words, cluster, jars, stdout=subprocess.PIPE, stderr=log)
+        started = start(guarded, words, cluster, jars, stdout=subprocess.PIPE, stderr=log)
         try:
             lines = read_lines(started, log)
             columns = tuple(map(str, next(lines, ())))

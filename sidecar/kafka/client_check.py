@@ -93,7 +93,7 @@ def _together(given: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each refusal of the whole set, with the first kind of client that is refused."""
     said = set[str]()
     offline = {name: value for name, value in given.items() if name not in ("bootstrap.servers", *NOWHERE)}
-    offline |= {name: place for name, place in NOWHERE.items() if name in given}
+    offline |= {name: stand_in for name, stand_in in NOWHERE.items() if name in given}
     for kind, make in CLIENTS.items():
         try:
             make(offline)
@@ -129,7 +129,7 @@ def _is_named(name: str, faults: tuple[str, ...]) -> bool:
 def absent_files(kafka: Kafka) -> dict[str, Path]:
     """Return the files and folders that the properties name and that are not there, by the setting that names them."""
     named = {f"kafka.{name}{SUFFIX}": path for name, path in kafka.by_file.items()}
-    named |= {f"kafka.{name}": Path(kafka.given[name]) for name in LOCATIONS if name in kafka.given}
+    named |= {f"kafka.{name}": Path(kafka.properties[name]) for name in LOCATIONS if name in kafka.properties}
     if kafka.folder is not None:
         named["kafka_secret"] = kafka.folder
     return {name: path for name, path in named.items() if str(path) != "probe" and not path.exists()}
@@ -137,7 +137,7 @@ def absent_files(kafka: Kafka) -> dict[str, Path]:
 
 def without_files(kafka: Kafka, absent: Mapping[str, Path]) -> Kafka:
     """Return the properties as they are without these files, with stand-ins where a client must have something."""
-    given = dict(kafka.given)
+    given = dict(kafka.properties)
     for name in [name.removeprefix("kafka.") for name in absent if name != "kafka_secret"]:
         del given[name]
         if name.endswith(SUFFIX):

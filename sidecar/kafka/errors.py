@@ -58,27 +58,27 @@ def passing(*causes: frozenset[int]) -> Callable[[KafkaError], bool]:
     return lambda error: error.code() in codes
 
 
-def raise_partition_errors(found: list[TopicPartition]) -> list[TopicPartition]:
-    """Return `found` if none of its partitions has an error.
+def raise_partition_errors(answers: list[TopicPartition]) -> list[TopicPartition]:
+    """Return `answers` if none of its partitions has an error.
 
     Raises KafkaException with the first error.
     """
-    for place in found:
-        if place.error is not None:
-            raise KafkaException(place.error)
-    return found
+    for topic_partition in answers:
+        if topic_partition.error is not None:
+            raise KafkaException(topic_partition.error)
+    return answers
 
 
 class Committed(Protocol):
     """A client that can fetch the committed offsets of a group."""
 
-    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+    def committed(self, topic_partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         """Return the committed offsets of these partitions. Raises KafkaException."""
 
 
 def committed_of(
     client: Committed,
-    places: list[TopicPartition],
+    topic_partitions: list[TopicPartition],
     within: float,
     passes: Callable[[KafkaError], bool],
     again: float = AGAIN,
@@ -90,7 +90,7 @@ def committed_of(
     """
     timeout = min(each, within)
     return retry_transient(
-        lambda: raise_partition_errors(client.committed(places, timeout=timeout)), within, passes, again
+        lambda: raise_partition_errors(client.committed(topic_partitions, timeout=timeout)), within, passes, again
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message
 
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 
 MARKER = 1
 """Offsets that the end of a committed transaction takes. Where more are missing, one was aborted, two ended at once, or
@@ -26,17 +26,17 @@ def is_gap(offset: int, after: int) -> bool:
 class UntilGap:
     """The messages of a reader up to the first gap. `positions`: the next offset of each partition."""
 
-    def __init__(self, messages: Iterable[Message], positions: Mapping[Place, int]) -> None:
+    def __init__(self, messages: Iterable[Message], positions: Mapping[PartitionName, int]) -> None:
         self.met = False
         """Whether a gap has ended them."""
         self._messages, self._next = messages, dict(positions)
 
     def __iter__(self) -> Iterator[Message]:
         for message in self._messages:
-            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
             if message.error() is None:
-                if is_gap(offset, self._next.get(place, offset)):
+                if is_gap(offset, self._next.get(partition, offset)):
                     self.met = True
                     return
-                self._next[place] = offset + 1
+                self._next[partition] = offset + 1
             yield message

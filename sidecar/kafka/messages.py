@@ -65,13 +65,13 @@ def reading_of(policy: Policy) -> Reading:
         life = parse_rendered(headers, policy.topics, latest_due)
         if life is not None:
             return life, ""
-        found = parse_retry_headers(headers, origins, latest_due)
-        if isinstance(found, BadHeader):
-            return None, f"bad-header: {found.text}"
-        if found.topic not in policy.topics and found.topic not in named and len(named) < MOST_STRAYS:
-            named.add(found.topic)
-            name_stray(found.topic, source)
-        return found, ""
+        parsed = parse_retry_headers(headers, origins, latest_due)
+        if isinstance(parsed, BadHeader):
+            return None, f"bad-header: {parsed.text}"
+        if parsed.topic not in policy.topics and parsed.topic not in named and len(named) < MOST_STRAYS:
+            named.add(parsed.topic)
+            name_stray(parsed.topic, source)
+        return parsed, ""
 
     return read
 

@@ -24,7 +24,7 @@ class Lists(Protocol):
 class NamedTopics(NamedTuple):
     """The topics that exist, and the names of those that certainly do not. Of all others nothing is known."""
 
-    found: dict[str, TopicMetadata]
+    described: dict[str, TopicMetadata]
     absent: frozenset[str]
 
 
@@ -34,7 +34,7 @@ def named_topics(client: Lists, names: Iterable[str], within: float, whole: floa
     They are asked for in their order. `within`: seconds for one answer. Where none comes the rest is not asked, and
     after `whole` seconds neither: the caller asks again, first for what is not known yet. Raises nothing.
     """
-    found, absent, until = dict[str, TopicMetadata](), set[str](), time.monotonic() + whole
+    described, absent, until = dict[str, TopicMetadata](), set[str](), time.monotonic() + whole
     for name in dict.fromkeys(names):
         if time.monotonic() >= until:
             break
@@ -43,7 +43,7 @@ def named_topics(client: Lists, names: Iterable[str], within: float, whole: floa
         except KafkaException:
             break
         if topic.error is None:
-            found[name] = topic
+            described[name] = topic
         elif topic.error.code() in ABSENT:
             absent.add(name)
-    return NamedTopics(found, frozenset(absent))
+    return NamedTopics(described, frozenset(absent))

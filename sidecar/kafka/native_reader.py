@@ -40,7 +40,7 @@ class _Message(ctypes.Structure):
     )
 
 
-class Found(NamedTuple):
+class UnreadRecord(NamedTuple):
     """What a partition has at an offset, or behind it.
 
     `error`: a code of `KafkaError`; 0 for a record. `hides`: whether the record has more headers than the client reads.
@@ -126,26 +126,26 @@ class NativeReader:
             self._reading.discard(partition)
             self._library.rd_kafka_consume_stop(self._topics[partition.topic], partition.number)
 
-    def take(self, deadline: float) -> Found | None:
+    def take(self, deadline: float) -> UnreadRecord | None:
         """Return the next record, end or error of a partition that is read; None at `deadline` (monotonic seconds)."""
         library = self._library
         while (left := deadline - time.monotonic()) > 0:
             library.rd_kafka_poll(self._client, 0)  # a token of OAUTHBEARER is renewed in here
             message = library.rd_kafka_consume_queue(self._queue, min(_STEP, int(left * 1000) + 1))
             if message:
-                found = self._read(message)
+                record = self._read(message)
                 library.rd_kafka_message_destroy(message)
-                if found is not None:
-                    return found
+                if record is not None:
+                    return record
         return None
 
-    def _read(self, message: Any) -> Found | None:
+    def _read(self, message: Any) -> UnreadRecord | None:
         read, headers = message.contents, c_void_p()
         if read.rkt is None:  # an error of the client as a whole
             return None
         partition = Partition(self._names[read.rkt], read.partition)
         said = 0 if read.err else self._library.rd_kafka_message_headers(message, byref(headers))
-        return Found(partition, read.offset, read.err, said == KafkaError._BAD_MSG)
+        return UnreadRecord(partition, read.offset, read.err, said == KafkaError._BAD_MSG)
 
     def close(self) -> None:
         """Free the client with its threads and connections."""

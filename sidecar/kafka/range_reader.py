@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
 from sidecar.kafka.few_messages import few_messages
 from sidecar.kafka.gaps import is_gap
@@ -23,7 +23,7 @@ _passes = passing(CONNECTION, LEADER, frozenset({KafkaError._ALL_BROKERS_DOWN, K
 """Errors after which the client reads on by itself. No right on the group is needed to read."""
 
 
-P = TypeVar("P", bound=Place)
+P = TypeVar("P", bound=PartitionName)
 
 
 class HasSpan(Protocol):
@@ -36,7 +36,7 @@ class HasSpan(Protocol):
     def end(self) -> int: ...
 
 
-def place_of(message: Message) -> Place:
+def partition_of(message: Message) -> PartitionName:
     """Return the partition of a message."""
     return message.topic() or "", message.partition() or 0
 
@@ -52,13 +52,17 @@ class RangeReader:
         self, consumer: Consumer, spans: Mapping[P, HasSpan], widen: Callable[[], Consumer] | None = None
     ) -> None:
         """Assign the partitions to the consumer."""
-        self.left: dict[Place, int] = {place: span.end for place, span in spans.items() if span.begin < span.end}
+        self.left: dict[PartitionName, int] = {
+            partition: span.end for partition, span in spans.items() if span.begin < span.end
+        }
         """The partitions that are not read to their ends yet."""
-        self.overtaken: dict[Place, int] = {}
+        self.overtaken: dict[PartitionName, int] = {}
         """Partitions whose next records were deleted before they could be read, with the first offset that was left.
         Only for consumers with `auto.offset.reset=error`; others go on there unnoticed."""
         self._consumer, self._widen = consumer, widen
-        self._next: dict[Place, int] = {place: span.begin for place, span in spans.items() if place in self.left}
+        self._next: dict[PartitionName, int] = {
+            partition: span.begin for partition, span in spans.items() if partition in self.left
+        }
         self._assign()
 
     def records(self, patience: float = inf, deadline: float = inf) -> Iterator[Message]:
@@ -94,56 +98,56 @@ class RangeReader:
             if now > min(heard + patience, deadline):
                 return
 
-    def finish(self, place: Place) -> None:
+    def finish(self, partition: PartitionName) -> None:
         """Read no more of a partition. It is paused, as it may grow faster than the others are read."""
-        if self.left.pop(place, None) is not None:
-            self._consumer.pause([TopicPartition(*place)])
+        if self.left.pop(partition, None) is not None:
+            self._consumer.pause([TopicPartition(*partition)])
 
     def _is_wanted(self, message: Message) -> bool:
         """Whether the message is a record of its range. Note what else the message says."""
-        place, offset, error = place_of(message), message.offset() or 0, message.error()
+        partition, offset, error = partition_of(message), message.offset() or 0, message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            self._stumble(place, error)
+            self._stumble(partition, error)
             return False
-        end = self.left.get(place)
+        end = self.left.get(partition)
         if end is None:
             return False
-        if self._widen is not None and error is None and is_gap(offset, self._next[place]):
+        if self._widen is not None and error is None and is_gap(offset, self._next[partition]):
             self._read_wider(self._widen)
             return False
-        self._next[place] = offset + (error is None)
+        self._next[partition] = offset + (error is None)
         # The last offset may be a transaction's marker, or compacted. Then only the event says that all is read.
         if offset + (error is None) >= end:
-            self.finish(place)
+            self.finish(partition)
         return error is None and offset < end
 
     def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(*place, self._next[place]) for place in self.left])
+        self._consumer.assign([TopicPartition(*partition, self._next[partition]) for partition in self.left])
 
     def _read_wider(self, widen: Callable[[], Consumer]) -> None:
         self._consumer.unassign()
         self._consumer, self._widen = widen(), None
         self._assign()
 
-    def _stumble(self, place: Place, error: KafkaError) -> None:
+    def _stumble(self, partition: PartitionName, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._go_on(place)
+            self._go_on(partition)
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise DeniedError(f"a right is missing: READ on topic {place[0]} ({error.str()})")
+            raise DeniedError(f"a right is missing: READ on topic {partition[0]} ({error.str()})")
         elif not error.retriable() and not _passes(error):
-            raise BrokerError(f"topic {place[0]} cannot be read: {error.str()}") from KafkaException(error)
+            raise BrokerError(f"topic {partition[0]} cannot be read: {error.str()}") from KafkaException(error)
 
-    def _go_on(self, place: Place) -> None:
+    def _go_on(self, partition: PartitionName) -> None:
         """Continue where the partition begins now, because retention has deleted the next records."""
-        asked = TopicPartition(*place)
+        asked = TopicPartition(*partition)
         ask = partial(self._consumer.get_watermark_offsets, asked, timeout=ANSWER_SECONDS, cached=False)
         try:
             begin, _ = retry_transient(ask, ANSWER_SECONDS, _passes)
         except KafkaException as error:
-            raise BrokerError(f"where topic {place[0]} begins is not known: {error.args[0].str()}") from error
-        self.overtaken[place] = self._next[place] = begin
+            raise BrokerError(f"where topic {partition[0]} begins is not known: {error.args[0].str()}") from error
+        self.overtaken[partition] = self._next[partition] = begin
         self._consumer.incremental_unassign([asked])
-        if begin >= self.left.get(place, 0):
-            self.left.pop(place, None)
+        if begin >= self.left.get(partition, 0):
+            self.left.pop(partition, None)
         else:
-            self._consumer.incremental_assign([TopicPartition(*place, begin)])
+            self._consumer.incremental_assign([TopicPartition(*partition, begin)])

@@ -30,11 +30,17 @@ def log_dead_letters(entries: Iterable[SettledRecord]) -> None:
 
 def log_dead_letter(letter: DeadLetter) -> None:
     """Log one dead letter: its id, the class of its reason, and the text of the service, which may be anything."""
-    life = letter.life
-    text = text_of(life.reason)
-    extra = {"event": "dead-letter", "id": life.id, "reason": letter.reason, "text": text, "times": life.times}
+    retry_state = letter.life
+    text = text_of(retry_state.reason)
+    extra = {
+        "event": "dead-letter",
+        "id": retry_state.id,
+        "reason": letter.reason,
+        "text": text,
+        "times": retry_state.times,
+    }
     why = f"{letter.reason}: {text}" if text else letter.reason
-    _LOG.warning("%s is a dead letter after %d retries: %s", life.id, life.times, why, extra=extra)
+    _LOG.warning("%s is a dead letter after %d retries: %s", retry_state.id, retry_state.times, why, extra=extra)
 
 
 class FailureSums:
@@ -57,7 +63,7 @@ class FailureSums:
             total.update(counters.failures)
         failed, self._before = total - self._before, total
         if failed:
-            told = {f"{topic} {reason}": count for (topic, reason), count in failed.most_common(MOST_NAMED)}
-            extra = {"event": "failures", "failed": failed.total(), "by": told}
-            text = ", ".join(f"{count} of {what}" for what, count in told.items())
+            counts = {f"{topic} {reason}": count for (topic, reason), count in failed.most_common(MOST_NAMED)}
+            extra = {"event": "failures", "failed": failed.total(), "by": counts}
+            text = ", ".join(f"{count} of {what}" for what, count in counts.items())
             _LOG.info("%d deliveries failed: %s", failed.total(), text, extra=extra)

@@ -34,23 +34,23 @@ def gauge(name: str, text: str, labels: Sequence[str], amounts: Mapping[L, float
     return family
 
 
-def histogram(name: str, text: str, found: Sequence[Histogram], unit: int = 1) -> Metric:
+def histogram(name: str, text: str, histograms: Sequence[Histogram], unit: int = 1) -> Metric:
     """Return a histogram in seconds of distributions with equal bounds.
 
     `unit`: how many units of the distributions make a second.
     """
     family = HistogramMetricFamily(PREFIX + name, text)
-    edges = [floatToGoString(bound) for bound in (*(bound / unit for bound in found[0].bounds), inf)]  # type: ignore[no-untyped-call]
-    counts = accumulate(map(sum, zip(*(one.counts for one in found), strict=True)))
-    family.add_metric([], list(zip(edges, counts, strict=True)), sum(one.total for one in found) / unit)
+    edges = [floatToGoString(bound) for bound in (*(bound / unit for bound in histograms[0].bounds), inf)]  # type: ignore[no-untyped-call]
+    counts = accumulate(map(sum, zip(*(one.counts for one in histograms), strict=True)))
+    family.add_metric([], list(zip(edges, counts, strict=True)), sum(one.total for one in histograms) / unit)
     return family
 
 
-def added(parts: Iterable[Mapping[K, int]], start: Mapping[K, int]) -> dict[K, int]:
+def added(counts_of: Iterable[Mapping[K, int]], start: Mapping[K, int]) -> dict[K, int]:
     """Return the sums of counts by key, beginning with `start`."""
     sums = dict(start)
-    for part in parts:
-        for key, count in part.items():
+    for counts in counts_of:
+        for key, count in counts.items():
             sums[key] = sums.get(key, 0) + count
     return sums
 

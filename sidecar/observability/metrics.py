@@ -72,16 +72,18 @@ class _Collector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        found, lanes, meter = self._sources, self._lanes, self._sources.transactions
-        moment = found.now()
+        sources, lanes, meter = self._sources, self._lanes, self._sources.transactions
+        moment = sources.now()
         facts = [lane.facts(moment.steady) for lane in lanes]
         yield self._deliveries()
-        yield histogram("delivery_duration_seconds", "How long deliveries took.", [found.deliveries])
-        yield gauge("in_flight", "Deliveries that are out.", (), {(): found.dispatcher.in_flight})
+        yield histogram("delivery_duration_seconds", "How long deliveries took.", [sources.deliveries])
+        yield gauge("in_flight", "Deliveries that are out.", (), {(): sources.dispatcher.in_flight})
         retries = added((lane.counters.retries for lane in lanes), {})
         yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
         yield self._dead_letters()
-        yield gauge("held_records", "Records that wait in memory.", ("level",), self._held(facts))
+        buffered = self._buffered(facts)
+        yield gauge("buffered_records", "Records that wait in memory.", ("level",), buffered)
+        yield gauge("held_records", "Older name of buffered_records.", ("level",), buffered)  # for one release
         yield gauge(
             "overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue(facts, moment)
         )
@@ -93,7 +95,7 @@ class _Collector(Collector):
         yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag(facts))
         yield from self._pace()
         yield from self._rare(facts)
-        yield gauge("build_info", "The version that runs.", ("version",), {(found.version,): 1})
+        yield gauge("build_info", "The version that runs.", ("version",), {(sources.version,): 1})
 
     def _deliveries(self) -> Metric:
         zeros = {(topic, "main", outcome): 0 for topic in self._sources.topics for outcome in OUTCOME_NAMES}
@@ -112,15 +114,15 @@ class _Collector(Collector):
 
         They are an upper bound on records: transaction markers count as offsets too.
         """
-        found: dict[Labels, float] = {}
+        lags: dict[Labels, float] = {}
         for source, known in zip(self._sources.lanes, facts, strict=True):
             ends = source.ends()
-            for partition, part in known.partitions.items():
+            for partition, facts_of in known.partitions.items():
                 if partition in ends:
-                    found[partition.topic, str(partition.number)] = max(0, ends[partition] - part.first)
-        return found
+                    lags[partition.topic, str(partition.number)] = max(0, ends[partition] - facts_of.first)
+        return lags
 
-    def _held(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
+    def _buffered(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
         """Return, by level, how many fetched records wait.
 
         They wait for their time, for a place in flight, or for a topic that takes their failures.
@@ -128,7 +130,7 @@ class _Collector(Collector):
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
         for lane, known in zip(self._lanes, facts, strict=True):
             waiting = lane.waiting_by_topic()
-            levels = {source.topic: part.level for source, part in known.partitions.items()}
+            levels = {source.topic: facts_of.level for source, facts_of in known.partitions.items()}
             for topic in waiting.keys() & levels.keys():
                 counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
         return singly(counts)

@@ -127,15 +127,17 @@ def line_of(record: logging.LogRecord) -> Line:
     elif record.name == KAFKA and isinstance(record.args, tuple) and record.args:
         event = record.args[0]
     fields = CALLER if record.name == AUDIT else CAUSE if hasattr(record, "id") else ("kind",)
-    apart = [getattr(record, name, None) for name in fields]
+    distinguishing = [getattr(record, name, None) for name in fields]
     about = about_of(record)
-    return Line((record.name, record.levelno, event, *apart), _subjects(record, about), about)
+    return Line((record.name, record.levelno, event, *distinguishing), _subjects(record, about), about)
 
 
 def about_of(record: logging.LogRecord) -> frozenset[str]:
     """Return the partitions and topics of a record: its `about`, else its `partition`, else its `topic`."""
-    given = getattr(record, "about", None) or getattr(record, "partition", None) or getattr(record, "topic", None) or ()
-    return frozenset([given] if isinstance(given, str) else map(str, given))
+    subjects = (
+        getattr(record, "about", None) or getattr(record, "partition", None) or getattr(record, "topic", None) or ()
+    )
+    return frozenset([subjects] if isinstance(subjects, str) else map(str, subjects))
 
 
 def _subjects(record: logging.LogRecord, about: frozenset[str]) -> frozenset[str]:

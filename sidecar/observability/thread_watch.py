@@ -108,8 +108,10 @@ class HasThreads(Protocol):
 class ThreadWatch:
     """All threads of a sidecar."""
 
-    def __init__(self, parts: Iterable[HasThreads | None]) -> None:
-        self._watched = [watched for part in parts if part is not None for watched in part.watched()]
+    def __init__(self, components: Iterable[HasThreads | None]) -> None:
+        self._watched = [
+            watched for component in components if component is not None for watched in component.watched()
+        ]
         self._looked_at: float | None = None
 
     @property
@@ -134,11 +136,11 @@ class ThreadWatch:
 def log_ends() -> None:
     """Log an exception that ends a thread, with its traceback."""
 
-    def told(ended: threading.ExceptHookArgs) -> None:
+    def log_end(ended: threading.ExceptHookArgs) -> None:
         name, value = "(unknown)" if ended.thread is None else ended.thread.name, ended.exc_value
         # A value that is no exception (see the top of this file) cannot be rendered as one.
         fault = value if isinstance(value, BaseException) else RuntimeError(f"no exception, but {value!r}")
         info = (type(fault), fault, ended.exc_traceback)
         _LOG.error("thread %s ended with %r", name, value, exc_info=info, extra={"event": "thread-ended"})
 
-    threading.excepthook = told
+    threading.excepthook = log_end

@@ -133,7 +133,9 @@ def build_policy_follower(
         overdue,
         lambda: membership.works() if delivers else None,
     )
-    place = PolicySource(names, settings.topic_names, own)
+    source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.
     reader = follower_config(settings.kafka, names.retry_group, client)
-    return PolicyFollower(reader, teller_config(settings.kafka, client), place, controller, registry.register("policy"))
+    return PolicyFollower(
+        reader, teller_config(settings.kafka, client), source, controller, registry.register("policy")
+    )

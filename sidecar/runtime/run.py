@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from typing import NoReturn
 
 import uvloop
@@ -25,11 +26,16 @@ COLLECT_EVERY = 60.0
 dictionaries, frames; records cannot): 0.005 % of the time."""
 
 
-def run(settings: Settings) -> int:
-    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start."""
+def run(settings: Settings, warnings: Sequence[str] = ()) -> int:
+    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start.
+
+    `warnings`: sentences about the configuration, for the log.
+    """
     keep_memory_private()
     configure(settings.log.level, settings.log.format)
     log_ends()
+    for sentence in warnings:
+        _LOG.warning("%s", sentence, extra={"event": "setting-renamed"})
     give_back_memory()
     # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A relay
     # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.

@@ -13,6 +13,7 @@ from sidecar.api.policy import policy_routes
 from sidecar.background import background
 from sidecar.core.counters import strays_in
 from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.status import former_fields
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
 from sidecar.observability.failure_lines import FailureSums
@@ -227,7 +228,9 @@ class Sidecar:
             "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),
             "last_error": self._last_error(),
             "partitions": [
-                {"lane": runner.plan.name, **part._asdict()} for runner in self._runners for part in runner.status()
+                {"lane": runner.plan.name, **partition._asdict(), **former_fields(partition)}
+                for runner in self._runners
+                for partition in runner.status()
             ],
         }
 

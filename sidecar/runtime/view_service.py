@@ -55,7 +55,7 @@ class ViewService:
 
     def status(self) -> dict[str, object]:
         """Return the view's part of `/status`."""
-        seen = self.topic.seen
+        seen = self.topic.status
         return {
             "source": str(seen.source),
             "as_of": seen.as_of,
@@ -67,12 +67,12 @@ class ViewService:
 
     def lag(self) -> float | None:
         """Return the seconds by which the local copy may be behind; None while nothing is known."""
-        seen = self.topic.seen
+        seen = self.topic.status
         return None if seen.as_of is None else age(seen.as_of)
 
     def bad_records(self) -> dict[str, int]:
         """Return how many records were skipped, by the kind of their topic."""
-        return {str(kind): count for kind, count in self.topic.seen.bad.items()}
+        return {str(kind): count for kind, count in self.topic.status.bad.items()}
 
 
 def build_view_service(

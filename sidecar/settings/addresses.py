@@ -30,25 +30,25 @@ def check_url(url: str) -> None:
             raise ValueError(f"must be {URL_FORMS}")
         check_socket_path(match[1])
         return
-    parts = split(url)
-    if parts.scheme == "https":
+    url_parts = split(url)
+    if url_parts.scheme == "https":
         raise ValueError("must be http: a service beside the sidecar is reached on loopback or a Unix socket, not TLS")
-    if parts.scheme != "http" or not parts.hostname or re.search(r"\s", url):
+    if url_parts.scheme != "http" or not url_parts.hostname or re.search(r"\s", url):
         raise ValueError(f"must be {URL_FORMS}")
-    if parts.username is not None or parts.fragment:
+    if url_parts.username is not None or url_parts.fragment:
         raise ValueError(f"must be {URL_FORMS}, without a user, a password or a #fragment")
 
 
 def split(url: str) -> SplitResult:
     """Return the parts of a URL. Raises ValueError if the URL or its port is invalid, or the port is 0."""
     try:
-        parts = urlsplit(url)
-        port = parts.port
+        url_parts = urlsplit(url)
+        port = url_parts.port
     except ValueError:
         raise ValueError(f"must be {URL_FORMS}") from None
     if port == 0:
         raise ValueError(f"must be {URL_FORMS}, and no service listens on port 0")
-    return parts
+    return url_parts
 
 
 def is_local_url(url: str) -> bool:

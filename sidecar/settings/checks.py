@@ -24,7 +24,7 @@ def url_is_given(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if push mode has no URL."""
     if settings.deliver.mode == "push" and settings.deliver.url is None:
         text = "is required in push mode, like http://127.0.0.1:8080/events or unix:/run/app/app.sock:/events"
-        yield Fault(("deliver", "url"), text, given=False)
+        yield Fault(("deliver", "url"), text, has_value=False)
 
 
 REQUESTS = (
@@ -117,7 +117,7 @@ def ladder_fits(settings: Settings) -> Iterator[Fault]:
     try:
         level_delays(settings.levels, build_ladder(settings.retry.ladder))
     except ValueError as error:
-        yield Fault(("retry", "ladder"), str(error), given=False)
+        yield Fault(("retry", "ladder"), str(error), has_value=False)
 
 
 def group_is_apart(settings: Settings) -> Iterator[Fault]:
@@ -131,7 +131,7 @@ def names_fit(settings: Settings) -> Iterator[Fault]:
     try:
         build_names(settings.group, settings.topic_names, settings.delays, settings.topic_prefix)
     except ValueError as error:
-        yield Fault(("topics",), f"with group {settings.group}: {error}", given=False)
+        yield Fault(("topics",), f"with group {settings.group}: {error}", has_value=False)
 
 
 def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
@@ -160,7 +160,7 @@ def listeners_differ(settings: Settings) -> Iterator[Fault]:
         text = "is the same as api.listen; null serves the probes there"
         yield Fault(("api", "probe_listen"), text, settings.api.probe_listen)
     for name, other in (("listen", api), ("probe_listen", probes)):
-        if settings.ui.enabled and other is not None and clash(settings.ui.place, other):
+        if settings.ui.enabled and other is not None and clash(settings.ui.address, other):
             yield Fault(("ui", "listen"), f"is the same as api.{name}, and others call that one", settings.ui.listen)
 
 
@@ -174,11 +174,11 @@ def dashboard_is_guarded(settings: Settings) -> Iterator[Fault]:
         return
     if settings.deliver.broadcast:
         yield Fault(("ui", "enabled"), "has no effect in broadcast mode, which retries nothing; leave it out", True)
-    if ui.place.path is None and not is_loopback(ui.place.host) and ui.token_file is None:
+    if ui.address.path is None and not is_loopback(ui.address.host) and ui.token_file is None:
         yield Fault(("ui", "listen"), "is outside loopback, and needs ui.token_file, and ui.hosts", ui.listen)
     if ui.token_file is not None and ui.audit_file is None:
         text = "is required with ui.token_file: what is done on the dashboard is written there first"
-        yield Fault(("ui", "audit_file"), text, given=False)
+        yield Fault(("ui", "audit_file"), text, has_value=False)
 
 
 def clash(one: Listen, other: Listen) -> bool:
@@ -226,14 +226,14 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
 
     A check is also skipped if it reads a setting in which an earlier check found a fault.
     """
-    found: list[Fault] = []
+    all_faults: list[Fault] = []
     blind = list(wrong)
     for check, reads in CHECKS:
         if not any(touches(path, read) for path in blind for read in reads):
             faults = list(check(settings))
-            found += faults
+            all_faults += faults
             blind += [fault.path for fault in faults]
-    return found
+    return all_faults
 
 
 def touches(one: KeyPath, other: KeyPath) -> bool:

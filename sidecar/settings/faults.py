@@ -22,12 +22,12 @@ OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One wrong setting. `given`: whether there is a value to show."""
+    """One wrong setting. `has_value`: whether there is a value to show."""
 
     path: KeyPath
     text: str
     value: object = None
-    given: bool = True
+    has_value: bool = True
 
 
 def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
@@ -40,9 +40,9 @@ def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
         raised = error.get("ctx", {}).get("error")
         match error["type"]:
             case "missing":
-                yield Fault(path, "is required", given=False)
+                yield Fault(path, "is required", has_value=False)
             case "extra_forbidden":
-                yield Fault(path, unknown(path), given=False)
+                yield Fault(path, unknown(path), has_value=False)
             case "value_error" if isinstance(raised, RefusedError):
                 yield from inner_faults(path, error["input"], raised)
             case "value_error":
@@ -54,14 +54,14 @@ def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
 def inner_faults(path: KeyPath, value: object, raised: RefusedError) -> Iterator[Fault]:
     """Yield one fault for each refused part of a value."""
     for below, text in raised.parts:
-        part = value
+        inner = value
         try:
             for step in below:
-                part = part[step]  # type: ignore[index]  # any value from YAML; the except is the check
+                inner = inner[step]  # type: ignore[index]  # any value from YAML; the except is the check
         except (KeyError, IndexError, TypeError):
-            yield Fault((*path, *below), text, given=False)
+            yield Fault((*path, *below), text, has_value=False)
         else:
-            yield Fault((*path, *below), text, part, given=text != "unknown key")
+            yield Fault((*path, *below), text, inner, has_value=text != "unknown key")
 
 
 def must_be(path: KeyPath) -> str:
@@ -86,8 +86,8 @@ def unknown(path: KeyPath) -> str:
 def sentence(fault: Fault, layers: Layers) -> str:
     """Return the fault as a sentence for people, without any secret, and with escapes for what is not printable."""
     origin = layers.origin(fault.path)
-    place = f" ({origin})" if origin is not None else ""
-    return printable(f"{dotted(fault.path)}{shown(fault)}: {fault.text}{place}")
+    whence = f" ({origin})" if origin is not None else ""
+    return printable(f"{dotted(fault.path)}{shown(fault)}: {fault.text}{whence}")
 
 
 def plain(value: object) -> str:
@@ -102,7 +102,7 @@ def shown(fault: Fault) -> str:
 
     Empty if there is no value, or if the value could hold a secret.
     """
-    if not fault.given or fault.path == ("kafka",):
+    if not fault.has_value or fault.path == ("kafka",):
         return ""
     value = masked(fault.path, fault.value)
     if isinstance(value, dict):

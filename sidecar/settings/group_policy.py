@@ -62,11 +62,11 @@ def overridden(settings: Settings, values: Mapping[str, object], origin: str = G
 
 def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origin: str) -> dict[str, object]:
     """Return the values of `KEY=VALUE` texts, as written in YAML. Raises ConfigError if one is wrong."""
-    layers, given = Layers(tree_of(settings)), dict(pairs)
-    for key, text in given.items():
+    layers, assigned = Layers(tree_of(settings)), dict(pairs)
+    for key, text in assigned.items():
         assign(layers, KEYS[key], text, origin)
     values = policy_values(checked(layers))
-    return {key: values[key] for key in given}
+    return {key: values[key] for key in assigned}
 
 
 def differences(old: Settings, new: Settings) -> tuple[Difference, ...]:
@@ -90,11 +90,11 @@ def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
 
     `file` includes the environment and `--set`.
     """
-    found: dict[str, str] = {}
+    origin_by_key: dict[str, str] = {}
     for key, (section, name) in KEYS.items():
-        given = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
-        found[key] = "record" if key in record else "file" if given else "default"
-    return found
+        in_file = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
+        origin_by_key[key] = "record" if key in record else "file" if in_file else "default"
+    return origin_by_key
 
 
 def dotted(key: str) -> str:
@@ -108,9 +108,9 @@ def flow(value: object) -> str:
         case None:
             return "null"
         case list():
-            return f"[{', '.join(flow(part) for part in value)}]"
+            return f"[{', '.join(flow(item) for item in value)}]"
         case dict():
-            return "{" + ", ".join(f"{name}: {flow(part)}" for name, part in value.items()) + "}"
+            return "{" + ", ".join(f"{name}: {flow(item)}" for name, item in value.items()) + "}"
         case _:
             return str(value)
 
@@ -147,8 +147,8 @@ def tree_of(settings: Settings) -> dict[str, Any]:
 def value_at(settings: Settings, path: tuple[str, ...]) -> Any:
     """Return the value of one setting."""
     value: Any = settings
-    for part in path:
-        value = getattr(value, part)
+    for name in path:
+        value = getattr(value, name)
     return value
 
 

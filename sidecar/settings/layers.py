@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.files import read_given
+from sidecar.settings import former_names
 from sidecar.settings.fields import SWITCH, field_at, is_nullable, section_of, takes_text
 from sidecar.settings.masks import is_secret
 from sidecar.settings.values import KeyPath
@@ -30,24 +31,46 @@ UNDERSCORED = {"log.level": "log_level"}
 
 @dataclass(slots=True)
 class Layers:
-    """The given values as one tree. `origins` holds, by path, where each part came from."""
+    """The given values as one tree.
+
+    `origins` holds, by path, where each part came from. `renamed`: the former names of settings that were given, each
+    with its origin (`former_names.py`).
+    """
 
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    renamed: dict[tuple[str, ...], str | None] = field(default_factory=dict)
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
         """Set one value, and replace what was there."""
-        place = self.tree
-        for part in path[:-1]:
-            below = place.get(part)
+        section = self.tree
+        for name in path[:-1]:
+            below = section.get(name)
             if not isinstance(below, dict):
-                below = place[part] = {}
-            place = below
-        place[path[-1]] = value
+                below = section[name] = {}
+            section = below
+        section[path[-1]] = value
         for older in [known for known in self.origins if known[: len(path)] == path]:
             del self.origins[older]
         self.origins[path] = origin
+
+    def take_new_names(self) -> None:
+        """Move each setting that came by its former name to its present one. Both from one source are a fault."""
+        for former, present in former_names.FORMER_NAMES.items():
+            if not self.gives(former):
+                continue
+            origin = self.origin(former)
+            section = self.tree
+            for name in former[:-1]:
+                section = section[name]
+            value = section.pop(former[-1])
+            self.origins.pop(former, None)
+            self.renamed[former] = origin
+            if self.gives(present):
+                self.faults.append(former_names.twice(former, origin))
+            else:
+                self.put(present, value, origin or "")
 
     def origin(self, path: KeyPath) -> str | None:
         """Return where the value at `path` came from. None if it was not given."""
@@ -58,11 +81,11 @@ class Layers:
 
     def gives(self, path: tuple[str, ...]) -> bool:
         """Whether the value at `path` was given, alone or as part of a larger value."""
-        place: object = self.tree
-        for part in path:
-            if not isinstance(place, dict) or part not in place:
+        section: object = self.tree
+        for name in path:
+            if not isinstance(section, dict) or name not in section:
                 return False
-            place = place[part]
+            section = section[name]
         return True
 
     def open_switches(self) -> None:
@@ -77,8 +100,8 @@ class Layers:
         If all keys of a section are commented out, YAML reads the section as null. It means that nothing is set there.
         """
         for name in [name for name, value in self.tree.items() if value is None]:
-            place = field_at((name,))
-            if place is not None and section_of(place) is not None:
+            field_info = field_at((name,))
+            if field_info is not None and section_of(field_info) is not None:
                 del self.tree[name]
 
 
@@ -98,16 +121,21 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     layers.faults += [f"{path}: {fault}" for fault in document.faults]
     if isinstance(document.value, dict):
         layers.tree = document.value
-        layers.origins = {place: f"{path}, line {line}" for place, line in document.lines.items()}
+        layers.origins = {key_path: f"{path}, line {line}" for key_path, line in document.lines.items()}
         layers.open_switches()
+        layers.take_new_names()
     elif document.value is not None:
         layers.faults.append(f"{path}: must hold keys and values, like `group: billing`, and it holds something else")
 
 
 def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
     """Lay the variables `RECONSUME_…` over the tree, outer levels first."""
-    for variable, path in sorted(variables(environ), key=lambda found: (len(found[1]), found[0])):
-        assign(layers, path, environ[variable], variable)
+    paths = dict(variables(environ))
+    for variable, path in sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0])):
+        if former_names.FORMER_NAMES.get(path) in paths.values():
+            layers.faults.append(former_names.twice(path, variable))
+        else:
+            assign(layers, path, environ[variable], variable)
 
 
 def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -115,13 +143,13 @@ def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]
     for variable in environ:
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
-        parts = variable.removeprefix(PREFIX).lower().split("__")
-        if field_at((parts[0],)) is None and SERVICE_LINK.fullmatch(variable):
+        names = variable.removeprefix(PREFIX).lower().split("__")
+        if field_at((names[0],)) is None and SERVICE_LINK.fullmatch(variable):
             continue
-        if parts[0] == "kafka" and len(parts) > 1:
-            name = ".".join(parts[1:]).replace("_", ".")
-            parts = ["kafka", UNDERSCORED.get(name, name)]
-        yield variable, tuple(parts)
+        if names[0] == "kafka" and len(names) > 1:
+            name = ".".join(names[1:]).replace("_", ".")
+            names = ["kafka", UNDERSCORED.get(name, name)]
+        yield variable, tuple(names)
 
 
 def read_sets(layers: Layers, sets: Sequence[str]) -> None:
@@ -139,9 +167,14 @@ def read_sets(layers: Layers, sets: Sequence[str]) -> None:
 
 def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> None:
     """Set one value that came as text: unchanged if the setting is a text, else read as YAML."""
-    place = field_at(path)
+    if path in former_names.FORMER_NAMES:
+        layers.renamed[path] = origin
+        path = former_names.FORMER_NAMES[path]
+    field_info = field_at(path)
     is_property = path[0] == "kafka" and len(path) > 1
-    if is_property or (place is not None and takes_text(place) and not (is_nullable(place) and is_null(text))):
+    if is_property or (
+        field_info is not None and takes_text(field_info) and not (is_nullable(field_info) and is_null(text))
+    ):
         layers.put(path, text, origin)
         return
     document = read_yaml(text)
@@ -150,12 +183,13 @@ def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> Non
         layers.faults += [f"{dotted(path)}{shown}: {fault} ({origin})" for fault in document.faults]
         return
     layers.put(switched(path, document.value), document.value, origin)
+    layers.take_new_names()
 
 
 def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
     """Return the path of a value. True or false for a section with a switch belongs to the switch."""
-    place = field_at(path) if isinstance(value, bool) else None
-    section = None if place is None else section_of(place)
+    field_info = field_at(path) if isinstance(value, bool) else None
+    section = None if field_info is None else section_of(field_info)
     return path if section is None or SWITCH not in section.model_fields else (*path, SWITCH)
 
 

@@ -18,6 +18,7 @@ from sidecar.errors import ConfigError
 from sidecar.settings.checks import cross_faults
 from sidecar.settings.faults import Fault, faults_of, sentence
 from sidecar.settings.fields import leaves, written
+from sidecar.settings.former_names import warning
 from sidecar.settings.layers import Layers, read_environment, read_file, read_sets
 from sidecar.settings.masks import masked
 from sidecar.settings.model import Settings
@@ -35,6 +36,11 @@ class Loaded:
 
     settings: Settings
     layers: Layers
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each setting that came by its former name."""
+        return tuple(warning(former, origin) for former, origin in self.layers.renamed.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +92,8 @@ def validate(tree: dict[str, Any]) -> tuple[Settings | None, list[Fault]]:
     except ValidationError as error:
         faults = list(faults_of(error.errors(include_url=False)))
         return None, faults + faults_between(tree, faults)
-    found = cross_faults(settings)
-    return (None if found else settings), found
+    between = cross_faults(settings)
+    return (None if between else settings), between
 
 
 def faults_between(tree: dict[str, Any], faults: Sequence[Fault]) -> list[Fault]:
@@ -130,11 +136,11 @@ def effective(loaded: Loaded) -> list[Effective]:
     rows: list[Effective] = []
     for path, field in leaves():
         value: Any = loaded.settings
-        for part in path:
-            value = getattr(value, part)
+        for step in path:
+            value = getattr(value, step)
         plain = written(field, value)
-        parts = [((*path, name), text) for name, text in plain.items()] if path == ("kafka",) else [(path, plain)]
-        for key, shown in parts:
+        pairs = [((*path, name), text) for name, text in plain.items()] if path == ("kafka",) else [(path, plain)]
+        for key, shown in pairs:
             origin = loaded.layers.origin(key) if loaded.layers.gives(key) else None
             rows.append(Effective(".".join(key), masked(key, shown), origin or "default"))
     return rows

@@ -20,7 +20,7 @@ FILE = re.compile(r"[a-z.]+\.file")
 
 def is_secret(path: KeyPath) -> bool:
     """Whether a value at `path` must not be shown."""
-    return any(isinstance(part, str) and part not in NOT_SECRET and SECRET.search(part) for part in path)
+    return any(isinstance(name, str) and name not in NOT_SECRET and SECRET.search(name) for name in path)
 
 
 def is_path(path: KeyPath, value: object) -> bool:
@@ -37,9 +37,9 @@ def masked(path: KeyPath, value: object) -> object:
     if is_secret(path) and not is_path(path, value):
         return MASK
     if isinstance(value, dict):
-        return {key: masked((*path, str(key)), part) for key, part in value.items()}
+        return {key: masked((*path, str(key)), inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [masked(path, part) for part in value]
+        return [masked(path, inner) for inner in value]
     if not isinstance(value, str):
         return value
     return url_without_secrets(value) if is_url(path) else text_without_secrets(value)

@@ -137,7 +137,7 @@ class Settings(Section):
     def with_secret(cls, kafka: Kafka, info: ValidationInfo) -> Kafka:
         """Add the folder of the secret to the properties. Nothing in the folder is read here."""
         folder = info.data.get("kafka_secret")
-        return kafka if folder is None else Kafka(kafka.given, Path(folder))
+        return kafka if folder is None else Kafka(kafka.properties, Path(folder))
 
     @field_validator("topics")
     @classmethod
@@ -163,8 +163,8 @@ class Settings(Section):
     @property
     def levels(self) -> LevelsSpec:
         """Which delays have a level topic."""
-        given = self.retry.levels
-        return given or ("table" if self.deliver.mode == "relay" else "ladder")
+        configured = self.retry.levels
+        return configured or ("table" if self.deliver.mode == "relay" else "ladder")
 
     @functools.cached_property
     def delays(self) -> tuple[int, ...]:

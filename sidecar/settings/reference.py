@@ -63,7 +63,7 @@ def default_of(field: FieldInfo) -> str:
         return "required"
     value: Any = written(field, field.default)
     if isinstance(value, list):
-        return f"[{', '.join(str(part) for part in value)}]"
+        return f"[{', '.join(str(item) for item in value)}]"
     return value if isinstance(value, str) else json.dumps(value)
 
 

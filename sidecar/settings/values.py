@@ -175,8 +175,8 @@ def expect_visible(text: str) -> None:
     hidden = next((sign for sign in text if not sign.isprintable()), None)
     if hidden is not None:
         name = unicodedata.name(hidden, "")
-        told = f"U+{ord(hidden):04X}" + (f" ({name})" if name else "")
-        raise ValueError(f"has {told}, which cannot be seen; leave it out")
+        shown = f"U+{ord(hidden):04X}" + (f" ({name})" if name else "")
+        raise ValueError(f"has {shown}, which cannot be seen; leave it out")
 
 
 def text(allowed: str, pattern: str, check: Callable[[str], object] | None = None) -> Checked:

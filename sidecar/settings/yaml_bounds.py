@@ -70,7 +70,7 @@ def expect_few(root: yaml.Node, most: int) -> None:
             )
         if known is None:
             sizes[id(node)] = 0
-            known = 1 + sum(map(size, parts(node)))
+            known = 1 + sum(map(size, children(node)))
             if known > most:
                 raise too_many(node.start_mark, most)
             sizes[id(node)] = known
@@ -79,10 +79,10 @@ def expect_few(root: yaml.Node, most: int) -> None:
     size(root)
 
 
-def parts(node: yaml.Node) -> list[yaml.Node]:
+def children(node: yaml.Node) -> list[yaml.Node]:
     """Return the nodes that a collection holds, including keys. Empty for a scalar."""
     if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
+        return [child for pair in node.value for child in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []
 
 

@@ -42,13 +42,13 @@ def compose(text: str) -> Document:
         node = loader.document()
         if node is None:
             return Document(None, {})
-        places = list(walk(node, ()))
+        positions = list(walk(node, ()))
         value = loader.construct_document(node)
     finally:
         loader.dispose()
     lines: dict[KeyPath, int] = {}
     faults: list[str] = []
-    for path, line in places:
+    for path, line in positions:
         if path in lines:
             faults.append(f"{dotted(path)}: is written twice, on lines {lines[path]} and {line}")
         lines.setdefault(path, line)
@@ -57,9 +57,9 @@ def compose(text: str) -> Document:
 
 def walk(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
     """Yield the path and line of every key and item below `node`."""
-    for part, place, value in children(node):
-        yield (*path, part), place.start_mark.line + 1
-        yield from walk(value, (*path, part))
+    for name, position, value in children(node):
+        yield (*path, name), position.start_mark.line + 1
+        yield from walk(value, (*path, name))
 
 
 def children(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]]:
@@ -77,13 +77,13 @@ def describe(error: yaml.YAMLError) -> str:
     """Return what is wrong and where, without the text itself, because the line may hold a password."""
     problem, mark = getattr(error, "problem", None) or str(error), getattr(error, "problem_mark", None)
     hidden = re.sub(r"['\"].{2,}['\"]", "…", str(problem).partition("\n")[0])
-    place = "" if mark is None else f" on line {mark.line + 1}, column {mark.column + 1}"
-    return f"is not YAML{place}: {hidden}"
+    where = "" if mark is None else f" on line {mark.line + 1}, column {mark.column + 1}"
+    return f"is not YAML{where}: {hidden}"
 
 
 def dotted(path: KeyPath) -> str:
     """Return a path as users write it: `topics[1].name`."""
     text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    for name in path:
+        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
     return text

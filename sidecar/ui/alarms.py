@@ -47,12 +47,12 @@ def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[
 
     `records`: the last heartbeat by instance. `alive_after`: epoch ms; an older heartbeat says nothing of now.
     """
-    found: dict[str, list[Sign]] = defaultdict(list)
+    signs: dict[str, list[Sign]] = defaultdict(list)
     for name, record in sorted(records.items()):
         if record.at > alive_after:
             for kind, since, reason in _signs(record):
-                found[kind].append(Sign(name, since, reason))
-    return [_alarm(kind, found[kind]) for kind in TEXTS if kind in found]
+                signs[kind].append(Sign(name, since, reason))
+    return [_alarm(kind, signs[kind]) for kind in TEXTS if kind in signs]
 
 
 def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, int | None, str]]:

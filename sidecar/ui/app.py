@@ -213,8 +213,8 @@ def _assets() -> Sequence[Route]:
     return [served(name, kind) for name, kind in ASSETS.items()]
 
 
-def serve(dashboard: Dashboard, told: Callable[[Server], None]) -> None:
-    """Serve until SIGINT or SIGTERM; call `told` once the server listens. Raises SetupError if it cannot listen."""
+def serve(dashboard: Dashboard, started: Callable[[Server], None]) -> None:
+    """Serve until SIGINT or SIGTERM; call `started` once the server listens. Raises SetupError if it cannot listen."""
 
     async def run() -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
@@ -222,7 +222,7 @@ def serve(dashboard: Dashboard, told: Callable[[Server], None]) -> None:
             loop.add_signal_handler(number, end.set)
         try:
             await dashboard.start()
-            told(dashboard.server)
+            started(dashboard.server)
             await end.wait()
         finally:
             await dashboard.stop()

@@ -61,8 +61,8 @@ class AuditLog:
                 f"the audit log {self.path} (ui.audit_file) cannot be written: {error.strerror}"
             ) from error
         who, token, peer = actor
-        told = {"event": "ui-action", "action": action, "who": who, "token": token, "peer": peer}
-        _LOG.info("an action on the dashboard", extra=told)
+        entry = {"event": "ui-action", "action": action, "who": who, "token": token, "peer": peer}
+        _LOG.info("an action on the dashboard", extra=entry)
 
     def last(self) -> list[dict[str, Any]]:
         """Return the newest lines, the newest first; lines in another format are skipped."""

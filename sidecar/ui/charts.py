@@ -16,7 +16,7 @@ from sidecar.printable import printable
 from sidecar.ui.text import cut, iso, length, moment
 from topics.durations import render_duration
 
-LEFT, WIDTH, LANE = 64, 720, 30
+MARGIN, WIDTH, LANE = 64, 720, 30
 """Units of the due chart: the space for names, the whole width, the height of a level."""
 COLUMNS, WIDEST = 30, 10
 """Columns of bubbles, and the radius of the largest bubble: they never touch."""
@@ -53,27 +53,27 @@ def due_picture(lanes: Sequence[Lane], known: int | None) -> Markup:
     farthest = max((wait for lane in lanes for wait in lane.waits), default=0)
     horizon = max(farthest, 60_000) * 1.15
     height = 34 + LANE * max(1, len(lanes))
-    parts = [
+    shapes = [
         Markup('<svg class="due" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             WIDTH, height, "What is due when, by level"
         ),
         *_axis(horizon, height),
     ]
     for number, lane in enumerate(lanes):
-        parts += _lane(lane, number, horizon)
+        shapes += _lane(lane, number, horizon)
     if known is not None:
         x = across(known, horizon)
-        parts.append(
+        shapes.append(
             Markup('<rect class="unknown" x="{:.1f}" y="8" width="{:.1f}" height="{}"/>').format(
                 x, max(0, WIDTH - x), height - 34
             )
         )
-    return Markup("").join([*parts, Markup("</svg>")])
+    return Markup("").join([*shapes, Markup("</svg>")])
 
 
 def across(wait: int, horizon: float) -> float:
     """Return the position of a wait (ms) on the axis; an overdue record lies at its beginning."""
-    return LEFT + 18 + (WIDTH - LEFT - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
+    return MARGIN + 18 + (WIDTH - MARGIN - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
 
 
 def _axis(horizon: float, height: int) -> Iterable[Markup]:
@@ -92,17 +92,17 @@ def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
     yield Markup(
         '<line class="lane" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="level" x="{}" y="{}" text-anchor="end">'
         "{}<title>{}</title></text>"
-    ).format(LEFT, WIDTH - 8, y, y, LEFT - 8, y + 4, cut(lane.level, 8), printable(lane.level))
-    found: dict[int, list[int]] = {}
-    step = (WIDTH - LEFT - 40) / COLUMNS
+    ).format(MARGIN, WIDTH - 8, y, y, MARGIN - 8, y + 4, cut(lane.level, 8), printable(lane.level))
+    columns: dict[int, list[int]] = {}
+    step = (WIDTH - MARGIN - 40) / COLUMNS
     for wait in lane.waits:
-        column = -1 if wait < 0 else int((across(wait, horizon) - LEFT - 18) / step)
-        found.setdefault(column, []).append(wait)
-    for column, waits in found.items():
-        x, count, late = LEFT + 18 + (column + 0.5) * step, len(waits), column < 0
-        told = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
+        column = -1 if wait < 0 else int((across(wait, horizon) - MARGIN - 18) / step)
+        columns.setdefault(column, []).append(wait)
+    for column, waits in columns.items():
+        x, count, late = MARGIN + 18 + (column + 0.5) * step, len(waits), column < 0
+        title = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
         yield Markup('<circle class="bubble {}" cx="{:.1f}" cy="{}" r="{:.1f}"><title>{}</title></circle>').format(
-            "overdue" if late else f"hue{number % 6}", x, y, min(WIDEST, 3 + sqrt(count)), told
+            "overdue" if late else f"hue{number % 6}", x, y, min(WIDEST, 3 + sqrt(count)), title
         )
         if count > 20:
             yield Markup('<text class="inside" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
@@ -115,7 +115,7 @@ def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup
     width, height, base = 720, 110, 92
     most = max((one.waiting + one.committed + one.dead for one in minutes), default=0) or 1
     step = width / count
-    parts = [
+    shapes = [
         Markup('<svg class="minutes" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             width, height, "Sums by minute"
         ),
@@ -126,27 +126,27 @@ def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup
         for kind, number in (("wait", one.waiting), ("good", one.committed), ("dead", one.dead)):
             tall = (base - 8) * number / most
             y -= tall
-            parts.append(
+            shapes.append(
                 Markup(
                     '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title data-at="{}">'
                 ).format(kind, x + 1, y, step - 2, tall, iso(one.begin))
                 + Markup("{} {} from {} UTC</title></rect>").format(number, WORDS[kind], moment(one.begin))
             )
-    for part, anchor in ((0, "start"), (count // 2, "middle"), (count, "end")):
-        parts.append(
+    for column, anchor in ((0, "start"), (count // 2, "middle"), (count, "end")):
+        shapes.append(
             Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
-                part * step, height - 4, anchor, "now" if part == count else f"{count - part} min ago"
+                column * step, height - 4, anchor, "now" if column == count else f"{count - column} min ago"
             )
         )
-    return Markup("").join([*parts, Markup("</svg>")])
+    return Markup("").join([*shapes, Markup("</svg>")])
 
 
-def bar(part: int, most: int) -> Markup:
+def bar(count: int, most: int) -> Markup:
     """Return a bar for one row of a table."""
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="track" width="100" height="8"/><rect class="fill" width="{:.2f}" height="8"/></svg>'
-    ).format(100 * part / (most or 1))
+    ).format(100 * count / (most or 1))
 
 
 def short(count: int) -> str:

@@ -33,7 +33,7 @@ class BusyError(ReconsumeError):
     """Too many queries at once."""
 
 
-TOLD: Mapping[type[Exception], tuple[int, str]] = {
+ERRORS: Mapping[type[Exception], tuple[int, str]] = {
     ForgedError: (403, "Nothing was done: {}."),
     BadFormError: (400, "Nothing was done: {}."),
     RefusedError: (409, "Nothing was done: {}."),
@@ -91,9 +91,9 @@ class Endpoints:
                 return self._ask_to_sign_in(request)
             try:
                 return await page(request, session)
-            except tuple(TOLD) as error:
-                status, text = next(told for kind, told in TOLD.items() if isinstance(error, kind))
-                return self._told(request, session, status, text.format(error))
+            except tuple(ERRORS) as error:
+                status, text = next(answer for kind, answer in ERRORS.items() if isinstance(error, kind))
+                return self._error_page(request, session, status, text.format(error))
 
         return endpoint
 
@@ -102,7 +102,7 @@ class Endpoints:
             return self._render("trouble.html", text="You are not signed in any more.")
         return RedirectResponse("/sign-in", 303)
 
-    def _told(self, request: Request, session: Session | None, status: int, text: str) -> Response:
+    def _error_page(self, request: Request, session: Session | None, status: int, text: str) -> Response:
         # htmx inserts only successful responses into a page, so the error of a part is sent with status 200.
         if "hx-request" in request.headers:
             return self._render("trouble.html", 200, text=text)

@@ -43,7 +43,7 @@ def journey_picture(events: Sequence[Event], now: int) -> Markup:
     for event, after in zip(events, [*events[1:], None], strict=False):
         tops.append(y)
         y += HEAD + tall(event, after, now)
-    parts = [
+    shapes = [
         Markup(
             '<svg class="journey" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
         ).format(WIDTH, y + 6, f"The journey of the record, {len(events)} events"),
@@ -55,10 +55,10 @@ def journey_picture(events: Sequence[Event], now: int) -> Markup:
         ).format(SERVICE, WAITS - 6, SERVICE, SERVICE, tops[-1] if tops else y),
     ]
     for event, top, end, after in zip(events, tops, [*tops[1:], y], [*events[1:], None], strict=False):
-        parts += _wait(event, top, end, after, now)
+        shapes += _wait(event, top, end, after, now)
     for number, (event, top) in enumerate(zip(events, tops, strict=True)):
-        parts += _node(event, top, events[number - 1].at if number else None)
-    return Markup("").join([*parts, Markup("</svg>")])
+        shapes += _node(event, top, events[number - 1].at if number else None)
+    return Markup("").join([*shapes, Markup("</svg>")])
 
 
 def tall(event: Event, after: Event | None, now: int) -> int:
@@ -89,12 +89,12 @@ def _wait(event: Event, top: int, end: int, after: Event | None, now: int) -> It
     if not still:
         curve += f" C{WAITS} {down} {WAITS} {down} {SERVICE} {down}"
     yield Markup('<path class="wait{}" d="{}"/>').format(" open" if still else "", curve)
-    left = event.due - now
+    remaining = event.due - now
     waits = f"waits {length(max(0, event.due - event.at))}"
     waits += f" in level {event.level}" if event.level and waits != f"waits {event.level}" else ""
-    told = f" · due in {length(left)}" if still and left > 0 else " · due now" if still else ""
+    label = f" · due in {length(remaining)}" if still and remaining > 0 else " · due now" if still else ""
     yield Markup('<text class="small" x="{}" y="{}">{}<title>{}</title></text>').format(
-        TEXT, top + 34, cut(waits + told, LONGEST), printable(waits + told)
+        TEXT, top + 34, cut(waits + label, LONGEST), printable(waits + label)
     )
 
 
@@ -102,14 +102,14 @@ def _node(event: Event, top: int, before: int | None) -> Iterator[Markup]:
     kind = KIND[event.state]
     clock = moment(event.at)
     why = f"{event.reason}: {event.text}" if event.text else event.reason
-    told = WORD[event.state] + (f" · {why}" if why else "")
+    label = WORD[event.state] + (f" · {why}" if why else "")
     yield Markup(
         '<text class="small" x="0" y="{}" data-at="{}">{}</text><circle class="node {}" cx="{}" cy="{}" r="11"/>'
         '<text class="sign" x="{}" y="{}" text-anchor="middle">{}</text>'
     ).format(top + 4, iso(event.at), clock[11:], kind, SERVICE, top, SERVICE, top + 4.5, SIGN[event.state])
     yield Markup('<text class="told {}" x="{}" y="{}">{}<title data-at="{}">{}</title></text>').format(
-        kind, TEXT, top + 4, cut(told, LONGEST - 4), iso(event.at),
-        printable(f"{told} by {event.instance} at {clock} UTC"),
+        kind, TEXT, top + 4, cut(label, LONGEST - 4), iso(event.at),
+        printable(f"{label} by {event.instance} at {clock} UTC"),
     )  # fmt: skip
     counted = counting(event)
     if before is not None:

@@ -15,7 +15,7 @@ from sidecar.dlq.archive import line_of
 from sidecar.dlq.letters import RedriveRequest
 from sidecar.dlq.plan import judged
 from sidecar.dlq.scan import Scan
-from sidecar.dlq.search import Found, beginning, find_id, search
+from sidecar.dlq.search import SearchResult, beginning, find_id, search
 from sidecar.dlq.topics import narrowed
 from sidecar.errors import SetupError
 from sidecar.ui.letter_form import LetterSearch
@@ -48,7 +48,7 @@ class LetterQueries:
     def __init__(self, looks: Queries) -> None:
         self._looks = looks
 
-    def find(self, query: LetterSearch) -> Found:
+    def find(self, query: LetterSearch) -> SearchResult:
         """Return the newest dead letters of a search, with the beginnings of their keys and values."""
         within = self._looks.within(LONGEST)
         request = RedriveRequest(query.filter)
@@ -57,13 +57,13 @@ class LetterQueries:
             keep=beginning,
         )  # fmt: skip
 
-    def every(self, query: LetterSearch, most: int) -> Found:
+    def every(self, query: LetterSearch, most: int) -> SearchResult:
         """Return the newest `most` dead letters of a search, without key, value and headers."""
         within = self._looks.within(LONGEST)
         request = RedriveRequest(query.filter)
         return search(self._looks.letters, self._looks.policy, request, most, MOST_SCANNED, within, query.states)
 
-    def letter(self, position: str) -> Found:
+    def letter(self, position: str) -> SearchResult:
         """Return one dead letter by its position in the DLQ, or all with one id."""
         return find_id(self._looks.letters, self._looks.policy, position, MOST_SCANNED, self._looks.within(LONGEST))
 

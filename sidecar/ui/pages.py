@@ -49,7 +49,7 @@ class Pages:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers = topic, readers
         view = looks.settings.view
-        self._wish, self._delays = view.source, looks.settings.delays
+        self._source, self._delays = view.source, looks.settings.delays
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
 
     async def group(self, request: Request, session: Session | None) -> Response:
@@ -66,13 +66,13 @@ class Pages:
         try:
             summary, origin = await self._readers.ask(lambda query: summarize(query, now, self._rule, self._delays))
         except UnknownError as unknown:
-            return {"summary": None, "problem": str(unknown), "wish": self._wish, "now": now}
+            return {"summary": None, "problem": str(unknown), "wish": self._source, "now": now}
         return {
             "summary": summary,
             "origin": origin,
             "old": now - origin.as_of > OLD,
-            "problem": self._topic.seen.problem,
-            "bad": sum(self._topic.seen.bad.values()),
+            "problem": self._topic.status.problem,
+            "bad": sum(self._topic.status.bad.values()),
             "picture": due_picture(summary.lanes, summary.known),
             "minutes": minutes_picture(summary.minutes, summary.first_minute, MINUTES),
             "rule": self._rule,
@@ -81,19 +81,22 @@ class Pages:
 
     async def records(self, request: Request, session: Session | None) -> Response:
         """Search for records by id, state, level, topic, reason."""
-        asked = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
-        if "id" in asked:
-            return RedirectResponse(f"/record?{urlencode({'id': asked['id']})}", 303)
-        state = asked.get("state", str(State.WAITING_RETRY))
+        fields = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
+        if "id" in fields:
+            return RedirectResponse(f"/record?{urlencode({'id': fields['id']})}", 303)
+        state = fields.get("state", str(State.WAITING_RETRY))
         filters = Filters(
-            State(state) if state in list(State) else None, asked.get("level"), asked.get("topic"), asked.get("reason")
+            State(state) if state in list(State) else None,
+            fields.get("level"),
+            fields.get("topic"),
+            fields.get("reason"),
         )
-        page, origin = await self._readers.ask(lambda query: query.messages(filters, ROWS, asked.get("cursor")))
+        page, origin = await self._readers.ask(lambda query: query.messages(filters, ROWS, fields.get("cursor")))
         rows = [msgspec.json.decode(value) for value in page.values]
-        kept = {name: value for name, value in asked.items() if name != "cursor"}
+        kept = {name: value for name, value in fields.items() if name != "cursor"}
         more = None if page.cursor is None else f"/records?{urlencode({**kept, 'cursor': page.cursor})}"
         return self._render(
-            "records.html", session=session, here="/records", rows=rows, asked=asked, state=state, states=list(State),
+            "records.html", session=session, here="/records", rows=rows, asked=fields, state=state, states=list(State),
             more=more, origin=origin,
         )  # fmt: skip
 
@@ -142,8 +145,8 @@ class Pages:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(beats))
         now = wall()
-        found = alarms(beats, now - SILENT_AFTER)
-        return self._render("alarms_part.html", alarms=found, fleet=instances, now=now)
+        raised = alarms(beats, now - SILENT_AFTER)
+        return self._render("alarms_part.html", alarms=raised, fleet=instances, now=now)
 
     async def _running(self) -> dict[str, Any]:
         beats = await self._ask(self._looks.heartbeats)
@@ -158,6 +161,6 @@ class Pages:
         }
 
 
-def fields_of(given: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
+def fields_of(query: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
     """Return the fields of a search that have a value."""
-    return {name: text for name in known if (text := given.get(name, "").strip()[:LONGEST_TEXT])}
+    return {name: text for name in known if (text := query.get(name, "").strip()[:LONGEST_TEXT])}

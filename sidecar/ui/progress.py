@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import Place, Topic, unled_places
+from sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from sidecar.settings import Settings
 
 
@@ -44,10 +44,10 @@ class Lags(NamedTuple):
 
     rows: tuple[Lag, ...]
     unseen: tuple[str, ...]
-    behind: Mapping[tuple[str, Place], int]
+    behind: Mapping[tuple[str, PartitionName], int]
     unled: tuple[str, ...] = ()
 
-    def of(self, holds: Set[tuple[str, Place]]) -> int | None:
+    def of(self, holds: Set[tuple[str, PartitionName]]) -> int | None:
         """Return the total lag of the partitions that an instance holds; None if none of their lags is known."""
         known = holds & self.behind.keys()
         return sum(self.behind[one] for one in known) if known else None
@@ -64,40 +64,40 @@ class Progress:
         """Return the progress of the group's two consumer groups, one row per topic, as far as this user may see it."""
         settings, names = self._settings, self._settings.names
         levels = names.levels_of(settings.delays, settings.topic_names)
-        rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, Place], int]()
+        rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, PartitionName], int]()
         unled = list[str]()
         for group, topics in ((names.group, settings.topic_names), (names.retry_group, (*levels, names.ready))):
             there, denied = self._cluster.topics(topics)
             unseen += sorted(denied)
-            unled += [f"{topic}[{number}]" for topic, number in unled_places(there.values())]
+            unled += [f"{topic}[{number}]" for topic, number in unled_partitions(there.values())]
             try:
                 done = self._done(group, there.values())
             except DeniedError:
                 unseen.append(group)
                 continue
             rows += self._lags(group, topics, done)
-            behind |= {(group, place): max(0, one.end - one.at) for place, one in done.items()}
+            behind |= {(group, partition): max(0, one.end - one.at) for partition, one in done.items()}
         return Lags(tuple(rows), tuple(unseen), behind, tuple(unled))
 
-    def _done(self, group: str, topics: Iterable[Topic]) -> dict[Place, Done]:
+    def _done(self, group: str, topics: Iterable[Topic]) -> dict[PartitionName, Done]:
         """Return the progress in each partition. Raises BrokerError if Kafka does not answer.
 
         A partition without a committed offset counts from where the group would begin: a level topic that has a record
         for an hour has no commit for an hour.
         """
-        places = [place for topic in topics for place in topic.led]
-        spans = self._cluster.spans(places)
-        committed = self._cluster.committed(group, places)
+        partitions = [partition for topic in topics for partition in topic.led]
+        spans = self._cluster.spans(partitions)
+        committed = self._cluster.committed(group, partitions)
         late = self._settings.start == "latest" and group == self._settings.names.group
         return {
-            place: Done(committed[place], end) if place in committed else Done(begin, end, fresh=True)
-            for place, (begin, end) in spans.items()
-            if place in committed or not late
+            partition: Done(committed[partition], end) if partition in committed else Done(begin, end, fresh=True)
+            for partition, (begin, end) in spans.items()
+            if partition in committed or not late
         }
 
-    def _lags(self, group: str, topics: Sequence[str], done: Mapping[Place, Done]) -> Iterator[Lag]:
+    def _lags(self, group: str, topics: Sequence[str], done: Mapping[PartitionName, Done]) -> Iterator[Lag]:
         for name in topics:
-            own = [one for place, one in done.items() if place[0] == name]
+            own = [one for partition, one in done.items() if partition[0] == name]
             if own:
                 at, end = sum(one.at for one in own), sum(one.end for one in own)
                 fresh = sum(one.fresh for one in own)

@@ -17,7 +17,7 @@ from sidecar.group_policy.members import SILENT_AFTER
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, Place
+from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
 from sidecar.kafka.client_config import client_id_of
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -46,7 +46,7 @@ class Instance(NamedTuple):
     subscription: Mapping[str, str]
     pace: PaceTold | None
     host: str
-    holds: frozenset[tuple[str, Place]]
+    holds: frozenset[tuple[str, PartitionName]]
     overdue: int = 0
 
     @property
@@ -75,7 +75,7 @@ class Rules(NamedTuple):
 
 def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
     """Return the members of the consumer groups that are this instance, each with its group."""
-    members = ((group, member) for group, seen in groups.items() for member in seen.members)
+    members = ((group, member) for group, described in groups.items() for member in described.members)
     return [(group, member) for group, member in members if member.client == client_id_of(group, instance)]
 
 
@@ -90,24 +90,24 @@ class Queries:
 
     def heartbeats(self) -> dict[str, SubscriptionRecord]:
         """Return the last heartbeat of each instance that has not announced a clean stop."""
-        heard: dict[str, InstanceHeard] = {}
+        by_instance: dict[str, InstanceHeard] = {}
         for row in read_policy_topic(self._cluster, self.settings.names) or ():
             if isinstance(row.heard, InstanceHeard):
-                heard[row.heard.instance] = row.heard
-        return {name: one.record for name, one in heard.items() if one.record is not None}
+                by_instance[row.heard.instance] = row.heard
+        return {name: one.record for name, one in by_instance.items() if one.record is not None}
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
         names, now = self.settings.names, wall()
-        found = []
+        rows = []
         groups = self._cluster.groups((names.group, names.retry_group))
-        for name, told in sorted(heartbeats.items()):
+        for name, record in sorted(heartbeats.items()):
             own = members_of(name, groups)
-            holds = frozenset((group, place) for group, member in own for place in member.places)
+            holds = frozenset((group, partition) for group, member in own for partition in member.partitions)
             host = own[0][1].host.lstrip("/") if own else ""
-            alive = told.at > now - SILENT_AFTER
-            found.append(Instance(name, told.at, alive, told.subscription, told.pace, host, holds, told.overdue))
-        return found
+            alive = record.at > now - SILENT_AFTER
+            rows.append(Instance(name, record.at, alive, record.subscription, record.pace, host, holds, record.overdue))
+        return rows
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""
@@ -119,19 +119,19 @@ class Queries:
         entries = PolicyStore(settings.kafka, settings.names).entries()
         fault = unread_of(entries)
         record = in_force(entries)
-        given = {} if record is None else record.policy
+        policy = {} if record is None else record.policy
         try:
-            governed = overridden(settings, given)
+            governed = overridden(settings, policy)
         except ConfigError as error:
-            governed, given, fault = settings, {}, "; ".join(error.problems)
-        whence = origins(settings, given)
+            governed, policy, fault = settings, {}, "; ".join(error.problems)
+        whence = origins(settings, policy)
         values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
         return Rules(values, record, tuple(reversed(entries[-50:])), fault)
 
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""
-        told = self.within(LONGEST)
-        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, told)
+        progress = self.within(LONGEST)
+        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, progress)
 
     def within(self, seconds: float) -> Callable[[object, int], None]:
         """Return the function `within`, with the share of this object."""
@@ -147,7 +147,7 @@ def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
     """
     end, begun = time.monotonic() + seconds, time.thread_time()
 
-    def told(_scan: object, _count: int) -> None:
+    def check(_scan: object, _count: int) -> None:
         nonlocal begun
         if share < 1 and (spent := time.thread_time() - begun) > BURST:
             time.sleep(spent / share - spent)
@@ -155,4 +155,4 @@ def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
         if time.monotonic() > end:
             raise BrokerError(f"it takes longer than {seconds:.0f} s: narrow it down, or ask the command line")
 
-    return told
+    return check

@@ -54,7 +54,7 @@ class Result(NamedTuple):
     """The outcome of one dead letter."""
 
     id: str
-    place: str
+    position: str
     kind: LetterGroup
 
 
@@ -69,9 +69,9 @@ class Recorded(PlanCounts):
         """Count a letter and keep its result."""
         super().count(letter, verdict, error)
         if len(self.results) < MOST_RESULTS:
-            topic = "" if letter.life is None else letter.life.topic
+            topic = "" if letter.retry_state is None else letter.retry_state.topic
             kind = LetterGroup(str(verdict), letter.reason, topic, error or letter.fault)
-            self.results.append(Result(letter.id, letter.place, kind))
+            self.results.append(Result(letter.id, letter.position, kind))
 
 
 @dataclass
@@ -133,8 +133,8 @@ class Redrives:
             if any(job.ended is None for job in self._jobs.values()):
                 raise RefusedError("another redrive is under way: wait for its end")
             plan = self.plans.find(plan_id, actor)
-            found = audit_facts(plan.search)
-            self._audit.write("redrive", actor, filter=found, letters=plan.ready, target=plan.target, rate=rate)
+            conditions = audit_facts(plan.search)
+            self._audit.write("redrive", actor, filter=conditions, letters=plan.ready, target=plan.target, rate=rate)
             self.plans.drop(plan_id)
             job = Job(new_id(), plan, actor, wall(), rate)
             self._jobs[job.id] = job

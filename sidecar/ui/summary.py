@@ -104,7 +104,7 @@ def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -
     failures = query.failures(now - rule.window, now)
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     counts = query.counts()
-    levels = sorted(query.levels(now), key=lambda one: _place(one.level))
+    levels = sorted(query.levels(now), key=lambda one: _rank(one.level))
     busy = {one.level for one in levels}
     return Summary(
         now,
@@ -136,17 +136,17 @@ def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:
 
 def lanes_of(rows: list[Waiting], now: int) -> tuple[Lane, ...]:
     """Return a lane for each level, the shortest first; records without a level come last."""
-    found: dict[tuple[float, str], list[int]] = {}
+    waits: dict[tuple[float, str], list[int]] = {}
     for row in rows:
-        found.setdefault(_place(row.level), []).append(row.due - now)
-    ordered = [Lane(name, found[delay, name]) for delay, name in sorted(found)]
+        waits.setdefault(_rank(row.level), []).append(row.due - now)
+    ordered = [Lane(name, waits[delay, name]) for delay, name in sorted(waits)]
     if len(ordered) <= MOST_LANES:
         return tuple(ordered)
     rest = [wait for lane in ordered[MOST_LANES:] for wait in lane.waits]
     return (*ordered[:MOST_LANES], Lane("more", rest))
 
 
-def _place(level: str | None) -> tuple[float, str]:
+def _rank(level: str | None) -> tuple[float, str]:
     """Return a level's sort key: its delay and its name. Records without a level, or with an invalid one, come last."""
     try:
         return (inf, "ready") if level is None else (float(parse_duration(level)), level)
@@ -156,10 +156,10 @@ def _place(level: str | None) -> tuple[float, str]:
 
 def minutes_of(query: ViewQuery, first: int) -> tuple[Minute, ...]:
     """Return the sums of each minute since `first` (epoch ms), over all topics, levels and reasons."""
-    found: dict[int, Minute] = {}
+    minutes: dict[int, Minute] = {}
     for row in map(_SUMS.decode, query.every_sum(first, MOST)):
-        before = found.get(row.minute, Minute(row.minute, 0, 0, 0))
-        found[row.minute] = Minute(
+        before = minutes.get(row.minute, Minute(row.minute, 0, 0, 0))
+        minutes[row.minute] = Minute(
             row.minute, before.waiting + row.waiting, before.committed + row.committed, before.dead + row.dead
         )
-    return tuple(found[minute] for minute in sorted(found) if minute < first + MINUTES * MINUTE)
+    return tuple(minutes[minute] for minute in sorted(minutes) if minute < first + MINUTES * MINUTE)

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, Place
+from sidecar.kafka.admin.descriptions import Offset, PartitionName
 from sidecar.kafka.errors import raise_partition_errors
 
 PRECISION = 1_000
@@ -24,7 +24,7 @@ ANSWER_WITHIN = 10.0
 _LOG = logging.getLogger("reconsume.view")
 
 
-class Told(NamedTuple):
+class PositionsAnswer(NamedTuple):
     """Kafka's answers about the events.
 
     `read_until`: epoch ms up to which the job has read the events; None if Kafka does not say. `newest`: the time of
@@ -44,42 +44,48 @@ class Told(NamedTuple):
         return at if self.newest is not None and self.newest <= newest_row else min(newest_row, at)
 
 
-def ask_events(cluster: Cluster, job: Consumer, events: Collection[Place], low: int, high: int) -> Told:
+def ask_events(
+    cluster: Cluster, job: Consumer, events: Collection[PartitionName], low: int, high: int
+) -> PositionsAnswer:
     """Return what is known at `high` (epoch ms, now) of the partitions of the events topics.
 
     `job` is a consumer with the name of the job's group. All events before `low` are known to be read.
     """
     try:
-        ends = {place: listed.offset for place, listed in cluster.offsets(events, Offset.END).items()}
+        ends = {partition: listed.offset for partition, listed in cluster.offsets(events, Offset.END).items()}
         if (read := committed(job, ends)) is None:
             newest = [listed.timestamp for listed in cluster.offsets(events, Offset.NEWEST).values()]
-            return Told(None, max(newest, default=-1))
+            return PositionsAnswer(None, max(newest, default=-1))
 
-        def first_from(time: int) -> dict[Place, int]:
-            return {place: listed.offset for place, listed in cluster.offsets(events, time).items()}
+        def first_from(time: int) -> dict[PartitionName, int]:
+            return {partition: listed.offset for partition, listed in cluster.offsets(events, time).items()}
 
-        return Told(read_until(read, ends, first_from, low, high), None)
+        return PositionsAnswer(read_until(read, ends, first_from, low, high), None)
     except (BrokerError, KafkaException) as failure:
         # For one, the user may have no right to the events. The rows' own times are used then.
         _LOG.debug("whether the view is up to date is unknown: %s", failure, extra={"event": "view-age-unknown"})
-        return Told(None, None)
+        return PositionsAnswer(None, None)
 
 
-def committed(job: Consumer, ends: Mapping[Place, int]) -> dict[Place, int] | None:
+def committed(job: Consumer, ends: Mapping[PartitionName, int]) -> dict[PartitionName, int] | None:
     """Return the job's position in each partition; None if the job has never committed one. Raises KafkaException."""
-    found = (
-        raise_partition_errors(job.committed([TopicPartition(*place) for place in ends], timeout=ANSWER_WITHIN))
+    answers = (
+        raise_partition_errors(job.committed([TopicPartition(*partition) for partition in ends], timeout=ANSWER_WITHIN))
         if ends
         else []
     )
-    read = {(place.topic, place.partition): place.offset for place in found}
-    return {place: max(0, offset) for place, offset in read.items()} if max(read.values(), default=-1) >= 0 else None
+    read = {(partition.topic, partition.partition): partition.offset for partition in answers}
+    return (
+        {partition: max(0, offset) for partition, offset in read.items()}
+        if max(read.values(), default=-1) >= 0
+        else None
+    )
 
 
 def read_until(
-    read: Mapping[Place, int],
-    ends: Mapping[Place, int],
-    first_from: Callable[[int], Mapping[Place, int]],
+    read: Mapping[PartitionName, int],
+    ends: Mapping[PartitionName, int],
+    first_from: Callable[[int], Mapping[PartitionName, int]],
     low: int,
     high: int,
 ) -> int:
@@ -87,7 +93,7 @@ def read_until(
 
     `first_from` returns the first offset of each partition at or after a time, negative if there is none.
     """
-    if all(read[place] >= end for place, end in ends.items()):
+    if all(read[partition] >= end for partition, end in ends.items()):
         return high
     while high - low > PRECISION:
         middle = (low + high) // 2
@@ -98,6 +104,8 @@ def read_until(
     return low
 
 
-def all_read(read: Mapping[Place, int], ends: Mapping[Place, int], firsts: Mapping[Place, int]) -> bool:
+def all_read(
+    read: Mapping[PartitionName, int], ends: Mapping[PartitionName, int], firsts: Mapping[PartitionName, int]
+) -> bool:
     """Whether everything before the first offsets at or after a time (negative if there is none) is read."""
-    return all(read[place] >= (first if first >= 0 else ends[place]) for place, first in firsts.items())
+    return all(read[partition] >= (first if first >= 0 else ends[partition]) for partition, first in firsts.items())

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sidecar.kafka.admin.descriptions import Place, Span
+from sidecar.kafka.admin.descriptions import PartitionName, Span
 from sidecar.printable import plural
 from sidecar.view.store import BOUND, Bound, Missing
 
 
-def begins_of(spans: Mapping[Place, Span], most: int | None) -> dict[Place, int]:
+def begins_of(spans: Mapping[PartitionName, Span], most: int | None) -> dict[PartitionName, int]:
     """Return the offset from which each partition is read, so that about `most` records are read; None: all.
 
     The oldest are left out, in each partition the same part of it.
     """
     total = sum(span.end - span.begin for span in spans.values())
     if most is None or total <= most:
-        return {place: span.begin for place, span in spans.items()}
-    return {place: span.end - (span.end - span.begin) * most // total for place, span in spans.items()}
+        return {partition: span.begin for partition, span in spans.items()}
+    return {partition: span.end - (span.end - span.begin) * most // total for partition, span in spans.items()}
 
 
 class Gaps:
@@ -29,16 +29,16 @@ class Gaps:
     def __init__(self, since: int) -> None:
         """`since`: what was known before (epoch ms)."""
         self.since = since
-        self._open: set[Place] = set()
+        self._open: set[PartitionName] = set()
 
-    def find(self, begins: Mapping[Place, int], stored: Mapping[Place, int]) -> None:
+    def find(self, begins: Mapping[PartitionName, int], stored: Mapping[PartitionName, int]) -> None:
         """Note the partitions that begin behind what was read of them: events between are not in the copy."""
-        self._open = {place for place, begin in begins.items() if begin > stored.get(place, 0)}
+        self._open = {partition for partition, begin in begins.items() if begin > stored.get(partition, 0)}
 
-    def met(self, place: Place, at: int) -> None:
+    def met(self, partition: PartitionName, at: int) -> None:
         """Take the time (epoch ms) of the first record of a partition, or of its end if it has none."""
-        if place in self._open:
-            self._open.remove(place)
+        if partition in self._open:
+            self._open.remove(partition)
             self.since = max(self.since, at)
 
 
@@ -47,18 +47,18 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
 
     `skipped`: events that were not read because no more were asked for.
     """
-    parts = list(_parts(missing, skipped))
-    if not parts:
+    sentences = list(_sentences(missing, skipped))
+    if not sentences:
         return ""
     limit = (
         f"the bound of {bound.records} records or {bound.bytes // 1_000_000_000} GB is reached: "
         if any(missing)
         else ""
     )
-    return f"{limit}{' and '.join(parts)} are left out; Spark's view (`reconsume view run`) has no such bound"
+    return f"{limit}{' and '.join(sentences)} are left out; Spark's view (`reconsume view run`) has no such bound"
 
 
-def _parts(missing: Missing, skipped: int) -> Iterable[str]:
+def _sentences(missing: Missing, skipped: int) -> Iterable[str]:
     if skipped:
         yield f"the {skipped} oldest events"
     if missing.done:

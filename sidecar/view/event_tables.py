@@ -16,9 +16,9 @@ from topics.fold import Folded, added, merged, sums_of
 from topics.names import Kind
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
-TOGETHER = 50
+MOST_KEYS = 50
 """Records that one query looks for. One by one they would cost a third more."""
-FIND = f"SELECT id, number, part, place, value FROM message WHERE id IN ({', '.join('?' * TOGETHER)})"
+FIND = f"SELECT id, number, part, place, value FROM message WHERE id IN ({', '.join('?' * MOST_KEYS)})"
 INSERT = "INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 UPDATE = """
 UPDATE message SET id = ?, state = ?, level = ?, topic = ?, reason = ?, due = ?, last_failed_at = ?, redrives = ?,
@@ -48,34 +48,34 @@ def fold_in(run: sqlite3.Connection, items: Sequence[Item], room: int) -> Taken:
     The sums count every event. Raises sqlite3.Error.
     """
     _add_sums(run, items)
-    told = _by_record(items)
-    kept = _kept(run, list(told))
-    new = [key for key in told if key not in kept]
+    folded = _by_record(items)
+    kept = _kept(run, list(folded))
+    new = [key for key in folded if key not in kept]
     taken = new[: max(0, room)]
-    changed = {key: now for key, (_, before) in kept.items() if (now := merged(before, told[key])) != before}
-    run.executemany(INSERT, (_values(told[key]) for key in taken))
+    changed = {key: now for key, (_, before) in kept.items() if (now := merged(before, folded[key])) != before}
+    run.executemany(INSERT, (_values(folded[key]) for key in taken))
     run.executemany(UPDATE, ((*_values(now), kept[key][0]) for key, now in changed.items()))
-    rows = [_item(one) for one in (*(told[key] for key in taken), *changed.values())]
+    rows = [_item(one) for one in (*(folded[key] for key in taken), *changed.values())]
     return Taken(rows, len(taken), len(new) - len(taken))
 
 
 def _by_record(items: Iterable[Item]) -> dict[str, Folded]:
-    found: dict[str, Folded] = {}
+    rows: dict[str, Folded] = {}
     for item in items:
-        assert isinstance(item.heard, ViewRow)
-        one = Folded(item.heard, item.partition, item.offset)
-        known = found.get(item.key)
-        found[item.key] = one if known is None else merged(known, one)
-    return found
+        assert isinstance(item.value, ViewRow)
+        one = Folded(item.value, item.partition, item.offset)
+        known = rows.get(item.key)
+        rows[item.key] = one if known is None else merged(known, one)
+    return rows
 
 
 def _kept(run: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tuple[int, Folded]]:
     """Return the number and the row of each of these records that has a row."""
     kept: dict[str, tuple[int, Folded]] = {}
-    for begin in range(0, len(keys), TOGETHER):
-        some: list[str | None] = [*keys[begin : begin + TOGETHER]]
-        found = run.execute(FIND, (*some, *[None] * (TOGETHER - len(some))))
-        kept |= {key: (number, Folded(_ROW.decode(value), *place)) for key, number, *place, value in found}
+    for begin in range(0, len(keys), MOST_KEYS):
+        some: list[str | None] = [*keys[begin : begin + MOST_KEYS]]
+        selected = run.execute(FIND, (*some, *[None] * (MOST_KEYS - len(some))))
+        kept |= {key: (number, Folded(_ROW.decode(value), *order)) for key, number, *order, value in selected}
     return kept
 
 

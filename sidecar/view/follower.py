@@ -31,7 +31,7 @@ from sidecar.view.store_file import kept_source
 from topics.names import Kind, Names
 
 POLL = 0.2
-AGAIN = 1.0
+RETRY_AFTER = 1.0
 """Seconds to wait after an error."""
 LONGEST_REST = 0.1
 REST = {Source.SPARK: 1.0, Source.EVENTS: 0.5}
@@ -84,9 +84,9 @@ class ViewFollower(threading.Thread):
         watch_every: float = WATCH_EVERY,
     ) -> None:
         super().__init__(name="view", daemon=True)
-        self.seen = CopyStatus(None, None, "the view has not been read yet", {})
+        self.status = CopyStatus(None, None, "the view has not been read yet", {})
         self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
-        self._check_every, self._wish, self._watch_every = check_every, source, watch_every
+        self._check_every, self._configured, self._watch_every = check_every, source, watch_every
         self._credentials = unchanging() if credentials is None else credentials
         self._stopping = StopRequest()
         self._said, self._short = "", False
@@ -111,8 +111,8 @@ class ViewFollower(threading.Thread):
                 self._say(f"the local copy of the view cannot be kept in {where}: {fault}")
             except Exception:  # noqa: BLE001 - the view must never stop the records, not even by a fault of its own
                 _LOG.exception("the view cannot be followed", extra={"event": "view-fault"})
-            self.seen = self.seen._replace(path=None)
-            self._stopping.wait(AGAIN)
+            self.status = self.status._replace(path=None)
+            self._stopping.wait(RETRY_AFTER)
 
     def _keep(self) -> None:
         """Use one file until it is lost or broken. A broken file is recognized when it is opened again."""
@@ -125,47 +125,47 @@ class ViewFollower(threading.Thread):
 
     def _first_source(self) -> Source:
         """Return what to begin with. A file that an earlier start left is served at once, without Kafka."""
-        if self._wish is not Source.AUTO:
-            return self._wish
+        if self._configured is not Source.AUTO:
+            return self._configured
         if (kept := kept_source(self._folder, self._names.group)) is not None:
             return kept
         try:
-            return source_now(self._wish, self._credentials.adopt(self._kafka), self._names, self._client)
+            return source_now(self._configured, self._credentials.adopt(self._kafka), self._names, self._client)
         except (KafkaException, ReconsumeError):
             return Source.EVENTS  # what follows says what is wrong
 
     def _follow(self, copy: LocalCopy) -> LocalCopy:
         """Use one set of clients until it fails, or another copy takes the place of this one. Return the copy to go on
         with."""
-        watch: JobWatch | None = None
-        given = copy
+        job: JobWatch | None = None
+        current = copy
         self._show(copy)
         try:
             kafka = self._credentials.adopt(self._kafka)
             if copy.reader is None:
                 copy.connect(kafka, self._client, self._check_every)
-            watch = JobWatch(kafka, self._names, self._client) if self._wish is Source.AUTO else None
+            job = JobWatch(kafka, self._names, self._client) if self._configured is Source.AUTO else None
             watch_at = time.monotonic() + self._watch_every
             while not self._stopping.is_set() and copy.store.intact() and not self._credentials.due:
                 self._turn(copy)
-                if watch is not None and time.monotonic() >= watch_at:
-                    self._prepare(watch.wanted(copy.source), copy, kafka)
+                if job is not None and time.monotonic() >= watch_at:
+                    self._prepare(job.wanted(copy.source), copy, kafka)
                     watch_at = time.monotonic() + self._watch_every
                 if self._next_is_complete():
                     copy, former = self._next_taken(), copy
                     self._close(former, for_good=True)
         except (KafkaException, ReconsumeError) as failure:
             self._say(f"the view cannot be followed: {failure}")
-            self._stopping.wait(AGAIN)
+            self._stopping.wait(RETRY_AFTER)
         except BaseException:
-            if copy is not given:  # the caller closes what it gave, and knows of no other
+            if copy is not current:  # the caller closes what it gave, and knows of no other
                 self._close(copy)
             raise
         finally:
             copy.disconnect()
             self._drop_next()
-            if watch is not None:
-                watch.close()
+            if job is not None:
+                job.close()
         return copy
 
     def _turn(self, copy: LocalCopy) -> None:
@@ -233,20 +233,22 @@ class ViewFollower(threading.Thread):
         reader, source = copy.reader, copy.source
         if reader is None:
             facts = copy.store.facts()
-            self.seen = self.seen._replace(path=copy.store.path, as_of=facts.as_of, source=source, since=facts.since)
+            self.status = self.status._replace(
+                path=copy.store.path, as_of=facts.as_of, source=source, since=facts.since
+            )
             return
         bad, facts = self._bad + Counter(copy.bad), reader.facts
         path, problem = copy.store.path, reader.problem
-        self.seen = CopyStatus(path, facts.as_of, problem, dict(bad), source, facts.since, reader.shortfall)
+        self.status = CopyStatus(path, facts.as_of, problem, dict(bad), source, facts.since, reader.shortfall)
         if problem and problem != BEING_READ:
             self._say(problem)
-        if self.seen.shortfall and not self._short:
-            _LOG.warning(self.seen.shortfall, extra={"event": "view-bound"})
-        self._short = bool(self.seen.shortfall)
+        if self.status.shortfall and not self._short:
+            _LOG.warning(self.status.shortfall, extra={"event": "view-bound"})
+        self._short = bool(self.status.shortfall)
 
     def _say(self, text: str) -> None:
         """Log and show a problem, once until it changes or is over."""
-        self.seen = self.seen._replace(problem=text)
+        self.status = self.status._replace(problem=text)
         if text != self._said:
             self._said = text
             _LOG.warning(text, extra={"event": "view"})

@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Topic
 from sidecar.kafka.client_config import view_config
-from sidecar.view.age import Told, ask_events
+from sidecar.view.age import PositionsAnswer, ask_events
 from sidecar.view.source import Source
 from sidecar.view.store import retention_of
 from sidecar.view.tables import Item
@@ -46,10 +46,10 @@ class Form(Protocol):
     def item(self, message: Message, moment: int) -> Item | BadRow:
         """Return a record as an item, or why it is none. `moment`: epoch ms, now."""
 
-    def told(self, cluster: Cluster, found: Mapping[str, Topic], low: int, high: int) -> Told:
+    def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
         """Return what is known at `high` (epoch ms, now) of the events. All before `low` are known to be read."""
 
-    def kept(self, found: Mapping[str, Topic]) -> Mapping[Kind, int]:
+    def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
         """Return for how many ms what is made of each kind of record is kept; without those that are kept for ever."""
 
     def close(self) -> None:
@@ -77,18 +77,18 @@ class SparkForm:
         kind = self.kinds[message.topic() or ""]
         key, stamp = message.key(), message.timestamp()[1]
         decode = decode_view if kind is Kind.VIEW else decode_stats
-        heard = decode(self._names.group, key, message.value())
-        if isinstance(heard, BadRow):
-            return heard
+        row = decode(self._names.group, key, message.value())
+        if isinstance(row, BadRow):
+            return row
         written = stamp if 0 < stamp < moment else moment
-        return Item(kind, (key or b"").decode(), heard, message.offset() or 0, written)
+        return Item(kind, (key or b"").decode(), row, message.offset() or 0, written)
 
-    def told(self, cluster: Cluster, found: Mapping[str, Topic], low: int, high: int) -> Told:
-        events = found[self._names.events].places if self._names.events in found else []
+    def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
+        events = topics[self._names.events].all_partitions if self._names.events in topics else []
         return ask_events(cluster, self._job, events, low, high)
 
-    def kept(self, found: Mapping[str, Topic]) -> Mapping[Kind, int]:
-        limits = {self.kinds[name]: retention_of(topic.config) for name, topic in found.items() if name in self.kinds}
+    def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
+        limits = {self.kinds[name]: retention_of(topic.config) for name, topic in topics.items() if name in self.kinds}
         return {kind: limit for kind, limit in limits.items() if limit is not None}
 
     def close(self) -> None:
@@ -118,10 +118,10 @@ class EventsForm:
         row = row_of(event, partition, offset, written).row
         return Item(Kind.EVENTS, event.id, row, offset, written, partition, event)
 
-    def told(self, cluster: Cluster, found: Mapping[str, Topic], low: int, high: int) -> Told:
-        return Told(high, None)
+    def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
+        return PositionsAnswer(high, None)
 
-    def kept(self, found: Mapping[str, Topic]) -> Mapping[Kind, int]:
+    def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
         # As long as Spark's topics would: the events themselves leave much earlier.
         return {Kind.VIEW: VIEW_RETENTION, Kind.STATS: STATS_RETENTION}
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, Message
 
 from sidecar.clock import now
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.kafka.few_messages import MOST
 from sidecar.view.complete import Gaps
 from sidecar.view.forms import Form
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     """What a turn has read. `moved`: the next offset of each partition. `newer`: versions that cannot be read here."""
 
     items: list[Item]
-    moved: dict[Place, int]
+    moved: dict[PartitionName, int]
     newer: list[int]
     errors: list[KafkaError]
 
@@ -60,7 +60,7 @@ class Intake:
         self.gaps = Gaps(self.facts.since)
 
     @property
-    def together(self) -> int:
+    def batch_size(self) -> int:
         """How many records a turn should have at most."""
         return EVENTS_TOGETHER if self._folds else MOST
 
@@ -69,13 +69,13 @@ class Intake:
         batch, bad = Batch([], {}, [], []), list[str]()
         for message in messages:
             error, moment = message.error(), now().wall
-            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
             if error is None:
-                batch.moved[place] = offset + 1
-                self._read(message, place, moment, batch, bad)
+                batch.moved[partition] = offset + 1
+                self._read(message, partition, moment, batch, bad)
             elif error.code() == KafkaError._PARTITION_EOF:
-                batch.moved[place] = offset  # after the markers and gaps at the end
-                self.gaps.met(place, moment)
+                batch.moved[partition] = offset  # after the markers and gaps at the end
+                self.gaps.met(partition, moment)
             else:
                 batch.errors.append(error)
         if bad and time.monotonic() >= self._bad_at:
@@ -83,20 +83,20 @@ class Intake:
             _LOG.warning("%d bad records; the first: %s", len(bad), bad[0], extra={"event": "view-bad-records"})
         return batch
 
-    def _read(self, message: Message, place: Place, moment: int, batch: Batch, bad: list[str]) -> None:
+    def _read(self, message: Message, partition: PartitionName, moment: int, batch: Batch, bad: list[str]) -> None:
         stamp = message.timestamp()[1]
-        self.gaps.met(place, stamp if 0 < stamp < moment else moment)
+        self.gaps.met(partition, stamp if 0 < stamp < moment else moment)
         item = self._form.item(message, moment)
         if isinstance(item, Item):
             batch.items.append(item)
             self._see_newest(item, stamp, moment)
         else:
-            bad.append(f"{place[0]}, partition {place[1]}, offset {message.offset()}: {item.text}")
-            self.bad[self._form.kinds[place[0]]] += 1
+            bad.append(f"{partition[0]}, partition {partition[1]}, offset {message.offset()}: {item.text}")
+            self.bad[self._form.kinds[partition[0]]] += 1
             batch.newer.extend(filter(None, [versions.newer(message.value() or b"")]))
 
     def _see_newest(self, item: Item, stamp: int, moment: int) -> None:
-        is_row = item.kind is Kind.VIEW and not isinstance(item.heard, Forgotten)
+        is_row = item.kind is Kind.VIEW and not isinstance(item.value, Forgotten)
         if is_row and self.facts.newest < stamp <= moment + FUTURE:
             self.facts = self.facts._replace(newest=stamp)
 

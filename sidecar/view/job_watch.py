@@ -48,14 +48,18 @@ class JobWatch:
         Raises SilentError.
         """
         try:
-            found = self._cluster.find([self._names.events, self._names.view])
-            if len(found) < 2:
+            topics = self._cluster.find([self._names.events, self._names.view])
+            if len(topics) < 2:
                 return False
-            places, before = found[self._names.events].places, wall() - limit
-            ends = {place: listed.offset for place, listed in self._cluster.offsets(places, Offset.END).items()}
+            partitions, before = topics[self._names.events].all_partitions, wall() - limit
+            ends = {
+                partition: listed.offset for partition, listed in self._cluster.offsets(partitions, Offset.END).items()
+            }
             if (read := committed(self._job, ends)) is None:
                 return False
-            firsts = {place: listed.offset for place, listed in self._cluster.offsets(places, before).items()}
+            firsts = {
+                partition: listed.offset for partition, listed in self._cluster.offsets(partitions, before).items()
+            }
             return all_read(read, ends, firsts)
         except SilentError as failure:
             _LOG.debug("whether the Spark job keeps up is unknown: %s", failure, extra={"event": "view-job-unknown"})
@@ -66,14 +70,14 @@ class JobWatch:
 
 
 def source_now(
-    wish: Source, kafka: Mapping[str, str], names: Names, client: str, *, must_answer: bool = False
+    configured: Source, kafka: Mapping[str, str], names: Names, client: str, *, must_answer: bool = False
 ) -> Source:
     """Return what to read once, by the same rule. Raises SilentError if a broker `must_answer` and none does."""
-    if wish is not Source.AUTO:
-        return wish
-    watch = JobWatch(kafka, names, client)
+    if configured is not Source.AUTO:
+        return configured
+    job = JobWatch(kafka, names, client)
     choose = JobWatch.wanted_once if must_answer else JobWatch.wanted
     try:
-        return choose(watch, Source.EVENTS)
+        return choose(job, Source.EVENTS)
     finally:
-        watch.close()
+        job.close()

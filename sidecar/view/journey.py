@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, Message
 
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place, Topic, unled_places
+from sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from sidecar.kafka.client_config import view_config, whole_fetches
 from sidecar.kafka.errors import ANSWER_SECONDS
-from sidecar.kafka.range_reader import RangeReader, place_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.events import Event, decode_event, encode_event, order
 from topics.names import Names
 
@@ -28,7 +28,7 @@ MOST_KEPT = 1_000
 MOST_BYTES = 1024 * 1024
 """Bytes of all kept events of one record; each of Reconsume's events has some 400."""
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with the number of records that were read, and their total."""
 
 
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 
 def read_journey(
-    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, told: Told
+    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, progress: Progress
 ) -> Journey:
     """Return the events of one record; read at most `most` records.
 
@@ -67,8 +67,8 @@ def read_journey(
         topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
         spans = _spans(cluster, topic, since)
         reader = RangeReader(consumer, spans, lambda: Consumer(whole_fetches(config)))
-        journey = _found(reader, names, record, spans, most, told)
-        unled = ", ".join(f"{name}[{number}]" for name, number in unled_places([topic]))
+        journey = _journey_in(reader, names, record, spans, most, progress)
+        unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions([topic]))
         reasons = [journey.missing, f"without a leader, and so not read: {unled}" if unled else ""]
         return journey._replace(missing="; ".join(filter(None, reasons)))
     finally:
@@ -76,33 +76,36 @@ def read_journey(
 
 
 def _events_topic(cluster: Cluster, name: str) -> Topic:
-    found = cluster.find([name])
-    if name not in found:
+    topics = cluster.find([name])
+    if name not in topics:
         raise ContractError(f"{name} does not exist; `reconsume topics apply` creates it")
-    return found[name]
+    return topics[name]
 
 
-def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[Place, Span]:
+def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[PartitionName, Span]:
     spans = cluster.spans(topic.led)
-    starts = {place: span.begin for place, span in spans.items()}
+    starts = {partition: span.begin for partition, span in spans.items()}
     if since is not None:
-        for place, (offset, _) in cluster.offsets(spans, max(0, since - MARGIN)).items():
-            starts[place] = spans[place].end if offset < 0 else offset  # negative: all records are older
-    return {place: Span(starts[place], end, 0 < starts[place] == begin) for place, (begin, end) in spans.items()}
+        for partition, (offset, _) in cluster.offsets(spans, max(0, since - MARGIN)).items():
+            starts[partition] = spans[partition].end if offset < 0 else offset  # negative: all records are older
+    return {
+        partition: Span(starts[partition], end, 0 < starts[partition] == begin)
+        for partition, (begin, end) in spans.items()
+    }
 
 
-def _found(
-    reader: RangeReader, names: Names, record: str, spans: Mapping[Place, Span], most: int, told: Told
+def _journey_in(
+    reader: RangeReader, names: Names, record: str, spans: Mapping[PartitionName, Span], most: int, progress: Progress
 ) -> Journey:
     total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
     key, kept = record.encode(), Kept()
-    for message in _messages(reader, lambda count: told(count, total)):
+    for message in _messages(reader, lambda count: progress(count, total)):
         read += 1
         if message.key() == key:
             event = decode_event(message.value())
             if isinstance(event, Event) and event.group == names.group and event.id == record:
                 kept.add(event)
-                cut |= spans[place_of(message)].cut
+                cut |= spans[partition_of(message)].cut
         if read >= most or kept.full:
             break
     events, missing = kept.events, ""
@@ -123,7 +126,7 @@ class Kept:
         self.full = False
         """Whether an event was left out."""
         self._known: set[bytes] = set()
-        self._left = MOST_BYTES
+        self._bytes_left = MOST_BYTES
 
     def add(self, event: Event) -> None:
         """Keep an event if it is new and there is room."""
@@ -131,20 +134,20 @@ class Kept:
         digest = blake2b(data, digest_size=16).digest()
         if digest in self._known:
             return
-        self._left -= len(data)
-        self.full = len(self.events) >= MOST_KEPT or self._left < 0
+        self._bytes_left -= len(data)
+        self.full = len(self.events) >= MOST_KEPT or self._bytes_left < 0
         if not self.full:
             self._known.add(digest)
             self.events.append(event)
 
 
-def _messages(reader: RangeReader, told: Callable[[int], None]) -> Iterator[Message]:
+def _messages(reader: RangeReader, progress: Callable[[int], None]) -> Iterator[Message]:
     """Yield every record. Raises BrokerError if no more records arrive."""
     count = 0
     for count, message in enumerate(reader.records(ANSWER_SECONDS), 1):
         yield message
         if count % TOLD_EVERY == 0:
-            told(count)
-    told(count)
+            progress(count)
+    progress(count)
     if reader.left:
         raise BrokerError(f"the events could not be read on for {ANSWER_SECONDS:.0f} s")

@@ -44,8 +44,8 @@ class LocalCopy:
     @property
     def bad(self) -> dict[Kind, int]:
         """The number of records that were skipped since the file was opened, by kind."""
-        found = self._bad + Counter() if self.reader is None else self._bad + Counter(self.reader.bad)
-        return dict(found)
+        counts = self._bad + Counter() if self.reader is None else self._bad + Counter(self.reader.bad)
+        return dict(counts)
 
     @property
     def complete(self) -> bool:

@@ -33,7 +33,7 @@ BUSY_SECONDS = 1.0
 PAGE = 1_000
 """Rows that are in memory at a time where all are wanted."""
 CODE = 12
-PLACE = struct.Struct(">qq")
+POSITION = struct.Struct(">qq")
 """The due time or minute, and the row's number."""
 LONGEST_PAGE = 1024 * 1024
 """Bytes of the values of a page; a page ends with the value that passes them. A row of ours has 600, but whoever may
@@ -123,9 +123,9 @@ class ViewQuery:
 
     def messages(self, filters: Filters, limit: int, cursor: str | None = None) -> Page:
         """Return a page of messages, the earliest due first. Raises BadCursorError."""
-        asked = {name: value for name, value in filters._asdict().items() if value is not None}
-        due_before = asked.pop("due_before", None)
-        terms, values = [f"{name} = ?" for name in asked], [str(value) for value in asked.values()]
+        filtered = {name: value for name, value in filters._asdict().items() if value is not None}
+        due_before = filtered.pop("due_before", None)
+        terms, values = [f"{name} = ?" for name in filtered], [str(value) for value in filtered.values()]
         where: list[Any] = [*values]
         if due_before is not None:
             terms.append("due > 0 AND due < ?")
@@ -153,8 +153,8 @@ class ViewQuery:
         where = "FROM message WHERE last_failed_at > ? AND last_failed_at <= ?"
         (total,) = self._connection.execute(f"SELECT count(*) {where}", (since, until)).fetchone()
         order = "GROUP BY reason ORDER BY count(*) DESC, reason LIMIT ?"
-        found = self._connection.execute(f"SELECT reason, count(*) {where} {order}", (since, until, MOST_REASONS))
-        return Failures(total, tuple((reason, count) for reason, count in found))
+        rows = self._connection.execute(f"SELECT reason, count(*) {where} {order}", (since, until, MOST_REASONS))
+        return Failures(total, tuple((reason, count) for reason, count in rows))
 
     def counts(self) -> dict[str, int]:
         """Return how many messages are in each state."""
@@ -172,22 +172,22 @@ class ViewQuery:
             for reason, count in rows
         ]
 
-    def _page(self, asked: _List, limit: int, cursor: str | None) -> Page:
-        key, bound = self._key(), msgspec.json.encode([asked.table, asked.bound])
-        terms, values, order = list(asked.terms), list(asked.values), f"{asked.order}, number"
+    def _page(self, rows_of: _List, limit: int, cursor: str | None) -> Page:
+        key, bound = self._key(), msgspec.json.encode([rows_of.table, rows_of.bound])
+        terms, values, order = list(rows_of.terms), list(rows_of.values), f"{rows_of.order}, number"
         if cursor is not None:
             terms.append(f"({order}) > (?, ?)")
             values += unsealed(key, bound, cursor)
         text = f"WHERE {' AND '.join(terms)}" if terms else ""
-        query = f"SELECT {order}, value FROM {asked.table} {text} ORDER BY {order} LIMIT ?"
+        query = f"SELECT {order}, value FROM {rows_of.table} {text} ORDER BY {order} LIMIT ?"
         # One row more than the limit shows whether there is another page.
-        found = self._connection.execute(query, (*values, limit + 1))
-        page, place, size = list[bytes](), (0, 0), 0
-        for *where, value in found:
+        rows = self._connection.execute(query, (*values, limit + 1))
+        page, last, size = list[bytes](), (0, 0), 0
+        for *where, value in rows:
             if len(page) == limit or size > LONGEST_PAGE:
-                return Page(page, sealed(key, bound, place))
+                return Page(page, sealed(key, bound, last))
             page.append(bytes(value))
-            place, size = (where[0], where[1]), size + len(value)
+            last, size = (where[0], where[1]), size + len(value)
         return Page(page, None)
 
     def _key(self) -> bytes:
@@ -196,11 +196,11 @@ class ViewQuery:
 
 
 def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iterator[bytes]:
-    left, cursor = most, None
-    while left is None or left > 0:
-        page = page_of(PAGE if left is None else min(PAGE, left), cursor)
+    remaining, cursor = most, None
+    while remaining is None or remaining > 0:
+        page = page_of(PAGE if remaining is None else min(PAGE, remaining), cursor)
         yield from page.values
-        left = None if left is None else left - len(page.values)
+        remaining = None if remaining is None else remaining - len(page.values)
         if (cursor := page.cursor) is None:
             return
 
@@ -215,9 +215,9 @@ def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
         yield ViewQuery(connection)
 
 
-def sealed(key: bytes, bound: bytes, place: tuple[int, int]) -> str:
+def sealed(key: bytes, bound: bytes, position: tuple[int, int]) -> str:
     """Return the cursor after a row. It is valid for one list alone."""
-    data = PLACE.pack(*place)
+    data = POSITION.pack(*position)
     return base64.urlsafe_b64encode(_code(key, bound, data) + data).decode("ascii").rstrip("=")
 
 
@@ -227,12 +227,12 @@ def unsealed(key: bytes, bound: bytes, cursor: str) -> tuple[int, int]:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except ValueError:  # not ASCII, or not base64
         raise BadCursorError from None
-    code, place = data[:CODE], data[CODE:]
-    if len(place) != PLACE.size or not hmac.compare_digest(code, _code(key, bound, place)):
+    code, position = data[:CODE], data[CODE:]
+    if len(position) != POSITION.size or not hmac.compare_digest(code, _code(key, bound, position)):
         raise BadCursorError
-    number, row = PLACE.unpack(place)
+    number, row = POSITION.unpack(position)
     return number, row
 
 
-def _code(key: bytes, bound: bytes, place: bytes) -> bytes:
-    return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, place), key=key, digest_size=CODE).digest()
+def _code(key: bytes, bound: bytes, position: bytes) -> bytes:
+    return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, position), key=key, digest_size=CODE).digest()

@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 class Followed(Protocol):
     """The part that keeps the local copy."""
 
-    seen: CopyStatus
+    status: CopyStatus
 
 
 class UnknownError(Exception):
@@ -56,12 +56,12 @@ class QueryPool:
 
     async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, Origin]:
         """Return the result of a query, and where it comes from. Raises UnknownError."""
-        seen = self._view.seen
-        if seen.as_of is None or seen.path is None:
-            raise UnknownError(seen.problem or "the local copy is being made anew")
+        status = self._view.status
+        if status.as_of is None or status.path is None:
+            raise UnknownError(status.problem or "the local copy is being made anew")
         if self._waiting >= MOST_WAITING:
             raise UnknownError("too many calls ask for the view at once")
-        path, origin = seen.path, Origin(seen.as_of, seen.source, seen.since, seen.shortfall)
+        path, origin = status.path, Origin(status.as_of, status.source, status.since, status.shortfall)
 
         def asked() -> T:
             with questions(path) as query:

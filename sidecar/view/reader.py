@@ -15,11 +15,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from sidecar.clock import now
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, Place, Topic, unled_places
+from sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_partitions
 from sidecar.kafka.client_config import view_config, whole_fetches
 from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.gaps import UntilGap
-from sidecar.view.age import Told
+from sidecar.view.age import PositionsAnswer
 from sidecar.view.complete import begins_of, shortfall
 from sidecar.view.forms import Form
 from sidecar.view.intake import Intake
@@ -44,8 +44,8 @@ class Checked(NamedTuple):
     """Kafka's answers at a moment (epoch ms): first about the events, then the ends of the topics that are read."""
 
     at: int
-    ends: Mapping[Place, int]
-    events: Told
+    ends: Mapping[PartitionName, int]
+    events: PositionsAnswer
 
 
 class ViewReader:
@@ -73,9 +73,9 @@ class ViewReader:
         self._config = view_config(kafka, names.retry_group, client)
         self._small = form.source is Source.EVENTS
         self._consumer = Consumer(self._config)
-        self._found: Mapping[str, Topic] = {}
-        self._begins: Mapping[Place, int] = {}
-        self._positions: dict[Place, int] = {}
+        self._topics: Mapping[str, Topic] = {}
+        self._begins: Mapping[PartitionName, int] = {}
+        self._positions: dict[PartitionName, int] = {}
         self._checked: Checked | None = None
         self._survey_at = self._check_at = AT_ONCE
         self._noted, self._note_at = self.facts, AT_ONCE
@@ -96,7 +96,7 @@ class ViewReader:
             self._check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
             self._check()
         began = time.thread_time()
-        messages = next_messages(self._consumer, wait, self._intake.together)
+        messages = next_messages(self._consumer, wait, self._intake.batch_size)
         items = self._take_small(messages) if self._small else self._take(messages)
         self.took = time.thread_time() - began
         self._judge()
@@ -105,8 +105,8 @@ class ViewReader:
     def progress(self) -> tuple[int, int]:
         """Return how many offsets were read, and of how many. The two are equal once the end is reached."""
         ends = {} if self._checked is None else self._checked.ends
-        read = sum(after - self._begins[place] for place, after in self._positions.items())
-        return read, sum(end - self._begins[place] for place, end in ends.items())
+        read = sum(after - self._begins[partition] for partition, after in self._positions.items())
+        return read, sum(end - self._begins[partition] for partition, end in ends.items())
 
     @property
     def absent(self) -> bool:
@@ -133,7 +133,7 @@ class ViewReader:
         """One sentence about what the copy lacks, beside what has left the topic; empty if nothing."""
         if self._form.source is not Source.EVENTS:
             return ""
-        unled = ", ".join(f"{name}[{number}]" for name, number in unled_places(self._mine()))
+        unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions(self._mine()))
         lacks = f"without a leader, and so not read: {unled}" if unled else ""
         return "; ".join(filter(None, [shortfall(self._store.missing, self._skipped), lacks]))
 
@@ -141,26 +141,30 @@ class ViewReader:
 
     def _survey(self) -> None:
         kinds = self._form.kinds
-        found = self._cluster.find({*kinds, self._names.events})
-        anew = [topic for topic in kinds if topic in found and self._is_other(found[topic])]
-        for topic in anew:
-            self._begin_anew(found[topic])
-        if anew or self._places(found, found) != self._places(self._found, found) or not self._positions:
-            self._assign(self._places(found, kinds))
-        self._found = found
-        if self._form.main not in found:
+        topics = self._cluster.find({*kinds, self._names.events})
+        recreated = [topic for topic in kinds if topic in topics and self._is_other(topics[topic])]
+        for topic in recreated:
+            self._begin_anew(topics[topic])
+        if (
+            recreated
+            or self._partitions(topics, topics) != self._partitions(self._topics, topics)
+            or not self._positions
+        ):
+            self._assign(self._partitions(topics, kinds))
+        self._topics = topics
+        if self._form.main not in topics:
             self._survey_at = time.monotonic() + HURRY
             self.problem = self._form.missing
-        for kind, retention in self._form.kept(found).items():
+        for kind, retention in self._form.kept(topics).items():
             self._store.drop_older(kind, now().wall - retention)
 
-    def _is_other(self, found: Topic) -> bool:
+    def _is_other(self, topic: Topic) -> bool:
         """Whether the topic is not the one that was read: it was deleted and created again, or belongs to another
         cluster."""
-        return self._store.identity(self._form.kinds[found.name]) != found.id
+        return self._store.identity(self._form.kinds[topic.name]) != topic.id
 
-    def _begin_anew(self, found: Topic) -> None:
-        self._clear(found.name, found.id)
+    def _begin_anew(self, topic: Topic) -> None:
+        self._clear(topic.name, topic.id)
 
     def _clear(self, topic: str, identity: str) -> None:
         self._store.begin_anew(self._form.kinds[topic], topic, identity)
@@ -168,45 +172,47 @@ class ViewReader:
         self._noted = self.facts
 
     def _mine(self) -> list[Topic]:
-        return [topic for name, topic in self._found.items() if name in self._form.kinds]
+        return [topic for name, topic in self._topics.items() if name in self._form.kinds]
 
-    def _places(self, found: Mapping[str, Topic], names: Collection[str]) -> list[Place]:
+    def _partitions(self, topics: Mapping[str, Topic], names: Collection[str]) -> list[PartitionName]:
         """Return the partitions to read. The events of those that have a leader are read without the others."""
         led = self._form.source is Source.EVENTS
-        wanted = [topic for name, topic in found.items() if name in names]
-        return [place for topic in wanted for place in (topic.led if led else topic.places)]
+        wanted = [topic for name, topic in topics.items() if name in names]
+        return [partition for topic in wanted for partition in (topic.led if led else topic.all_partitions)]
 
-    def _assign(self, places: list[Place]) -> None:
+    def _assign(self, partitions: list[PartitionName]) -> None:
         """Continue where the copy ends. A copy that ends behind the topic holds records that Kafka has lost since."""
         self._checked, self._check_at = None, AT_ONCE
-        spans = self._cluster.spans(places)
+        spans = self._cluster.spans(partitions)
         stored = self._store.positions()
         # Such a copy is discarded and the topic is read anew.
-        for topic in {place[0] for place, span in spans.items() if stored.get(place, 0) > span.end}:
+        for topic in {partition[0] for partition, span in spans.items() if stored.get(partition, 0) > span.end}:
             self._clear(topic, self._store.identity(self._form.kinds[topic]) or "")
             stored = self._store.positions()
         self._begins = begins_of(spans, self._most if self._form.source is Source.EVENTS else None)
-        self._skipped = sum(begin - spans[place].begin for place, begin in self._begins.items())
+        self._skipped = sum(begin - spans[partition].begin for partition, begin in self._begins.items())
         self._intake.gaps.find(self._begins, stored)
-        self._positions = {place: max(begin, stored.get(place, begin)) for place, begin in self._begins.items()}
-        self._consumer.assign([TopicPartition(*place, after) for place, after in self._positions.items()])
+        self._positions = {
+            partition: max(begin, stored.get(partition, begin)) for partition, begin in self._begins.items()
+        }
+        self._consumer.assign([TopicPartition(*partition, after) for partition, after in self._positions.items()])
 
     def _check(self) -> None:
         asked_at = now().wall
-        told = self._form.told(self._cluster, self._found, self.facts.as_of or 0, asked_at)
+        answer = self._form.positions(self._cluster, self._topics, self.facts.as_of or 0, asked_at)
         # Requested last: the rows of every event that the job has reported as read lie before these ends.
-        ends = self._cluster.offsets(self._places(self._found, self._form.kinds), Offset.END)
-        self._checked = Checked(asked_at, {place: listed.offset for place, listed in ends.items()}, told)
+        ends = self._cluster.offsets(self._partitions(self._topics, self._form.kinds), Offset.END)
+        self._checked = Checked(asked_at, {partition: listed.offset for partition, listed in ends.items()}, answer)
 
-    def _at_end(self, ends: Mapping[Place, int]) -> bool:
-        return all(self._positions.get(place, 0) >= end for place, end in ends.items())
+    def _at_end(self, ends: Mapping[PartitionName, int]) -> bool:
+        return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())
 
     def _judge(self) -> None:
         """Update the time up to which the copy is complete. It never goes back."""
         checked = self._checked
-        if checked is None or self._form.main not in self._found:
+        if checked is None or self._form.main not in self._topics:
             return
-        ends = {place: end for place, end in checked.ends.items() if place[0] == self._form.main}
+        ends = {partition: end for partition, end in checked.ends.items() if partition[0] == self._form.main}
         if not self._at_end(ends):
             self.problem = "" if self.facts.as_of is not None else BEING_READ
         elif self._form.empty and not any(ends.values()):
@@ -233,12 +239,12 @@ class ViewReader:
         self._small, former = False, self._consumer
         self._consumer = Consumer(whole_fetches(self._config))
         former.close()
-        self._consumer.assign([TopicPartition(*place, after) for place, after in self._positions.items()])
+        self._consumer.assign([TopicPartition(*partition, after) for partition, after in self._positions.items()])
 
     def _take(self, messages: Iterable[Message]) -> list[Item]:
         batch = self._intake.read(messages)
         items = batch.items
-        moved = any(self._positions.get(place) != after for place, after in batch.moved.items())
+        moved = any(self._positions.get(partition) != after for partition, after in batch.moved.items())
         if moved or self._intake.gaps.since > self.facts.since:  # an emptied partition moves nothing
             items = self._intake.keep(batch)
             self._positions |= batch.moved

@@ -27,7 +27,7 @@ from topics.names import Names
 
 POLL = 0.1
 CLIENT = "reconsume-retries"
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with the number of records that were read, and their total."""
 
 
@@ -64,18 +64,18 @@ class ViewSnapshot:
         """The number of records that were skipped."""
         return sum(self._reading.bad.values())
 
-    def read_all(self, told: Told) -> None:
+    def read_all(self, progress: Progress) -> None:
         """Read to the end. Raises ContractError if there is no view, BrokerError if Kafka sends no more."""
-        heard = time.monotonic()
+        answered_at = time.monotonic()
         while not self._reading.caught_up or self._reading.facts.as_of is None:
             before = self._reading.progress()
             self.turn(POLL)
             if self._reading.absent:
                 raise ContractError(self._reading.problem)
             if self._reading.progress() != before:
-                heard = time.monotonic()
-                told(*self._reading.progress())
-            elif time.monotonic() > heard + ANSWER_SECONDS:
+                answered_at = time.monotonic()
+                progress(*self._reading.progress())
+            elif time.monotonic() > answered_at + ANSWER_SECONDS:
                 raise BrokerError(f"the view could not be read on for {ANSWER_SECONDS:.0f} s")
 
     def turn(self, wait: float) -> list[Item]:
@@ -93,12 +93,14 @@ class ViewSnapshot:
 
 
 @contextmanager
-def looking(kafka: Mapping[str, str], names: Names, wish: Source, most: int | None = None) -> Iterator[ViewSnapshot]:
+def looking(
+    kafka: Mapping[str, str], names: Names, configured: Source, most: int | None = None
+) -> Iterator[ViewSnapshot]:
     """Open the view in a temporary file, which is removed at the end. Raises ConfigError, BrokerError.
 
     `most`: the events to read at most, the newest, where it is made from events.
     """
-    source = source_now(wish, kafka, names, CLIENT, must_answer=True)
+    source = source_now(configured, kafka, names, CLIENT, must_answer=True)
     store = open_store(None, names.group, source)
     try:
         reading = ViewReader(kafka, names, store, form_of(source, kafka, names, CLIENT), CLIENT, most=most)

@@ -28,14 +28,14 @@ def limit_of(now: Source) -> int:
     return FAR if now is Source.SPARK else NEAR
 
 
-def wanted_source(wish: Source, now: Source, keeps_up: bool | None) -> Source:
+def wanted_source(configured: Source, now: Source, keeps_up: bool | None) -> Source:
     """Return what should be followed.
 
     `keeps_up`: whether the job is less behind than `limit_of(now)`; None if that is not known, and then nothing
     changes.
     """
-    if wish is not Source.AUTO:
-        return wish
+    if configured is not Source.AUTO:
+        return configured
     if keeps_up is None:
         return now
     return Source.SPARK if keeps_up else Source.EVENTS

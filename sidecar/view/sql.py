@@ -29,9 +29,9 @@ def answers(path: Path, query: str) -> Iterator[tuple[tuple[str, ...], Iterator[
         fields = ", ".join(f"json_extract(CAST(value AS TEXT), '$.{name}') AS \"{name}\"" for name in COLUMNS)
         connection.execute(f'CREATE TEMP VIEW "view" AS SELECT {fields} FROM main.message')
         connection.set_authorizer(_read_only)
-        found = connection.execute(query)
-        names = distinct([column[0] for column in found.description or ()])
-        yield names, (dict(zip(names, map(_plain, row), strict=True)) for row in found)
+        cursor = connection.execute(query)
+        names = distinct([column[0] for column in cursor.description or ()])
+        yield names, (dict(zip(names, map(_plain, row), strict=True)) for row in cursor)
 
 
 @contextmanager
@@ -45,12 +45,12 @@ def telling_faults() -> Iterator[None]:
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Return the column names with a number added to a repeated one, as Spark's query does."""
-    seen: Counter[str] = Counter()
-    found = []
+    counts: Counter[str] = Counter()
+    distinct_names = []
     for name in names:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return tuple(found)
+        counts[name] += 1
+        distinct_names.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+    return tuple(distinct_names)
 
 
 def _plain(value: object) -> object:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sidecar.files import TemporaryFolder
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.view.event_tables import fold_in
 from sidecar.view.tables import (
     PASSED_OVER,
@@ -86,10 +86,10 @@ class ViewStore:
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[PartitionName, int]:
         """Return the next offset of each partition that was read."""
-        found = self._connection.execute("SELECT topic, number, next FROM position")
-        return {(topic, number): after for topic, number, after in found}
+        rows = self._connection.execute("SELECT topic, number, next FROM position")
+        return {(topic, number): after for topic, number, after in rows}
 
     def facts(self) -> Facts:
         """Return what is known of the copy."""
@@ -107,8 +107,8 @@ class ViewStore:
 
     def identity(self, kind: Kind) -> str | None:
         """Return the id that Kafka gave the topic that was read; None before any was read."""
-        found: str | None = self._fact(f"identity-{kind}")
-        return found
+        stored: str | None = self._fact(f"identity-{kind}")
+        return stored
 
     def intact(self) -> bool:
         """Whether the file still lies where readers look for it."""
@@ -130,14 +130,16 @@ class ViewStore:
                 run.execute("DELETE FROM fact WHERE name IN ('as_of', 'newest', 'since', ?, ?)", (LEFT_OUT, GIVEN_UP))
         self._recount()
 
-    def take(self, items: Sequence[Item], positions: Mapping[Place, int], passed_over: int | None = None) -> None:
+    def take(
+        self, items: Sequence[Item], positions: Mapping[PartitionName, int], passed_over: int | None = None
+    ) -> None:
         """Store records in the order in which they were read, and the next offsets, in one transaction.
 
         `passed_over` is the lowest `v` of the records among them that only a newer version can read. That version will
         read everything anew.
         """
         with self._transaction() as run:
-            for (kind, gone), group in groupby(items, lambda item: (item.kind, isinstance(item.heard, Forgotten))):
+            for (kind, gone), group in groupby(items, lambda item: (item.kind, isinstance(item.value, Forgotten))):
                 if gone:
                     column = "id" if kind is Kind.VIEW else "key"
                     keys = [(item.key,) for item in group]
@@ -149,7 +151,7 @@ class ViewStore:
             self._went_on(run, positions, passed_over)
 
     def take_events(
-        self, items: Sequence[Item], positions: Mapping[Place, int], since: int, passed_over: int | None = None
+        self, items: Sequence[Item], positions: Mapping[PartitionName, int], since: int, passed_over: int | None = None
     ) -> list[Item]:
         """Fold events, in any order, into the rows and the sums, and store the next offsets, in one transaction.
 
@@ -193,7 +195,9 @@ class ViewStore:
         if self._temporary is not None:
             self._temporary.remove()
 
-    def _went_on(self, run: sqlite3.Connection, positions: Mapping[Place, int], passed_over: int | None) -> None:
+    def _went_on(
+        self, run: sqlite3.Connection, positions: Mapping[PartitionName, int], passed_over: int | None
+    ) -> None:
         run.executemany(
             "INSERT OR REPLACE INTO position VALUES (?, ?, ?)",
             [(topic, number, after) for (topic, number), after in positions.items()],

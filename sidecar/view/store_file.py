@@ -31,7 +31,7 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
     folder = temporary.path if temporary is not None else folder
     assert folder is not None
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name, lock = _slot(folder, f"{group}-{FILES[source]}")
+    name, lock = _lock_file(folder, f"{group}-{FILES[source]}")
     try:
         with opening(path := folder / f"{name}.sqlite"):
             return _opened(path, lock, temporary, bound)
@@ -40,7 +40,7 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
         raise
 
 
-def _slot(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
+def _lock_file(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
     """Return the first name that no process holds, with its lock. The lock ends with the process, however it ends."""
     for number in range(SLOTS):
         name = f"{prefix}-{number}"
@@ -81,5 +81,5 @@ def kept_source(folder: Path | None, group: str) -> Source | None:
     """
     if folder is None:
         return None
-    found = [source for source, word in FILES.items() if any(folder.glob(f"{glob.escape(group)}-{word}-*.sqlite"))]
-    return found[0] if len(found) == 1 else None
+    sources = [source for source, word in FILES.items() if any(folder.glob(f"{glob.escape(group)}-{word}-*.sqlite"))]
+    return sources[0] if len(sources) == 1 else None

@@ -52,11 +52,11 @@ class Alarm:
     def __init__(self, window: int) -> None:
         """Remember the window, in ms."""
         self._window = window
-        self._told: int | None = None
+        self._rang_at: int | None = None
 
     def rings(self, stormy: bool, steady: int) -> bool:
         """Whether to signal the storm at a steady time (ms)."""
-        if not stormy or (self._told is not None and steady - self._told < self._window):
+        if not stormy or (self._rang_at is not None and steady - self._rang_at < self._window):
             return False
-        self._told = steady
+        self._rang_at = steady
         return True

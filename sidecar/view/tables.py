@@ -85,7 +85,7 @@ class Item(NamedTuple):
 
     kind: Kind
     key: str
-    heard: ViewRow | StatsRow | Forgotten
+    value: ViewRow | StatsRow | Forgotten
     offset: int
     written: int
     partition: int = 0
@@ -104,9 +104,9 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         (form,) = connection.execute("PRAGMA user_version").fetchone()
-        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok" or form not in (0, FORM):
-            raise sqlite3.DatabaseError(found if found != "ok" else f"it has form {form}")
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok" or form not in (0, FORM):
+            raise sqlite3.DatabaseError(verdict if verdict != "ok" else f"it has form {form}")
         if form == 0:
             connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
             connection.execute("INSERT INTO fact VALUES ('cursor-key', ?)", (secrets.token_bytes(32),))
@@ -121,7 +121,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def message_values(item: Item) -> tuple[object, ...]:
     """Return the values of a `message` row. The item must hold a ViewRow."""
-    row = item.heard
+    row = item.value
     assert isinstance(row, ViewRow)
     return row_values(row, 0, item.offset, item.written)
 
@@ -150,6 +150,6 @@ def row_values(row: ViewRow, partition: int, offset: int, written: int) -> tuple
 
 def sums_values(item: Item) -> tuple[object, ...]:
     """Return the values of a `sums` row. The item must hold a StatsRow."""
-    row = item.heard
+    row = item.value
     assert isinstance(row, StatsRow)
     return item.key, row.minute, item.written, encode_row(row)

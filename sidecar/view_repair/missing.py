@@ -30,11 +30,11 @@ def missing_event(row: ViewRow | None, copies: Iterable[Fact], names: Names, now
     `row`: the record's row of the view, None if it has none. `copies`: its copies that wait, and its dead letters.
     `now`: epoch ms. The copies must have been read after the row.
     """
-    found = list(copies)
-    newest = latest(event_of_copy(fact, names) for fact in found)
+    candidates = list(copies)
+    newest = latest(event_of_copy(fact, names) for fact in candidates)
     if row is None or (newest is not None and order(newest)[:3] > order(row)[:3]):
         return newest
-    if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in found):
+    if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in candidates):
         return None
     # A copy that is older than the retention of its level may have been deleted unread, and its end is not known.
     return commit_of(row) if row.due + OUTAGE_MARGIN > now else None
@@ -45,12 +45,12 @@ def event_of_copy(fact: Fact, names: Names) -> Event:
     waits = State.WAITING_RETRY if fact.times else State.REDRIVEN
     state = State.DLQ if fact.what is FactKind.DEAD else waits
     topic = fact.id.rsplit(":", 2)[0]
-    life = RetryState(
+    retry_state = RetryState(
         fact.id, topic, fact.times, fact.redrives, fact.due, fact.timestamp, fact.first_failed_at, fact.reason
     )
     role = names.role(fact.topic, (topic,))
     level = None if role is None else role.delay or None
-    return event_of(life, state, level, group=names.group, instance=WRITER, at=fact.at)
+    return event_of(retry_state, state, level, group=names.group, instance=WRITER, at=fact.at)
 
 
 def commit_of(row: ViewRow) -> Event:

@@ -90,9 +90,11 @@ class ViewRepair:
         """Keep a fact of each copy that waits, and of each dead letter."""
         survey = survey_of(self._settings, kafka.topics())
         progress = kafka.progress(self._settings.names.retry_group, survey.retries, stable=False)
-        marks = kafka.marks(place for place in survey.read if place[0] not in survey.own[Kind.EVENTS])
-        starts = {place: max(mark.begin, progress.get(place, NOTHING_DONE).next) for place, mark in marks.items()}
-        ends = {place: max(mark.end, starts[place]) for place, mark in marks.items()}
+        marks = kafka.marks(partition for partition in survey.read if partition[0] not in survey.own[Kind.EVENTS])
+        starts = {
+            partition: max(mark.begin, progress.get(partition, NOTHING_DONE).next) for partition, mark in marks.items()
+        }
+        ends = {partition: max(mark.end, starts[partition]) for partition, mark in marks.items()}
         total = sum(ends.values()) - sum(starts.values())
         store.put(self._facts(self._counted(kafka.read(starts, ends), total), survey, progress))
         self.unread += [f"{topic}[{number}]" for topic, number in (*kafka.stuck, *kafka.overtaken)]
@@ -147,10 +149,12 @@ class ViewRepair:
                 event.id.encode(),
                 on_delivery=lambda error, _: faults.append(error.str()) if error is not None else None,
             )
-        left = producer.flush(3 * ANSWER_SECONDS)
-        if faults or left:
+        unsent = producer.flush(3 * ANSWER_SECONDS)
+        if faults or unsent:
             why = faults[0] if faults else "Kafka does not answer"
-            raise BrokerError(f"{len(faults) + left} events were not written to {topic}: {why}; run the command again")
+            raise BrokerError(
+                f"{len(faults) + unsent} events were not written to {topic}: {why}; run the command again"
+            )
 
 
 def row_of(ask: ViewQuery, identity: str) -> ViewRow | None:

@@ -128,7 +128,7 @@ def for_each_record(
             raise ValueError("write the brokers of the copies as kafka={'bootstrap.servers': …}")
         write = kafka_writer(kafka)
     work = f.udf(handling(handler, rules), RESULT).asNondeterministic()
-    work_apart = f.udf(handling(handler, rules, apart=True), RESULT).asNondeterministic()
+    isolated_work = f.udf(handling(handler, rules, isolated=True), RESULT).asNondeterministic()
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
@@ -141,7 +141,7 @@ def for_each_record(
             _LOG.warning(
                 "batch %d: a Python worker crashed; the batch is repeated, with its handlers in a child process", batch
             )
-            run_with(work_apart, frame, batch)
+            run_with(isolated_work, frame, batch)
 
     def run_with(work: Work, frame: DataFrame, batch: int) -> None:
         # Both the counts and the writes read the results. Without `persist` each of them would call the handlers.
@@ -170,13 +170,13 @@ def columns(frame: DataFrame) -> list[Column]:
     return [replaced.get(name, f.col(name)).alias(name) for name in COLUMNS]
 
 
-def check_frame(found: Collection[str], speculation: str | None) -> None:
+def check_frame(names: Collection[str], speculation: str | None) -> None:
     """Check a batch's columns and its session's speculation setting.
 
     Raises ValueError if the frame lacks a column, or if Spark would run slow tasks, and with them the handlers, twice.
     """
     wanted = {*COLUMNS, BATCH_TIME} - {"now"}
-    if missing := sorted(wanted - set(found)):
+    if missing := sorted(wanted - set(names)):
         raise ValueError(
             f"the frame lacks {', '.join(missing)}: make it with read_relay, read_gated or with_batch_time"
         )

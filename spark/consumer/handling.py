@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark.consumer.isolation import CRASHED, Apart, Ask
+from spark.consumer.isolation import CRASHED, Ask, ChildProcess
 from spark.consumer.record import ParsedRecord, Read, Record, for_handler, parse
 from spark.consumer.routing import NEAR, Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules
@@ -62,8 +62,8 @@ class Result(NamedTuple):
     writes: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
 
 
-def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable[[Row], Result]:
-    """Return the function that Spark calls for each row; with `apart` it calls the handler in a child process."""
+def handling(handler: Handler, rules: Rules, *, isolated: bool = False) -> Callable[[Row], Result]:
+    """Return the function that Spark calls for each row; with `isolated` it calls the handler in a child process."""
     # Filled on the worker, because Spark sends this function there.
     asks: list[Ask] = []
 
@@ -72,7 +72,7 @@ def handling(handler: Handler, rules: Rules, *, apart: bool = False) -> Callable
 
     def handle(row: Row) -> Result:
         if not asks:
-            asks.append(Apart(ask) if apart else ask)
+            asks.append(ChildProcess(ask) if isolated else ask)
         now = row["now"]
         taken = parse(read_of(row), rules, now)
         routed = before_handling(taken, rules, now)
@@ -104,16 +104,16 @@ def call(handler: Handler, record: Record) -> Outcome:
 def await_due(taken: ParsedRecord) -> None:
     """Sleep until the record is due, for at most NEAR ms. The clocks of two machines differ by about this much."""
     if taken.life is not None:
-        left = taken.life.due_at - time.time_ns() // 1_000_000
-        if left > 0:
-            time.sleep(min(left, NEAR) / 1_000)
+        remaining = taken.life.due_at - time.time_ns() // 1_000_000
+        if remaining > 0:
+            time.sleep(min(remaining, NEAR) / 1_000)
 
 
 def read_of(row: Row) -> Read:
     """Return Spark's row as a `Read`. Spark gives null where there are no headers, and bytes as bytearrays."""
     headers = [(header["key"], _bytes(header["value"])) for header in row["headers"] or ()]
-    place = (row["topic"], row["partition"], row["offset"], row["timestamp"])
-    return Read(*place, _bytes(row["key"]), _bytes(row["value"]), headers)
+    position = (row["topic"], row["partition"], row["offset"], row["timestamp"])
+    return Read(*position, _bytes(row["key"]), _bytes(row["value"]), headers)
 
 
 def result_of(routed: Routed) -> Result:

@@ -35,7 +35,7 @@ def died(error: BaseException) -> bool:
     return any(sign in str(error) for sign in DIED)
 
 
-class Apart:
+class ChildProcess:
     """A caller of `ask` in a child process, one record at a time. It replaces a child that has ended by a new one.
 
     The child ends when this object or its process ends.

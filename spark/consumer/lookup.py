@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     TopicDescription,
 )
 
-from spark.consumer.offsets import Place
+from spark.consumer.offsets import PartitionName
 
 SECONDS = 30.0
 """Seconds that the brokers may take to answer."""
@@ -49,17 +49,19 @@ class Lookup:
         self._admin = AdminClient(dict(client))
         self._levels = levels
 
-    def topics(self) -> tuple[list[Place], dict[str, str]]:
+    def topics(self) -> tuple[list[PartitionName], dict[str, str]]:
         """Return every partition of the level topics, sorted, and the topics' ids by name.
 
         Raises LevelTopicError, which names the topics, if topics are missing.
         """
-        asked = self._admin.describe_topics(TopicCollection(list(self._levels)), request_timeout=SECONDS)
-        found = {name: described for name, answer in asked.items() if (described := described_by(answer)) is not None}
+        answers = self._admin.describe_topics(TopicCollection(list(self._levels)), request_timeout=SECONDS)
+        found = {name: described for name, answer in answers.items() if (described := described_by(answer)) is not None}
         if missing := sorted(self._levels.keys() - found.keys()):
             raise LevelTopicError(f"missing level topics: {', '.join(missing)}; `reconsume topics apply` makes them")
-        places = sorted((name, part.id) for name, topic in found.items() for part in topic.partitions)
-        return places, {name: str(topic.topic_id) for name, topic in found.items()}
+        partitions = sorted(
+            (name, described_partition.id) for name, topic in found.items() for described_partition in topic.partitions
+        )
+        return partitions, {name: str(topic.topic_id) for name, topic in found.items()}
 
     def check_stamps(self) -> None:
         """Raise LevelTopicError if a level topic does not carry append times.
@@ -67,8 +69,8 @@ class Lookup:
         Only with append times are the due records a prefix of a partition. The client needs the right to describe the
         topics' configuration.
         """
-        asked = [ConfigResource(ResourceType.TOPIC, name) for name in self._levels]
-        answers = self._admin.describe_configs(asked, request_timeout=SECONDS)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in self._levels]
+        answers = self._admin.describe_configs(resources, request_timeout=SECONDS)
         stamps = {resource.name: answer.result()[STAMP].value for resource, answer in answers.items()}
         if wrong := sorted(name for name, stamp in stamps.items() if stamp != APPEND):
             raise LevelTopicError(
@@ -76,23 +78,25 @@ class Lookup:
                 "what is due could not be told from what is not; `reconsume topics apply` mends it"
             )
 
-    def lows(self, places: Sequence[Place]) -> dict[Place, int]:
+    def lows(self, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
         """Return the first offset of each partition."""
-        return self._offsets(places, lambda _: OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, lambda _: OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
-    def ends(self, places: Sequence[Place]) -> dict[Place, int]:
+    def ends(self, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
         """Return the last stable offset of each partition. Below it no transaction is open."""
-        return self._offsets(places, lambda _: OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, lambda _: OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
-    def cuts(self, places: Sequence[Place], now: int) -> dict[Place, int]:
+    def cuts(self, partitions: Sequence[PartitionName], now: int) -> dict[PartitionName, int]:
         """Return the first offset of each partition whose delay is not over at `now` (epoch ms), or NO_LATER (−1)."""
-        return self._offsets(places, lambda place: OffsetSpec.for_timestamp(now - self._levels[place[0]]))
+        return self._offsets(partitions, lambda partition: OffsetSpec.for_timestamp(now - self._levels[partition[0]]))
 
-    def _offsets(self, places: Iterable[Place], spec: Callable[[Place], OffsetSpec]) -> dict[Place, int]:
-        asked = {TopicPartition(*place): spec(place) for place in places}
-        if not asked:
+    def _offsets(
+        self, partitions: Iterable[PartitionName], spec: Callable[[PartitionName], OffsetSpec]
+    ) -> dict[PartitionName, int]:
+        specs = {TopicPartition(*partition): spec(partition) for partition in partitions}
+        if not specs:
             return {}
         answers = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
+            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
         )
-        return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
+        return {(partition.topic, partition.partition): answer.result().offset for partition, answer in answers.items()}

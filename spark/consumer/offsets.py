@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-Place: TypeAlias = tuple[str, int]
+PartitionName: TypeAlias = tuple[str, int]
 """A topic and a partition's number."""
-Offsets: TypeAlias = Mapping[Place, int]
+Offsets: TypeAlias = Mapping[PartitionName, int]
 
 NO_LATER = -1
 """Kafka's answer for "the first offset at or after this time" if the partition has no record that late."""
@@ -23,7 +23,7 @@ class Reach(NamedTuple):
     offsets belong to; an older checkpoint has none.
     """
 
-    next: dict[Place, int]
+    next: dict[PartitionName, int]
     dropped: int = 0
     ids: Mapping[str, str] = {}
 
@@ -37,19 +37,21 @@ class Range(NamedTuple):
     end: int
 
 
-def due_ends(ends: Offsets, cuts: Offsets) -> dict[Place, int]:
+def due_ends(ends: Offsets, cuts: Offsets) -> dict[PartitionName, int]:
     """Return the end of the due offsets of each partition.
 
     `cuts` are the first offsets that are not due, or NO_LATER where all are due. The caller must ask for `ends` before
     it asks for `cuts`. A record that is appended between the two requests is not due. In the other order, a partition
     without a later record would be read up to an end that includes this record.
     """
-    return {place: end if cuts[place] == NO_LATER else min(end, cuts[place]) for place, end in ends.items()}
+    return {
+        partition: end if cuts[partition] == NO_LATER else min(end, cuts[partition]) for partition, end in ends.items()
+    }
 
 
 def renewed(reach: Reach, ids: Mapping[str, str]) -> Reach:
     """Return `reach` without the offsets in topics that were deleted and created again, and with the new ids."""
-    kept = {place: offset for place, offset in reach.next.items() if not is_anew(place[0], reach.ids, ids)}
+    kept = {partition: offset for partition, offset in reach.next.items() if not is_anew(partition[0], reach.ids, ids)}
     return Reach(kept, reach.dropped, {**reach.ids, **ids})
 
 
@@ -58,7 +60,7 @@ def is_anew(topic: str, before: Mapping[str, str], after: Mapping[str, str]) -> 
     return topic in before and topic in after and before[topic] != after[topic]
 
 
-def still_good(start: Reach, end: Reach) -> dict[Place, int]:
+def still_good(start: Reach, end: Reach) -> dict[PartitionName, int]:
     """Return the offsets of `start` in topics that still are those of `end`.
 
     Where no id was kept, a partition whose offset goes back belongs to a topic that was created again.
@@ -69,18 +71,18 @@ def still_good(start: Reach, end: Reach) -> dict[Place, int]:
 
 def begin(reach: Reach, lows: Offsets) -> Reach:
     """Return `reach` with each partition moved up to its first record; the offsets below it are added to `dropped`."""
-    moved = {place: max(reach.next.get(place, low), low) for place, low in lows.items()}
-    lost = sum(moved[place] - reach.next.get(place, low) for place, low in lows.items())
+    moved = {partition: max(reach.next.get(partition, low), low) for partition, low in lows.items()}
+    lost = sum(moved[partition] - reach.next.get(partition, low) for partition, low in lows.items())
     # A partition that the brokers do not list keeps its offset: it may be missing only for a moment.
     return reach._replace(next={**reach.next, **moved}, dropped=reach.dropped + lost)
 
 
-def cut_short(reach: Reach, ends: Offsets) -> list[Place]:
+def cut_short(reach: Reach, ends: Offsets) -> list[PartitionName]:
     """Return the partitions that end before the source's offset.
 
     Their log was truncated, or the topic was created again and its old id is unknown.
     """
-    return sorted(place for place, end in ends.items() if end < reach.next.get(place, 0))
+    return sorted(partition for partition, end in ends.items() if end < reach.next.get(partition, 0))
 
 
 def advance(reach: Reach, ends: Offsets, most: int) -> Reach:
@@ -89,12 +91,14 @@ def advance(reach: Reach, ends: Offsets, most: int) -> Reach:
     It is never beyond `ends` and never before `reach`.
     """
     moved = dict(reach.next)
-    waiting = {place: end - moved.get(place, 0) for place, end in ends.items() if end > moved.get(place, 0)}
-    left = most
-    for rank, (place, count) in enumerate(sorted(waiting.items(), key=lambda item: (item[1], item[0]))):
-        share = min(count, left // (len(waiting) - rank))
-        moved[place] = moved.get(place, 0) + share
-        left -= share
+    waiting = {
+        partition: end - moved.get(partition, 0) for partition, end in ends.items() if end > moved.get(partition, 0)
+    }
+    remaining = most
+    for rank, (partition, count) in enumerate(sorted(waiting.items(), key=lambda item: (item[1], item[0]))):
+        share = min(count, remaining // (len(waiting) - rank))
+        moved[partition] = moved.get(partition, 0) + share
+        remaining -= share
     return reach._replace(next=moved)
 
 
@@ -103,28 +107,28 @@ def ranges_of(start: Reach, end: Reach, lows: Offsets) -> list[Range]:
 
     A partition whose log was truncated goes back, and so has no range.
     """
-    found, before = [], still_good(start, end)
-    for place, last in sorted(end.next.items()):
+    ranges, before = [], still_good(start, end)
+    for partition, last in sorted(end.next.items()):
         # `first` is beyond `last` if retention has deleted the whole range.
-        first = max(before.get(place, 0), lows.get(place, 0))
+        first = max(before.get(partition, 0), lows.get(partition, 0))
         if first < last:
-            found.append(Range(*place, first, last))
-    return found
+            ranges.append(Range(*partition, first, last))
+    return ranges
 
 
 def taken_since(start: Reach, end: Reach, lows: Offsets) -> int:
     """Return how many offsets between two positions retention has deleted after `end` was computed."""
     before = still_good(start, end)
-    firsts = {place: before.get(place, lows[place]) for place in end.next if place in lows}
-    gone = sum(max(0, min(lows[place], end.next[place]) - first) for place, first in firsts.items())
+    firsts = {partition: before.get(partition, lows[partition]) for partition in end.next if partition in lows}
+    gone = sum(max(0, min(lows[partition], end.next[partition]) - first) for partition, first in firsts.items())
     return max(0, gone - (end.dropped - start.dropped))
 
 
 def shared_out(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
     """Return the ranges in at most `tasks` lists of about the same size."""
     lists: list[list[Range]] = [[] for _ in range(min(tasks, len(ranges)))]
-    for found in sorted(ranges, key=lambda range_: range_.start - range_.end):
-        min(lists, key=lambda some: sum(part.end - part.start for part in some)).append(found)
+    for longest in sorted(ranges, key=lambda range_: range_.start - range_.end):
+        min(lists, key=lambda some: sum(range_of.end - range_of.start for range_of in some)).append(longest)
     return lists
 
 
@@ -139,5 +143,9 @@ def to_json(reach: Reach) -> dict[str, Any]:
 def from_json(kept: Mapping[str, Any]) -> Reach:
     """Return the position from the JSON that Spark kept."""
     topics: Mapping[str, Mapping[str, int]] = kept["next"]
-    found = {(topic, int(number)): offset for topic, parts in topics.items() for number, offset in parts.items()}
-    return Reach(found, kept["dropped"], kept.get("ids", {}))
+    offsets = {
+        (topic, int(number)): offset
+        for topic, offset_by_number in topics.items()
+        for number, offset in offset_by_number.items()
+    }
+    return Reach(offsets, kept["dropped"], kept.get("ids", {}))

@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from spark.consumer.offsets import Place, Range
+from spark.consumer.offsets import PartitionName, Range
 from spark.consumer.record import REPLACED
 from topics.headers import Headers
 
 STALL = 60.0
 """Seconds without a record of a range, after which the task fails and Spark starts it again."""
-WAIT, TOGETHER = 0.1, 4
+WAIT, MOST_MESSAGES = 0.1, 4
 """Seconds that one call waits for a record, and the most records that the next call takes. The client parses the
 headers of all of them at once: 100 000 headers, which take 300 KB in a topic, take 7 MB there. A call for 4 costs a
 message 0.15 us more than one for 500."""
@@ -38,23 +38,27 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
     Raises ReadError or KafkaException.
     """
     consumer = Consumer(reader_config(client))
-    left: dict[Place, int] = {(part.topic, part.partition): part.end for part in ranges}
+    ends: dict[PartitionName, int] = {
+        (offset_range.topic, offset_range.partition): offset_range.end for offset_range in ranges
+    }
     try:
-        consumer.assign([TopicPartition(part.topic, part.partition, part.start) for part in ranges])
+        consumer.assign(
+            [TopicPartition(offset_range.topic, offset_range.partition, offset_range.start) for offset_range in ranges]
+        )
         patience = time.monotonic() + STALL
-        while left:
+        while ends:
             # Two calls, because `consume(n, wait)` waits for the whole `wait` unless all n records are there.
             messages = consumer.consume(1, WAIT)
             if not messages and time.monotonic() > patience:
-                raise ReadError(f"nothing came for {STALL:g} s of {', '.join(map(str, left))}")
+                raise ReadError(f"nothing came for {STALL:g} s of {', '.join(map(str, ends))}")
             while messages:
                 messages.reverse()
                 while messages:
-                    if (row := row_of(messages.pop(), left)) is not None:  # each is let go before the next is read
+                    if (row := row_of(messages.pop(), ends)) is not None:  # each is let go before the next is read
                         yield row
                     del row
                 patience = time.monotonic() + STALL
-                messages = consumer.consume(TOGETHER, 0) if left else []
+                messages = consumer.consume(MOST_MESSAGES, 0) if ends else []
     finally:
         consumer.close()
 
@@ -76,24 +80,24 @@ def reader_config(client: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def row_of(message: Message, left: dict[Place, int]) -> Row | None:
-    """Return the record if it belongs to a range in `left`, else None.
+def row_of(message: Message, ends: dict[PartitionName, int]) -> Row | None:
+    """Return the record if it belongs to a range in `ends`, else None.
 
-    A range that ends with this message leaves `left`.
+    A range that ends with this message leaves `ends`.
     """
-    place, error, offset = (message.topic() or "", message.partition() or 0), message.error(), message.offset() or 0
+    partition, error, offset = (message.topic() or "", message.partition() or 0), message.error(), message.offset() or 0
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        check(error, place)
+        check(error, partition)
         return None
-    end = left.get(place)
+    end = ends.get(partition)
     if end is None:
         return None
     # At the end of a partition the offset is that of the next record, so it may already be beyond the range.
     if offset + (error is None) >= end:
-        del left[place]
+        del ends[partition]
     if error is not None or offset >= end:
         return None
-    return (*place, offset, message.timestamp()[1], message.key(), message.value(), headers_of(message))
+    return (*partition, offset, message.timestamp()[1], message.key(), message.value(), headers_of(message))
 
 
 def headers_of(message: Message) -> Headers:
@@ -107,10 +111,10 @@ def headers_of(message: Message) -> Headers:
         return [(REPLACED, None)]
 
 
-def check(error: KafkaError, place: Place) -> None:
+def check(error: KafkaError, partition: PartitionName) -> None:
     """Raise the errors that end the reading. The client recovers from the others by itself, within STALL."""
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise ReadError(f"{place[0]}[{place[1]}] has been deleted up to behind the batch: {error.str()}")
+        raise ReadError(f"{partition[0]}[{partition[1]}] has been deleted up to behind the batch: {error.str()}")
     # The client also looks for the coordinator of a group that it never joins. It does not need the right for this.
     if error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise KafkaException(error)

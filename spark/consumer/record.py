@@ -27,7 +27,7 @@ class Read(NamedTuple):
     headers: Headers
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """`topic:partition:offset` of this copy."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
@@ -45,7 +45,7 @@ class ParsedRecord(NamedTuple):
     @property
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID."""
-        return self.row.place if self.life is None else self.life.id
+        return self.row.position if self.life is None else self.life.id
 
     @property
     def times(self) -> int:
@@ -97,7 +97,7 @@ def for_handler(taken: ParsedRecord) -> Record:
     """Return the record that its handler gets."""
     row, life = taken.row, taken.life
     if life is None:  # on a main topic, our names mean nothing
-        return Record(row.place, *row[:6], row.headers, 0, 0)
+        return Record(row.position, *row[:6], row.headers, 0, 0)
     own = without_ours(row.headers)
     topic, partition, offset = life.id.rsplit(":", 2)
     first = (life.id, topic, int(partition), int(offset), life.timestamp)

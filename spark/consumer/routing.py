@@ -105,14 +105,14 @@ def _condemned(taken: ParsedRecord, rules: Rules, now: int) -> Routed:
     Its headers cannot be trusted: its id is its own position, and its count is 0.
     """
     row = taken.row
-    life = RetryState(row.place, row.topic, 0, 0, now, row.timestamp, now, taken.fault)
+    life = RetryState(row.position, row.topic, 0, 0, now, row.timestamp, now, taken.fault)
     return _dead(life, taken, 0, rules, now)._replace(outcome="refused")
 
 
 def _dead(life: RetryState, taken: ParsedRecord, deliveries: int, rules: Rules, now: int) -> Routed:
     more = dead_letter_headers(life, rules.names.group, deliveries)
-    found = life.topic if life.topic in rules.topics else taken.row.topic
-    copy = _copy(taken, rules.dlq_of(found), life, rules)
+    topic = life.topic if life.topic in rules.topics else taken.row.topic
+    copy = _copy(taken, rules.dlq_of(topic), life, rules)
     copy = copy._replace(headers=[*copy.headers, *more])
     return Routed("dead_letter", (copy, _event(life, State.DLQ, None, rules, now)))
 

@@ -90,11 +90,11 @@ def read_ladder(ladder: LadderText) -> LadderSpec:
         return ladder
     if not isinstance(ladder, Mapping):
         return tuple(parse_duration(text) for text in ladder)
-    default, given = Exponential(), dict(ladder)
-    initial, longest = given.pop("initial", None), given.pop("max", None)
-    multiplier = float(given.pop("multiplier", default.multiplier))
-    if given:
-        raise ValueError(f"a formula has initial, multiplier and max, not {', '.join(map(str, given))}")
+    default, fields = Exponential(), dict(ladder)
+    initial, longest = fields.pop("initial", None), fields.pop("max", None)
+    multiplier = float(fields.pop("multiplier", default.multiplier))
+    if fields:
+        raise ValueError(f"a formula has initial, multiplier and max, not {', '.join(map(str, fields))}")
     return Exponential(
         default.initial if initial is None else parse_duration(str(initial)),
         multiplier,

@@ -58,16 +58,16 @@ class Options(NamedTuple):
     tasks: int
 
 
-def options_of(given: Mapping[str, str]) -> Options:
+def options_of(options: Mapping[str, str]) -> Options:
     """Return the options from Spark's texts; those of the client begin with `client.`.
 
     Raises ValueError if one is missing or not valid.
     """
-    client = {name[len(CLIENT) :]: value for name, value in given.items() if name.startswith(CLIENT)}
-    if "bootstrap.servers" not in client or "levels" not in given:
+    client = {name[len(CLIENT) :]: value for name, value in options.items() if name.startswith(CLIENT)}
+    if "bootstrap.servers" not in client or "levels" not in options:
         raise ValueError(f"the source {NAME} needs the options client.bootstrap.servers and levels")
-    levels = {str(topic): int(delay) for topic, delay in json.loads(given["levels"]).items()}
-    most, tasks = int(given.get("most", MOST)), int(given.get("tasks", TASKS))
+    levels = {str(topic): int(delay) for topic, delay in json.loads(options["levels"]).items()}
+    most, tasks = int(options.get("most", MOST)), int(options.get("tasks", TASKS))
     if not levels or most < 1 or tasks < 1:
         raise ValueError("levels must name a topic, most and tasks must be at least 1")
     return Options(client, levels, most, tasks)
@@ -119,9 +119,9 @@ class LevelsReader(DataSourceStreamReader):
         """Return the first offset of each partition, where a query without a checkpoint begins."""
         # Spark calls this after the first `latestOffset`: it must return the offsets from which that call has counted.
         if self._first is None:
-            lookup = self._asked()
-            places, ids = lookup.topics()
-            self._first = Reach(lookup.lows(places), ids=ids)
+            lookup = self._lookup_now()
+            partitions, ids = lookup.topics()
+            self._first = Reach(lookup.lows(partitions), ids=ids)
         self._reach = self._reach or self._first
         return to_json(self._first)
 
@@ -130,10 +130,10 @@ class LevelsReader(DataSourceStreamReader):
 
         Offsets that retention deleted before they were read are counted.
         """
-        lookup = self._asked()
-        places, ids = lookup.topics()
-        lows, ends = lookup.lows(places), lookup.ends(places)
-        cuts = lookup.cuts(places, time.time_ns() // 1_000_000)  # after the ends, see `due_ends`
+        lookup = self._lookup_now()
+        partitions, ids = lookup.topics()
+        lows, ends = lookup.lows(partitions), lookup.ends(partitions)
+        cuts = lookup.cuts(partitions, time.time_ns() // 1_000_000)  # after the ends, see `due_ends`
         start = begin(self._goes_on(ids, ends), lows)
         self._first = self._first or start
         if self._reach is not None and start.dropped > self._reach.dropped:
@@ -150,10 +150,11 @@ class LevelsReader(DataSourceStreamReader):
         reach = renewed(before, ids)
         if lost := sorted({topic for topic, _ in before.next.keys() - reach.next.keys()}):
             tell(f"made anew, and read from the first record: {', '.join(lost)}")
-        for place in cut_short(reach, ends):
-            tell(f"{place[0]}[{place[1]}] was cut: it ends at {ends[place]}, and we were at {reach.next[place]}")
+        for partition in cut_short(reach, ends):
+            name, end = f"{partition[0]}[{partition[1]}]", ends[partition]
+            tell(f"{name} was cut: it ends at {end}, and we were at {reach.next[partition]}")
             # If the checkpoint knows no id, a shorter topic may be a new one: all of it is read.
-            reach.next[place] = ends[place] if place[0] in before.ids else 0
+            reach.next[partition] = ends[partition] if partition[0] in before.ids else 0
         return reach
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Slice]:
@@ -162,7 +163,7 @@ class LevelsReader(DataSourceStreamReader):
         self._reach = last
         if (first.next, first.ids) == (last.next, last.ids):
             return []
-        lookup = self._asked()
+        lookup = self._lookup_now()
         places, ids = lookup.topics()
         lows, last = lookup.lows(places), renewed(last, ids)._replace(ids=last.ids)
         if gone := taken_since(first, last, lows):  # in a batch that is repeated long after it was planned
@@ -175,7 +176,7 @@ class LevelsReader(DataSourceStreamReader):
         assert isinstance(partition, Slice)
         return read(self._options.client, partition.ranges)
 
-    def _asked(self) -> Lookup:
+    def _lookup_now(self) -> Lookup:
         """Return the lookup, made at first use: Spark sends readers to tasks, but a Kafka client cannot be sent."""
         if self._lookup is None:
             lookup = Lookup(self._options.client, self._options.levels)

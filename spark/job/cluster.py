@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark.java import classes
-from spark.job.lost_events import Place
+from spark.job.lost_events import PartitionName
 
 KAFKA = "kafka."
 """How the names of Spark's options for connecting to Kafka begin."""
@@ -44,7 +44,7 @@ class Cluster:
         self._topics: dict[str, str] = {}
         self._asked_at: float | None = None
         self._failure: Exception | None = None
-        self._places: frozenset[Place] = frozenset()
+        self._asked_of: frozenset[PartitionName] = frozenset()
         self._questions: Any = self._java.java.util.HashMap()
 
     def topics(self) -> Mapping[str, str]:
@@ -65,28 +65,28 @@ class Cluster:
             self._failure = failure
         self._asked_at = self._now()
 
-    def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
+    def earliest(self, partitions: Collection[PartitionName]) -> Mapping[PartitionName, int]:
         """Return the first offset that each partition has."""
-        if places != self._places:
-            admin, asked = self._java.org.apache.kafka.clients.admin, self._java.java.util.HashMap()
-            for topic, number in places:
-                asked.put(
+        if partitions != self._asked_of:
+            admin, questions = self._java.org.apache.kafka.clients.admin, self._java.java.util.HashMap()
+            for topic, number in partitions:
+                questions.put(
                     self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), admin.OffsetSpec.earliest()
                 )
-            self._places, self._questions = frozenset(places), asked
+            self._asked_of, self._questions = frozenset(partitions), questions
         return begins(self._answer(self._admin.listOffsets(self._questions).all()))
 
-    def commit(self, groups: Mapping[str, Mapping[Place, int]]) -> None:
+    def commit(self, groups: Mapping[str, Mapping[PartitionName, int]]) -> None:
         """Commit offsets for consumer groups that have no members."""
         # Send all requests before the first wait.
-        for future in [self._altered(group, places) for group, places in groups.items()]:
+        for future in [self._altered(group, partitions) for group, partitions in groups.items()]:
             self._wait(future)
 
-    def _altered(self, group: str, places: Mapping[Place, int]) -> Any:
-        at, told = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata, self._java.java.util.HashMap()
-        for (topic, number), offset in places.items():
-            told.put(self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), at(offset))
-        return self._admin.alterConsumerGroupOffsets(group, told).all()
+    def _altered(self, group: str, partitions: Mapping[PartitionName, int]) -> Any:
+        at, offsets = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata, self._java.java.util.HashMap()
+        for (topic, number), offset in partitions.items():
+            offsets.put(self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), at(offset))
+        return self._admin.alterConsumerGroupOffsets(group, offsets).all()
 
     @property
     def _admin(self) -> Any:
@@ -125,18 +125,18 @@ def listed(text: str) -> dict[str, str]:
 
     Raises UnansweredError if the text has an unknown form.
     """
-    found = dict(LISTED.findall(text))
-    if len(found) != text.count("(name="):
+    ids = dict(LISTED.findall(text))
+    if len(ids) != text.count("(name="):
         raise UnansweredError(f"the client lists topics in an unknown form: {text[:200]}")
-    return found
+    return ids
 
 
-def begins(text: str) -> dict[Place, int]:
+def begins(text: str) -> dict[PartitionName, int]:
     """Parse the offsets by partition from the text of the client's answer.
 
     Raises UnansweredError if it has an unknown form.
     """
-    found = {(topic, number): int(offset) for topic, number, offset in OFFSET.findall(text)}
-    if len(found) != text.count("=ListOffsetsResultInfo"):
+    offsets = {(topic, number): int(offset) for topic, number, offset in OFFSET.findall(text)}
+    if len(offsets) != text.count("=ListOffsetsResultInfo"):
         raise UnansweredError(f"the client tells offsets in an unknown form: {text[:200]}")
-    return found
+    return offsets

@@ -45,8 +45,8 @@ def shown(rows: Rows) -> Iterator[None]:
 def draw_lines(rows: Rows, ended: threading.Event) -> None:
     """Write a line every LINE_SECONDS while there is progress to show."""
     while not ended.wait(LINE_SECONDS):
-        if told := rows():
-            say(line(told))
+        if lines := rows():
+            say(line(lines))
 
 
 def draw_table(rows: Rows, ended: threading.Event) -> None:

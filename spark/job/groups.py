@@ -46,5 +46,5 @@ def planned(groups: Sequence[str], pattern: str | None, topics: Mapping[str, str
 def matching(pattern: str, topics: Collection[str]) -> list[str]:
     """Return the groups that have an events topic and whose whole name matches."""
     whole = re.compile(pattern)
-    found = (topic.removesuffix(EVENTS_SUFFIX) for topic in topics if topic.endswith(EVENTS_SUFFIX))
-    return [group for group in found if whole.fullmatch(group)]
+    groups = (topic.removesuffix(EVENTS_SUFFIX) for topic in topics if topic.endswith(EVENTS_SUFFIX))
+    return [group for group in groups if whole.fullmatch(group)]

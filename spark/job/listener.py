@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark.errors import first_line
-from spark.job.lost_events import Place, lost
+from spark.job.lost_events import PartitionName, lost
 from spark.job.meters import COUNTING, Meters
-from spark.job.progress import Board, read_batch
-from spark.job.read_positions import Places
+from spark.job.progress import ProgressBoard, read_batch
+from spark.job.read_positions import ReadPositions
 from topics.names import Names
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 class Kafka(Protocol):
     """The requests of a listener to the brokers."""
 
-    def earliest(self, places: Collection[Place]) -> Mapping[Place, int]:
+    def earliest(self, partitions: Collection[PartitionName]) -> Mapping[PartitionName, int]:
         """Return the first offset that each partition has."""
 
-    def commit(self, groups: Mapping[str, Mapping[Place, int]]) -> None:
+    def commit(self, groups: Mapping[str, Mapping[PartitionName, int]]) -> None:
         """Commit offsets for consumer groups that have no members."""
 
 
@@ -44,9 +44,9 @@ class Listener(StreamingQueryListener):
 
     def __init__(self, meters: Meters, say: Callable[[str], None], kafka: Kafka) -> None:
         self._meters, self._say, self._kafka = meters, say, kafka
-        self._places, self._silent = Places(time.monotonic()), False
+        self._positions, self._silent = ReadPositions(time.monotonic()), False
         self._lock = threading.Lock()
-        self._board = Board(time.monotonic())
+        self._progress = ProgressBoard(time.monotonic())
         self._names: dict[str, str] = {}
         self._settled: set[str] = set()
 
@@ -57,7 +57,7 @@ class Listener(StreamingQueryListener):
     def rows(self) -> list[tuple[str, ...]]:
         """Return the board's cells; rates are since the last call."""
         with self._lock:
-            return self._board.rows(time.monotonic())
+            return self._progress.rows(time.monotonic())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Keep the query's name: later events may carry only the id of its run."""
@@ -72,18 +72,18 @@ class Listener(StreamingQueryListener):
         if batch.homeless:
             self._say(f"the {batch.query} query did not write {batch.homeless} rows: no topic {batch.missing}")
         with self._lock:
-            self._board.took(batch)
+            self._progress.took(batch)
         if batch.query == COUNTING:
             self._count_lost(progress)
-            self._tell_places(progress)
+            self._commit_positions(progress)
 
-    def _tell_places(self, progress: Mapping[str, Any]) -> None:
+    def _commit_positions(self, progress: Mapping[str, Any]) -> None:
         """Commit how far the view has read, for its readers. A failure is logged once, until a commit succeeds."""
         try:
-            news = self._places.news(progress, time.monotonic())
-            self._kafka.commit({Names(group).view_group: places for group, places in news.items()})
-            for places in news.values():
-                self._places.told(places)
+            news = self._positions.news(progress, time.monotonic())
+            self._kafka.commit({Names(group).view_group: positions for group, positions in news.items()})
+            for positions in news.values():
+                self._positions.committed(positions)
         except Exception as error:  # noqa: BLE001 - for the reason below
             if not self._silent:
                 why = first_line(error)
@@ -94,11 +94,11 @@ class Listener(StreamingQueryListener):
 
     def _count_lost(self, progress: Mapping[str, Any]) -> None:
         try:
-            found = lost(progress, self._kafka.earliest)
+            counts = lost(progress, self._kafka.earliest)
         except Exception as error:  # noqa: BLE001 - Java's client and Py4J raise many classes
             self._say(f"the first offsets cannot be read, so lost events may be uncounted: {first_line(error)}")
             return
-        for topic, number in found.items():
+        for topic, number in counts.items():
             self._meters.lost(topic, number)
             text = f"{number} events of {topic} were deleted before the view read them"
             self._say(f"{text}; `reconsume view repair` writes what the view lacks")
@@ -106,7 +106,7 @@ class Listener(StreamingQueryListener):
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Note that the query is well, although it had nothing to do for a while."""
         if (name := self._names.get(str(event.runId))) is not None:
-            self._meters.lives(name)
+            self._meters.alive(name)
             self._settled.add(name)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802

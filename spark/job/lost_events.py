@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from spark.job.progress import offsets
 
-Place: TypeAlias = tuple[str, str]
+PartitionName: TypeAlias = tuple[str, str]
 """A topic and a partition's number, as Spark writes it."""
-Earliest: TypeAlias = Callable[[Collection[Place]], Mapping[Place, int]]
+Earliest: TypeAlias = Callable[[Collection[PartitionName]], Mapping[PartitionName, int]]
 """A function that returns the first offset that each partition still has."""
 
 
@@ -21,27 +21,29 @@ def lost(progress: Mapping[str, Any], earliest: Earliest) -> Counter[str]:
     that was deleted just after it was read looks like a lost one. So at most as many are counted as were not read.
     Markers of transactions are also offsets that are not read.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     spans = spans_of(progress)
     unread = sum(end - start for start, end in spans.values()) - int(progress.get("numInputRows") or 0)
     if unread <= 0:
-        return found
-    for place, first in sorted(earliest(spans.keys()).items()):
-        start, end = spans[place]
+        return counts
+    for partition, first in sorted(earliest(spans.keys()).items()):
+        start, end = spans[partition]
         gone = min(max(0, min(first, end) - start), unread)
         unread -= gone
         if gone:
-            found[place[0]] += gone
-    return found
+            counts[partition[0]] += gone
+    return counts
 
 
-def spans_of(progress: Mapping[str, Any]) -> dict[Place, tuple[int, int]]:
+def spans_of(progress: Mapping[str, Any]) -> dict[PartitionName, tuple[int, int]]:
     """Return the offsets at which the batch began and ended, by partition.
 
     A partition that the batch did not read, or that is new in it, has no span.
     """
-    spans: dict[Place, tuple[int, int]] = {}
+    spans: dict[PartitionName, tuple[int, int]] = {}
     for source in progress.get("sources") or ():
         starts, ends = offsets(source.get("startOffset")), offsets(source.get("endOffset"))
-        spans |= {place: (starts[place], end) for place, end in ends.items() if starts.get(place, end) < end}
+        spans |= {
+            partition: (starts[partition], end) for partition, end in ends.items() if starts.get(partition, end) < end
+        }
     return spans

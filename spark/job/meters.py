@@ -67,9 +67,9 @@ class Meters:
             self._bad.inc(batch.bad)
         if batch.watermark is not None:
             self._watermark.labels(batch.query).set(batch.watermark.timestamp())
-        self.lives(batch.query)
+        self.alive(batch.query)
 
-    def lives(self, query: str) -> None:
+    def alive(self, query: str) -> None:
         """Note that a query is well, although it has nothing to do."""
         self._last.labels(query).set(time.time())
 

@@ -74,17 +74,17 @@ def state_rows(progress: Mapping[str, Any]) -> int | None:
 def behind(source: Mapping[str, Any]) -> int:
     """Return the number of offsets between the end of the batch and the end of the topics."""
     ends, latest = offsets(source.get("endOffset")), offsets(source.get("latestOffset"))
-    return sum(max(0, end - ends.get(place, 0)) for place, end in latest.items())
+    return sum(max(0, end - ends.get(partition, 0)) for partition, end in latest.items())
 
 
 def offsets(value: object) -> dict[tuple[str, str], int]:
     """Return offsets by topic and partition. Spark gives them as JSON, or as JSON in a text."""
-    found = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(found, Mapping):
+    parsed = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(parsed, Mapping):
         return {}
     return {
         (topic, number): int(offset)
-        for topic, partitions in found.items()
+        for topic, partitions in parsed.items()
         if isinstance(partitions, Mapping)
         for number, offset in partitions.items()
     }
@@ -98,7 +98,7 @@ def read_time(text: object) -> datetime | None:
     return time if time.year > 1970 else None
 
 
-class Board:
+class ProgressBoard:
     """The last batch of each query, and its rows since the last line."""
 
     def __init__(self, now: float) -> None:
@@ -139,8 +139,8 @@ def cells(batch: Batch, rate: float) -> tuple[str, ...]:
 
 def line(rows: Iterable[tuple[str, ...]]) -> str:
     """Return all queries in one line, for a log."""
-    told = (
+    text = (
         f"{name} {rate} rows/s, {behind} behind, {state} state rows, watermark {watermark}, batch {took}"
         for name, rate, behind, state, watermark, took in rows
     )
-    return "; ".join(told)
+    return "; ".join(text)

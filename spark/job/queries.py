@@ -32,7 +32,7 @@ from spark.schema import Parsed
 from spark.session import counting
 
 QUERIES = ("view", "stats", "bad")
-TOLD = 10
+MOST_SHOWN = 10
 """Bad events of one batch that are written to the log."""
 
 
@@ -67,8 +67,8 @@ class Queries:
             return begin(plan)
 
         open_end = options.pattern is not None
-        lives = partial(self._meters.lives, name)
-        return Followed(look, renewing, time.monotonic, say, open_end=open_end, lives=lives)
+        alive = partial(self._meters.alive, name)
+        return Followed(look, renewing, time.monotonic, say, open_end=open_end, alive=alive)
 
     def _renew(self, name: str, plan: Plan) -> None:
         """Remove the offsets in topics that were deleted from the query's checkpoint. The query must not run.
@@ -78,10 +78,10 @@ class Queries:
         """
         folder, file = Folder(self._spark, self._options.checkpoint), f"{name}-topics.json"
         kept, placed = ids_in(folder.read(file)), folder.placed(name)
-        if anew := renewed(plan.ids, kept, placed):
-            text = f"created again, so the {name} query reads from the first record: {', '.join(anew)}"
+        if topics := renewed(plan.ids, kept, placed):
+            text = f"created again, so the {name} query reads from the first record: {', '.join(topics)}"
             say(f"{text}; unread records of the old topic are lost")
-            folder.forget(name, anew)
+            folder.forget(name, topics)
         if gone := sorted(placed - self._cluster.topics().keys()):
             say(f"deleted, so the {name} query leaves out what it had planned to read: {', '.join(gone)}")
             folder.forget(name, gone)
@@ -136,8 +136,8 @@ class Queries:
 
     def _started(self, writer: DataStreamWriter, name: str, trigger: int) -> SparkQuery:
         # One folder for each query. The name never changes, so that a restart finds the checkpoint.
-        place = f"{self._options.checkpoint.rstrip('/')}/{name}"
-        named = writer.queryName(name).option("checkpointLocation", place)
+        path = f"{self._options.checkpoint.rstrip('/')}/{name}"
+        named = writer.queryName(name).option("checkpointLocation", path)
         with raising_gone():
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start())
@@ -150,5 +150,5 @@ def to_kafka(frame: DataFrame, kafka: Mapping[str, str]) -> DataStreamWriter:
 
 def tell(bad: DataFrame, _number: int) -> None:
     """Log the first bad events of a batch, if no topic takes them. The metrics have the count."""
-    for row in bad.limit(TOLD).toJSON().collect():
+    for row in bad.limit(MOST_SHOWN).toJSON().collect():
         say(f"not an event, and ignored: {row[:1_000]}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from spark.job.lost_events import Place
+from spark.job.lost_events import PartitionName
 from spark.job.progress import offsets
 from spark.names import EVENTS_SUFFIX
 
@@ -19,24 +19,24 @@ AGAIN_SECONDS = 3_600.0
 week."""
 
 
-class Places:
+class ReadPositions:
     """The offsets that were committed. `now` are seconds of a clock that never goes back."""
 
     def __init__(self, now: float) -> None:
-        self._told: dict[Place, int] = {}
+        self._committed: dict[PartitionName, int] = {}
         self._since = now
 
-    def news(self, progress: Mapping[str, Any], now: float) -> dict[str, dict[Place, int]]:
+    def news(self, progress: Mapping[str, Any], now: float) -> dict[str, dict[PartitionName, int]]:
         """Return the offsets that have changed with a batch, by retried group; all of them once in AGAIN_SECONDS."""
         if now - self._since > AGAIN_SECONDS:
-            self._told, self._since = {}, now
-        found: dict[str, dict[Place, int]] = {}
+            self._committed, self._since = {}, now
+        changed: dict[str, dict[PartitionName, int]] = {}
         ends = (offsets(source.get("endOffset")) for source in progress.get("sources") or ())
-        for place, at in chain.from_iterable(end.items() for end in ends):
-            if self._told.get(place) != at:
-                found.setdefault(place[0].removesuffix(EVENTS_SUFFIX), {})[place] = at
-        return found
+        for partition, at in chain.from_iterable(end.items() for end in ends):
+            if self._committed.get(partition) != at:
+                changed.setdefault(partition[0].removesuffix(EVENTS_SUFFIX), {})[partition] = at
+        return changed
 
-    def told(self, places: Mapping[Place, int]) -> None:
+    def committed(self, positions: Mapping[PartitionName, int]) -> None:
         """Note that these offsets were committed."""
-        self._told |= places
+        self._committed |= positions

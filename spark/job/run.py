@@ -63,7 +63,7 @@ class StopSignal:
         return self._stop.wait(seconds)
 
 
-def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -> int:
+def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -> int:
     """Run the job and return the exit code: 0 after a request to stop, 1 if any query was given up.
 
     It ends by itself when every query is given up. Raises TakenError if another job uses the checkpoint, and GoneError
@@ -76,22 +76,22 @@ def run(options: Run, master: str, kafka: Mapping[str, str], wish: StopSignal) -
         jars = [Path(jar) for jar in options.jars]
         spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
         stack.callback(end_java, spark)
-        wish.listen()
+        stop.listen()
         _lock = claim(spark, options.checkpoint, say)
         write_plainly(spark, options.checkpoint)
         cluster = Cluster(spark, kafka)
         listener = Listener(meters, say, cluster)
         spark.streams.addListener(listener)
         say(f"Spark {spark.version} runs; reading {options.reads()}")
-        job, limit = Queries(spark, options, kafka, cluster, meters), wish.now() + FIRST_SECONDS
+        job, limit = Queries(spark, options, kafka, cluster, meters), stop.now() + FIRST_SECONDS
         supervisor = Supervisor(
             job.starts,
-            wish,
+            stop,
             most=options.max_failures,
             say=say,
             restarting=meters.restarting,
             giving_up=meters.giving_up,
-            may_begin=lambda name: name == "view" or listener.settled("view") or wish.now() > limit,
+            may_begin=lambda name: name == "view" or listener.settled("view") or stop.now() > limit,
         )
         with shown(listener.rows):
             good = supervisor.run()
@@ -110,7 +110,7 @@ def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
     return server.shutdown
 
 
-def after_death(options: Run, ran: float, gone: GoneError, wish: StopSignal) -> int:
+def after_death(options: Run, ran: float, gone: GoneError, stop: StopSignal) -> int:
     """Restart the program after its Java process has crashed; return the exit code if the program must end.
 
     The restart comes after a wait. The program ends with 1 after too many crashes in a row or under spark-submit, and
@@ -124,6 +124,6 @@ def after_death(options: Run, ran: float, gone: GoneError, wish: StopSignal) -> 
         say(f"Spark's Java process crashed ({count}); the job ends: {gone}")
         return 1
     say(f"Spark's Java process crashed ({count}); the job starts again in {streak.wait:g} s: {gone}")
-    if not wish.pause(streak.wait):
+    if not stop.pause(streak.wait):
         start_anew(streak.failures)
     return 0

@@ -35,10 +35,10 @@ class Followed:
         say: Callable[[str], None],
         *,
         open_end: bool,
-        lives: Callable[[], None] = lambda: None,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._look, self._begin, self._now, self._say = look, begin, now, say
-        self._open_end, self._lives = open_end, lives
+        self._open_end, self._alive = open_end, alive
         self._plan, self._look_at = look(), now() + LOOK_SECONDS
         self._doubted: Plan | None = None
         self._blind = False
@@ -72,13 +72,13 @@ class Followed:
             return
         self._look_at = self._now() + LOOK_SECONDS
         if self._running is None:
-            self._lives()
-        if (plan := self._seen()) is None or plan == self._plan:
+            self._alive()
+        if (plan := self._groups_now()) is None or plan == self._plan:
             self._doubted = None
         elif self._is_sure(plan):
             self._change(plan)
 
-    def _seen(self) -> Plan | None:
+    def _groups_now(self) -> Plan | None:
         """Return the current plan; None if it is not known, which is logged once."""
         try:
             plan = self._look()

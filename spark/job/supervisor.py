@@ -70,7 +70,7 @@ Start = Callable[[], Running]
 
 
 @dataclass(slots=True)
-class Slot:
+class SupervisedQuery:
     """One query: how it is started, whether it runs, and its failures.
 
     `began` and `again_at` are seconds of the clock.
@@ -102,7 +102,7 @@ class Supervisor:
         giving_up: Callable[[str], None] = lambda _name: None,
         may_begin: Callable[[str], bool] = lambda _name: True,
     ) -> None:
-        self._slots = {name: Slot(start) for name, start in starts.items()}
+        self._queries = {name: SupervisedQuery(start) for name, start in starts.items()}
         self._clock, self._most, self._say, self._restarting = clock, most, say, restarting
         self._giving_up, self._may_begin = giving_up, may_begin
 
@@ -111,49 +111,49 @@ class Supervisor:
 
         After a request to stop, all queries are stopped first.
         """
-        while (left := self._left()) and not self._clock.pause(LOOK_SECONDS):
-            for name, slot in left.items():
-                self._look(name, slot)
-        for slot in self._slots.values():
-            if slot.running is not None:
-                slot.running.stop()
-        return len(left) == len(self._slots)
+        while (queries := self._kept_queries()) and not self._clock.pause(LOOK_SECONDS):
+            for name, query in queries.items():
+                self._look(name, query)
+        for query in self._queries.values():
+            if query.running is not None:
+                query.running.stop()
+        return len(queries) == len(self._queries)
 
-    def _left(self) -> dict[str, Slot]:
-        return {name: slot for name, slot in self._slots.items() if not slot.given_up}
+    def _kept_queries(self) -> dict[str, SupervisedQuery]:
+        return {name: query for name, query in self._queries.items() if not query.given_up}
 
-    def _look(self, name: str, slot: Slot) -> None:
-        if slot.running is None:
-            if self._clock.now() < slot.again_at or not (slot.streak.failures or self._may_begin(name)):
+    def _look(self, name: str, query: SupervisedQuery) -> None:
+        if query.running is None:
+            if self._clock.now() < query.again_at or not (query.streak.failures or self._may_begin(name)):
                 return
-            fault = self._begin(name, slot)
+            fault = self._begin(name, query)
         else:
-            fault = slot.running.fault
+            fault = query.running.fault
         if fault is not None:
-            self._failed(name, slot, fault)
+            self._failed(name, query, fault)
 
-    def _begin(self, name: str, slot: Slot) -> str | None:
-        if slot.streak.failures:
+    def _begin(self, name: str, query: SupervisedQuery) -> str | None:
+        if query.streak.failures:
             self._restarting(name)
-        slot.began = self._clock.now()
+        query.began = self._clock.now()
 
         def begin() -> None:
-            slot.running = slot.start()
+            query.running = query.start()
 
         return fault_of(begin)
 
-    def _failed(self, name: str, slot: Slot, fault: str) -> None:
+    def _failed(self, name: str, query: SupervisedQuery, fault: str) -> None:
         """Plan the next start, unless there were too many failures."""
         now = self._clock.now()
-        slot.streak = slot.streak.failed(now - slot.began)
-        slot.running, slot.again_at = None, now + slot.streak.wait
-        count = f"{slot.streak.failures} of {self._most} failures in a row"
-        if slot.streak.failures >= self._most:
-            slot.given_up = True
+        query.streak = query.streak.failed(now - query.began)
+        query.running, query.again_at = None, now + query.streak.wait
+        count = f"{query.streak.failures} of {self._most} failures in a row"
+        if query.streak.failures >= self._most:
+            query.given_up = True
             self._giving_up(name)
             self._say(f"the {name} query failed, and is given up after {count}: {fault}")
             return
-        self._say(f"the {name} query failed ({count}) and starts again in {slot.streak.wait:g} s: {fault}")
+        self._say(f"the {name} query failed ({count}) and starts again in {query.streak.wait:g} s: {fault}")
 
 
 def fault_of(act: Callable[[], None]) -> str | None:

@@ -101,7 +101,7 @@ def test_the_memory_limit_is_that_of_the_formula() -> None:
     """As docs/kubernetes.md tells it."""
     assert memory_limit() == 256
     assert container(SidecarAnnotations(), 30)["resources"]["limits"]["memory"] == f"{memory_limit()}Mi"
-    assert memory_limit(max_held=64 << 20) == 384
+    assert memory_limit(buffer_memory=64 << 20) == 384
     assert memory_limit(concurrency=4096) == 512
 
 

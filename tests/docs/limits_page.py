@@ -164,8 +164,8 @@ def sections() -> dict[str, Sequence[Limit]]:
         "Records and topics": (
             setting(
                 "bytes of records in one lane",
-                "deliver.max_held",
-                bytes_(int(str(default_of("deliver.max_held")))),
+                "deliver.buffer_memory",
+                bytes_(int(str(default_of("deliver.buffer_memory")))),
                 "fetching pauses; one larger record passes",
             ),
             Limit(
@@ -186,7 +186,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "",
                 "shorter, as `offset.metadata.max.bytes` of the brokers asks",
             ),
-            Limit("copies of a partition that Kafka refuses", str(outbox.MOST_HELD), "", "the partition is held"),
+            Limit("copies of a partition that Kafka refuses", str(outbox.MOST_HELD), "", "the partition stops"),
             Limit(
                 "a batch of copies, before it is packed",
                 bytes_(client_config.BATCH_BYTES),
@@ -256,7 +256,7 @@ Brokers bound a batch as it is packed, so a main topic may hold 3 MB of JSON in 
 until a topic refuses one for its size; from then on all copies of that instance are packed by zstd. That costs 8 µs of
 CPU for a record of 1 KB, a tenth of a failed record. `kafka: {compression.type: …}` replaces this: with `zstd`, copies
 are packed from the start; with `none`, `lz4`, `snappy` or `gzip`, a copy of a record that its producer packed smaller
-may be refused, and is held.
+may be refused, and waits in memory.
 """
 
 

@@ -62,7 +62,7 @@ def test_every_annotation_and_its_option_is_told_of() -> None:
 
 def test_the_figures_of_memory_are_those_of_the_formula() -> None:
     assert f"The defaults give {memory_limit()}Mi" in " ".join(TEXT.split())
-    assert f"`max_held: 64MiB` {memory_limit(max_held=64 << 20)}Mi" in TEXT
+    assert f"`buffer_memory: 64MiB` {memory_limit(buffer_memory=64 << 20)}Mi" in TEXT
     assert f"`concurrency: 4096`\n{memory_limit(concurrency=4096)}Mi" in TEXT
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tests.soak.history import History, Look, extended
 from tests.support.kafka.topic_io import Row
-from tests.support.proof.evidence import Place, Progress
+from tests.support.proof.evidence import PartitionName, Progress
 
 BEFORE, AFTER = 60_000, 15_000
 """ms around a deletion. Copies that were decided on so shortly before and committed after the archive was read went
@@ -42,10 +42,10 @@ class Book:
         self._archived: dict[tuple[str, int], dict[tuple[int, int], Row]] = {}
         self._lives: Counter[str] = Counter()
         self._undone: dict[str, set[tuple[int, int]]] = {}
-        self._looks: dict[Place, list[Look]] = {}
+        self._looks: dict[PartitionName, list[Look]] = {}
         self._lock = threading.Lock()
 
-    def destroy(self, topic: str, rows: Iterable[Row], progress: Mapping[Place, Progress]) -> int:
+    def destroy(self, topic: str, rows: Iterable[Row], progress: Mapping[PartitionName, Progress]) -> int:
         """These records of the topic as it is now are about to be destroyed; how many of them are not done."""
         undone = 0
         with self._lock:
@@ -66,7 +66,7 @@ class Book:
             self._lives[topic] += 1
             self.windows.append(Window(topic, since - BEFORE, time.time_ns() // 1_000_000 + AFTER))
 
-    def looked(self, progress: Mapping[Place, Progress], began: int) -> None:
+    def looked(self, progress: Mapping[PartitionName, Progress], began: int) -> None:
         """The progress as a look that began at `began` found it."""
         ended = time.time_ns() // 1_000_000
         with self._lock:

@@ -15,7 +15,7 @@ from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak import admin
 from tests.soak.admin import ANSWER, UnansweredError
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.proof.evidence import Place, Progress, read_progress
+from tests.support.proof.evidence import PartitionName, Progress, read_progress
 
 T = TypeVar("T")
 INSIST = 120.0
@@ -136,7 +136,7 @@ class Cluster:
         """The client ids of the members of a consumer group."""
         return self.away.ask(admin.members, lane)
 
-    def progress(self, *topics: str) -> dict[Place, Progress]:
+    def progress(self, *topics: str) -> dict[PartitionName, Progress]:
         """The committed progress of every partition of these topics, which one lane reads; nothing where none is."""
         member = self._members[self.lane_of(topics[0])]
         found = member.committed(self._places(topics), timeout=ANSWER)
@@ -158,7 +158,7 @@ class Cluster:
         """Kafka's id of the topic, which one made anew does not keep."""
         return self.away.ask(admin.topic_id, topic)
 
-    def ends(self, topics: Sequence[str], stable: bool = False) -> dict[Place, Ends]:
+    def ends(self, topics: Sequence[str], stable: bool = False) -> dict[PartitionName, Ends]:
         """Where each partition begins and ends."""
         places = self._places(topics)
         lows = self._offsets(places, OFFSET_BEGINNING, stable)
@@ -169,7 +169,7 @@ class Cluster:
         found = self.admin.list_topics(timeout=ANSWER).topics
         return [TopicPartition(name, number) for name in topics if name in found for number in found[name].partitions]
 
-    def _offsets(self, places: Sequence[TopicPartition], logical: int, stable: bool) -> dict[Place, int]:
+    def _offsets(self, places: Sequence[TopicPartition], logical: int, stable: bool) -> dict[PartitionName, int]:
         """By a consumer: `AdminClient.list_offsets` may end the process while leaders move (an assertion of 2.16)."""
         asked = [TopicPartition(place.topic, place.partition, logical) for place in places]
         client = self._stable if stable else next(iter(self._members.values()))

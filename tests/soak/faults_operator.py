@@ -21,7 +21,7 @@ from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
 from tests.support.kafka.group_topics import create_specs, specs_of
 from tests.support.kafka.topic_io import Row, dump_part
-from tests.support.proof.evidence import Place, Progress
+from tests.support.proof.evidence import PartitionName, Progress
 from tests.support.sidecar.policy import write
 from topics.durations import render_duration
 from topics.names import Kind
@@ -88,7 +88,7 @@ def _read(world: World, topic: str, parts: dict[int, tuple[int, int]]) -> list[R
     return insist(lambda: (dump_part(world.group.bootstrap, topic, parts),), f"{topic} is read")[0]
 
 
-def _progress(world: World, *topics: str) -> dict[Place, Progress]:
+def _progress(world: World, *topics: str) -> dict[PartitionName, Progress]:
     return insist(lambda: (world.cluster.progress(*topics),), f"the progress in {topics[0]} is known")[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from tests.support.proof.evidence import Place, Progress
+from tests.support.proof.evidence import PartitionName, Progress
 
 NEVER = 1 << 62
 
@@ -21,7 +21,7 @@ class Look(NamedTuple):
     progress: Progress
 
 
-History: TypeAlias = Mapping[Place, tuple[Look, ...]]
+History: TypeAlias = Mapping[PartitionName, tuple[Look, ...]]
 
 
 def extended(looks: list[Look], began: int, ended: int, progress: Progress) -> list[Look]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tests.soak.cluster import UNSAID, Ends
 from tests.soak.world import World
-from tests.support.proof.evidence import Place, Progress
+from tests.support.proof.evidence import PartitionName, Progress
 
 LOOK = 2.0
 """Seconds between two looks at Kafka."""
@@ -42,7 +42,7 @@ class Watch(threading.Thread):
         self.phase = ""
         self._world, self._seconds, self._console = world, seconds, console
         self._letters = Letters(world)
-        self._moved: dict[Place, tuple[int, float]] = {}
+        self._moved: dict[PartitionName, tuple[int, float]] = {}
         self._ended = threading.Event()
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class Watch(threading.Thread):
             behind=tuple(f"{topic}[{number}]: {lag} left" for (topic, number), lag in sorted(lags.items())),
         )
 
-    def _overdue(self, progress: Mapping[Place, Progress], lags: Mapping[Place, int]) -> float:
+    def _overdue(self, progress: Mapping[PartitionName, Progress], lags: Mapping[PartitionName, int]) -> float:
         """For how long, beyond its level's delay, a partition with something left has not come forward."""
         now = time.monotonic()
         longest = 0.0

@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark.consumer.lookup import LevelTopicError, Lookup
-from spark.consumer.offsets import Place
+from spark.consumer.offsets import PartitionName
 from spark.consumer.reader import ReadError, Row
 from spark.consumer.record import REPLACED
 from spark.consumer.source import LevelsReader, Options, options_of
@@ -89,13 +89,13 @@ def test_a_record_that_comes_between_the_two_questions_is_not_passed_on(kafka: B
     class Between(Lookup):
         """A record is written after the first of the two questions, whichever that is."""
 
-        def ends(self, places: Any) -> dict[Place, int]:
+        def ends(self, places: Any) -> dict[PartitionName, int]:
             return self._then_write(super().ends(places))
 
-        def cuts(self, places: Any, now: int) -> dict[Place, int]:
+        def cuts(self, places: Any, now: int) -> dict[PartitionName, int]:
             return self._then_write(super().cuts(places, now))
 
-        def _then_write(self, answer: dict[Place, int]) -> dict[Place, int]:
+        def _then_write(self, answer: dict[PartitionName, int]) -> dict[PartitionName, int]:
             if not asked:
                 produce(kafka.bootstrap, level, [b"just now"])
             asked.append("")

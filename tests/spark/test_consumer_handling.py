@@ -101,7 +101,7 @@ def test_apart_a_handler_that_ends_its_process_is_one_dead_letter_and_the_others
             raise KeyError
         return dead_letter("no") if record.offset == 4 else None
 
-    work = handling(handle, RULES, apart=True)
+    work = handling(handle, RULES, isolated=True)
     results = [work(at(offset)) for offset in range(1, 6)]
     assert [result.outcome for result in results] == ["commit", "dead_letter", "retry", "dead_letter", "commit"]
     assert [result.failed for result in results] == [False, True, True, False, False]
@@ -119,7 +119,7 @@ def test_the_process_apart_ends_with_its_task() -> None:
         calls.append(1)
         return os.write(writer, b"%d" % os.getpid())
 
-    work = handling(handle, RULES, apart=True)
+    work = handling(handle, RULES, isolated=True)
     assert work(row()).outcome == "commit"
     child = int(os.read(reader, 20))
     assert (child == os.getpid(), calls) == (False, []), "it was called elsewhere"

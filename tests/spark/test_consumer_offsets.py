@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spark.consumer.offsets import (
     NO_LATER,
-    Place,
+    PartitionName,
     Range,
     Reach,
     advance,
@@ -38,7 +38,7 @@ def test_a_batch_is_shared_fairly_and_leaves_no_room_unused() -> None:
 
 @given(OFFSETS, OFFSETS, st.integers(1, 60))
 def test_a_batch_never_goes_back_nor_beyond_its_bound_or_what_is_due(
-    start: dict[Place, int], ends: dict[Place, int], most: int
+    start: dict[PartitionName, int], ends: dict[PartitionName, int], most: int
 ) -> None:
     reach = advance(Reach(start), ends, most)
     steps = {place: reach.next[place] - start[place] for place in start}
@@ -50,7 +50,7 @@ def test_a_batch_never_goes_back_nor_beyond_its_bound_or_what_is_due(
 
 @given(OFFSETS, st.lists(OFFSETS, max_size=6), st.integers(1, 20))
 def test_batches_follow_each_other_without_gap_or_overlap(
-    start: dict[Place, int], looks: list[dict[Place, int]], most: int
+    start: dict[PartitionName, int], looks: list[dict[PartitionName, int]], most: int
 ) -> None:
     reach, read = Reach(start), dict(start)
     for ends in looks:

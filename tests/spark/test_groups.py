@@ -77,7 +77,7 @@ class World:
         self.begun = list[Query]()
         self.said = list[str]()
         parts = self.look, self.begin, lambda: self.at, self.said.append
-        self.followed = Followed(*parts, open_end=open_end, lives=self.live)
+        self.followed = Followed(*parts, open_end=open_end, alive=self.live)
 
     def look(self) -> Plan:
         if isinstance(self.plan, Exception):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from spark.job.lost_events import Place, lost
-from spark.job.read_positions import AGAIN_SECONDS, Places
+from spark.job.lost_events import PartitionName, lost
+from spark.job.read_positions import AGAIN_SECONDS, ReadPositions
 from spark.renewal import forgotten, ids_in, ids_text, renewed, topics_in
 
 E, F = "a-RETRY-EVENTS", "b-RETRY-EVENTS"
@@ -21,10 +21,10 @@ def progress(rows: int, start: dict[str, Any] | None, end: dict[str, Any]) -> di
 class Kafka:
     """What is asked for, and the first offsets."""
 
-    def __init__(self, firsts: dict[Place, int]) -> None:
-        self.firsts, self.asked = firsts, list[Place]()
+    def __init__(self, firsts: dict[PartitionName, int]) -> None:
+        self.firsts, self.asked = firsts, list[PartitionName]()
 
-    def earliest(self, places: Collection[Place]) -> dict[Place, int]:
+    def earliest(self, places: Collection[PartitionName]) -> dict[PartitionName, int]:
         self.asked = sorted(places)
         return {place: self.firsts[place] for place in places}
 
@@ -67,13 +67,13 @@ def test_ids_that_are_not_in_their_form_are_refused(text: str) -> None:
 
 
 def test_places_are_told_when_they_have_changed_and_all_of_them_once_an_hour() -> None:
-    places = Places(now=0.0)
+    places = ReadPositions(now=0.0)
     both = progress(1, None, {E: {"0": 5, "1": 0}, F: {"0": 1}})
     first = places.news(both, now=1.0)
     assert first == {"a": {(E, "0"): 5, (E, "1"): 0}, "b": {(F, "0"): 1}}
-    places.told(first["a"])
+    places.committed(first["a"])
     assert places.news(both, now=2.0) == {"b": {(F, "0"): 1}}, "what could not be told is told again"
-    places.told(first["b"])
+    places.committed(first["b"])
     assert places.news(progress(1, None, {E: {"0": 7, "1": 0}, F: {"0": 1}}), now=3.0) == {"a": {(E, "0"): 7}}
     assert places.news(both, now=AGAIN_SECONDS + 1) == first
 

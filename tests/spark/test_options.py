@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark.errors import GoneError
-from spark.job.progress import Board, line, read_batch
+from spark.job.progress import ProgressBoard, line, read_batch
 from spark.job.supervisor import HEALTHY_AFTER, LONGEST_WAIT, LOOK_SECONDS, Running, Streak, Supervisor
 from spark.options import Run, Sql, parse
 from spark.properties import parse_properties
@@ -247,7 +247,7 @@ def test_offsets_may_come_as_text_and_a_batch_without_anything_is_all_zero() -> 
 
 
 def test_the_state_of_the_last_sweep_is_shown_until_the_next() -> None:
-    board = Board(now=0.0)
+    board = ProgressBoard(now=0.0)
     board.took(read_batch(PROGRESS))
     board.took(read_batch({**PROGRESS, "eventTime": {}, "stateOperators": [{"numRowsTotal": 0}]}))
     [(*_, rows, watermark, _)] = board.rows(now=1.0)
@@ -255,14 +255,14 @@ def test_the_state_of_the_last_sweep_is_shown_until_the_next() -> None:
 
 
 def test_rows_that_are_not_counted_are_not_told_as_none() -> None:
-    board = Board(now=0.0)
+    board = ProgressBoard(now=0.0)
     board.took(read_batch({**PROGRESS, "eventTime": {}, "stateOperators": [{"numRowsTotal": 0}]}))
     [(*_, rows, watermark, _)] = board.rows(now=1.0)
     assert (rows, watermark) == ("-", "-")
 
 
 def test_the_line_tells_the_rate_since_the_last_line() -> None:
-    board = Board(now=0.0)
+    board = ProgressBoard(now=0.0)
     board.took(read_batch(PROGRESS))
     board.took(read_batch(PROGRESS))
     told = "view {} rows/s, 10 behind, 51 state rows, watermark 2026-01-02T03:04:05Z, batch 0.4 s"

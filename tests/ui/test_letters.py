@@ -187,7 +187,7 @@ def test_ticked_letters_are_dismissed_with_a_reason_and_leave_lists_and_redrives
     heard = [parse_record(row.key, row.value) for row in dump(group.bootstrap, group.names.policy)]
     records = [one.record for one in heard if isinstance(one, SettlementHeard) and one.record is not None]
     assert [(one.how, one.why, one.who) for one in records] == [("commit", "test records", "alice@ui")] * 2
-    assert {one.place for one in records} == set(places)
+    assert {one.position for one in records} == set(places)
     events = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
     assert [event.state for event in events] == [State.DISMISSED] * 2  # type: ignore[union-attr]
     last = audited(shown)[-3:]

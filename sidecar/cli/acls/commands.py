@@ -174,8 +174,8 @@ def look(
     there = cluster.topic_names()
     removed = unlisted_levels(group.names, group.topics, there, group.levels)
     if group.names.per_topic:
-        found = removed_levels(group.names, group.topics, there)
-        removed |= {level.name for level in found if not level.others}
+        levels = removed_levels(group.names, group.topics, there)
+        removed |= {level.name for level in levels if not level.others}
     group = replace(group, removed=tuple(sorted(removed)))
     return acls, make_plan(group, whose, acls.found())
 

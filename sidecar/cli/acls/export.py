@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from sidecar.cli.acls.strimzi import camel, resource_name, together
+from sidecar.cli.acls.strimzi import by_resource, camel, resource_name
 from topics.acls import Permission, Resource
 
 FLAGS = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACTIONAL_ID: "--transactional-id"}
@@ -14,12 +14,12 @@ FLAGS = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACT
 def commands(bootstrap: str, principal: str, rights: tuple[Permission, ...]) -> Iterator[str]:
     """Yield the kafka-acls.sh commands that give a principal its rights, one for each resource."""
     head = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
-    for same in together(rights):
+    for same in by_resource(rights):
         first = same[0]
         operations = [word for right in same for word in ("--operation", camel(right.operation))]
-        place = [FLAGS[first.resource], first.name]
+        flags = [FLAGS[first.resource], first.name]
         pattern = ["--resource-pattern-type", "prefixed" if first.prefixed else "literal"]
-        yield shlex.join([*head, *operations, *place, *pattern])
+        yield shlex.join([*head, *operations, *flags, *pattern])
 
 
 def user_name(principal: str) -> str:

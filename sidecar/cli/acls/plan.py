@@ -51,25 +51,25 @@ class Step(NamedTuple):
         }
 
 
-def principals_of(group: str, roles: Iterable[User], given: Sequence[str]) -> dict[User, str]:
+def principals_of(group: str, roles: Iterable[User], texts: Sequence[str]) -> dict[User, str]:
     """Return the principal of each role: the one given as `role=principal`, else `User:<group>-<role>`.
 
     A principal given without a role belongs to the only role. Raises ValueError if a principal is malformed, if its
     role was not requested, or if it names no role and there are several.
     """
-    found = {role: f"User:{group}-{role}" for role in roles}
-    for text in given:
+    principals = {role: f"User:{group}-{role}" for role in roles}
+    for text in texts:
         name, equals, principal = text.partition("=")
         # `User:CN=billing,O=shop` contains `=` too, but it is a principal: the part before `=` is not a role.
         if equals and name in set(User):
-            if User(name) not in found:
+            if User(name) not in principals:
                 raise ValueError(f"{text!r}: the role {name} was not asked for")
-            found[User(name)] = checked(principal)
-        elif len(found) == 1:
-            found[next(iter(found))] = checked(text)
+            principals[User(name)] = checked(principal)
+        elif len(principals) == 1:
+            principals[next(iter(principals))] = checked(text)
         else:
             raise ValueError(f"{text!r}: say whose it is, as ROLE=User:NAME, or give one --role")
-    return found
+    return principals
 
 
 def checked(principal: str) -> str:
@@ -134,8 +134,8 @@ def holds(rule: Rule, right: Permission) -> bool:
 def is_exact(rule: Rule, principal: str, right: Permission) -> bool:
     """Whether a rule gives exactly what is needed: to the principal, on the names of the resource, the operation."""
     pattern = "prefixed" if right.prefixed else "literal"
-    given = (rule.principal, rule.resource, rule.pattern, rule.name, rule.operation)
-    return given == (principal, right.resource, pattern, right.name, right.operation)
+    fields = (rule.principal, rule.resource, rule.pattern, rule.name, rule.operation)
+    return fields == (principal, right.resource, pattern, right.name, right.operation)
 
 
 def extras(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> Iterator[Step]:

@@ -62,7 +62,7 @@ def user_resource(
         **head("KafkaUser", name, cluster),
         "spec": {
             "authentication": {"type": str(authentication)},
-            "authorization": {"type": "simple", "acls": [acl(same) for same in together(rights)]},
+            "authorization": {"type": "simple", "acls": [acl(same) for same in by_resource(rights)]},
         },
     }
 
@@ -80,12 +80,12 @@ def acl(rights: Sequence[Permission]) -> dict[str, Any]:
     }
 
 
-def together(rights: Iterable[Permission]) -> list[list[Permission]]:
+def by_resource(rights: Iterable[Permission]) -> list[list[Permission]]:
     """Group the rights by the resource that they refer to."""
-    found: dict[tuple[Resource, str, bool], list[Permission]] = {}
+    groups: dict[tuple[Resource, str, bool], list[Permission]] = {}
     for right in rights:
-        found.setdefault((right.resource, right.name, right.prefixed), []).append(right)
-    return list(found.values())
+        groups.setdefault((right.resource, right.name, right.prefixed), []).append(right)
+    return list(groups.values())
 
 
 def camel(operation: str) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.dlq.filters import (
-    Asked,
     Contains,
     DryRun,
+    FilterOptions,
     Headers,
     Ids,
     Keys,
@@ -81,14 +81,14 @@ def export(
     """
     if options.format not in (None, Format.JSONL):
         raise typer.BadParameter("an export is JSON lines: -o jsonl, or nothing")
-    asked = Asked(ids, reasons, topics, headers, since, until, keys, contains)
-    unreadable = write_letters(options, filter_of(asked), most)
+    letter_filter = FilterOptions(ids, reasons, topics, headers, since, until, keys, contains)
+    unreadable = write_letters(options, filter_of(letter_filter), most)
     if unreadable:
         talk(f"the headers of {unreadable} could not be read and are missing")
     return PARTLY if unreadable else DONE
 
 
-def write_letters(options: Options, asked: Filter, most: int | None) -> int:
+def write_letters(options: Options, letter_filter: Filter, most: int | None) -> int:
     """Write a line for each letter. Return how many of them have headers that could not be read."""
     _, there, policy = open_dlq(options)
     from sidecar.dlq.archive import line_of
@@ -97,11 +97,11 @@ def write_letters(options: Options, asked: Filter, most: int | None) -> int:
 
     count = unreadable = 0
     tell = progress_line("exported")
-    with Scan(there, there.since(there.layout(), asked.since)) as scan:
+    with Scan(there, there.since(there.layout(), letter_filter.since)) as scan:
         for record in scan:
             letter = read_letter(record, policy)
             tell(scan, count)
-            if asked.selects(letter):
+            if letter_filter.selects(letter):
                 write(line_of(letter))
                 count, unreadable = count + 1, unreadable + (record.headers is None)
             if count == most:
@@ -151,19 +151,21 @@ def import_rows(there: DlqTopics, policy: Policy, file: Path, result: str, count
 
     known = set[tuple[str, int]]()
     """What earlier parts would have written."""
-    for part in parts_of(read_letters(file, policy)):
+    for piece in parts_of(read_letters(file, policy)):
         fence = result == IMPORTED
-        with Importer(there, policy, part, progress_line(THERE), fence=fence) as importer:
+        with Importer(there, policy, piece, progress_line(THERE), fence=fence) as importer:
             missing = {life_of(letter) for letter in importer.missing} - known
             if fence:
                 importer.write()
             else:
                 known |= missing
         counts[result] += len(missing) - len(importer.refused)
-        counts[THERE] += len(part) - len(missing)
+        counts[THERE] += len(piece) - len(missing)
         counts[REFUSED] += len(importer.refused)
-        results = dict.fromkeys(missing, result) | {life: f"refused: {why}" for life, why in importer.refused.items()}
-        yield from (import_row(letter, results.get(life_of(letter), THERE)) for letter in part)
+        results = dict.fromkeys(missing, result) | {
+            letter_key: f"refused: {why}" for letter_key, why in importer.refused.items()
+        }
+        yield from (import_row(letter, results.get(life_of(letter), THERE)) for letter in piece)
 
 
 def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
@@ -213,13 +215,13 @@ def purge(
       reconsume dlq purge --until 30d --dry-run
       reconsume dlq purge --until 2026-10-01T00:00:00Z
     """
-    asked = filter_of(Asked(since=since, until=until))
+    letter_filter = filter_of(FilterOptions(since=since, until=until))
     settings, there, policy = open_dlq(options)
     if confirm not in (None, settings.group):
         raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
     from sidecar.dlq.purge import Purge
 
-    planned = Purge(there, policy, asked.since, asked.until, progress_line("to delete"))
+    planned = Purge(there, policy, letter_filter.since, letter_filter.until, progress_line("to delete"))
     explain(planned)
     if dry_run or not planned.total:
         options.output.rows(PURGE, rows_of(planned))
@@ -248,37 +250,38 @@ def forget_settled(there: DlqTopics) -> None:
 
 def code_of(planned: Purge) -> int:
     """Return the exit code: 3 if Kafka refused to delete from some partitions, 1 if from all."""
-    parts = planned.parts.values()
-    if not any(part.error for part in parts):
+    deletions = planned.deletions.values()
+    if not any(deletion.error for deletion in deletions):
         return DONE
-    return FAILED if all(part.error for part in parts if part.deleted) else PARTLY
+    return FAILED if all(deletion.error for deletion in deletions if deletion.deleted) else PARTLY
 
 
 def explain(planned: Purge) -> None:
     """Print how many letters are deleted, how many of them were never redriven, and how many cannot be deleted."""
-    parts = planned.parts.values()
+    deletions = planned.deletions.values()
     verb = "goes" if planned.total == 1 else "go"
-    talk(f"{plural(planned.total, 'dead letter')} {verb}, {sum(part.open for part in parts)} of them never redriven")
-    if behind := sum(part.behind for part in parts):
+    fresh = sum(deletion.open for deletion in deletions)
+    talk(f"{plural(planned.total, 'dead letter')} {verb}, {fresh} of them never redriven")
+    if behind := sum(deletion.behind for deletion in deletions):
         talk(
-            f"{behind} that are meant cannot go: they lie behind {sum(part.older for part in parts)} older ones or "
-            "newer ones that stay, and Kafka deletes only from the beginning"
+            f"{behind} that are meant cannot go: they lie behind {sum(deletion.older for deletion in deletions)} older "
+            "ones or newer ones that stay, and Kafka deletes only from the beginning"
         )
 
 
 def rows_of(planned: Purge) -> Iterator[Row]:
     """Yield a row for each partition that is not empty."""
-    for place, part in sorted(planned.parts.items()):
-        yield row_of(place, part)
+    for partition, deletion in sorted(planned.deletions.items()):
+        yield row_of(partition, deletion)
 
 
-def row_of(place: Partition, part: Deletion) -> Row:
+def row_of(partition: Partition, deletion: Deletion) -> Row:
     """Return one partition's part of the plan as a row."""
     return {
-        "partition": str(place),
-        "delete": part.deleted,
-        "never_redriven": part.open,
-        "stays_behind": part.behind,
-        "older": part.older,
-        "error": part.error,
+        "partition": str(partition),
+        "delete": deletion.deleted,
+        "never_redriven": deletion.open,
+        "stays_behind": deletion.behind,
+        "older": deletion.older,
+        "error": deletion.error,
     }

@@ -11,8 +11,8 @@ from sidecar.cli.dlq import edit
 from sidecar.cli.dlq import redrive as back
 from sidecar.cli.dlq.filters import (
     SCANNED,
-    Asked,
     Contains,
+    FilterOptions,
     Headers,
     Ident,
     Ids,
@@ -37,7 +37,7 @@ from sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
     from sidecar.dlq.letters import Letter
-    from sidecar.dlq.search import Found
+    from sidecar.dlq.search import SearchResult
     from sidecar.dlq.topics import DlqTopics
 
 MOST_EVENTS = 5_000_000
@@ -82,14 +82,16 @@ def list_(
       reconsume dlq list --reason http-500 --since 2h --state ready
       reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
-    asked = filter_of(Asked(ids, reasons, topics, headers, since, until, keys, contains))
+    letter_filter = filter_of(FilterOptions(ids, reasons, topics, headers, since, until, keys, contains))
     states = states_of(state, everything=everything)
     _, there, policy = open_dlq(options)
     from sidecar.dlq.search import search
 
-    found = search(there, policy, RedriveRequest(asked, most_redrives), limit, scan, progress_line("matched"), states)
-    options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in found.letters], CUT)
-    sum_up(found)
+    result = search(
+        there, policy, RedriveRequest(letter_filter, most_redrives), limit, scan, progress_line("matched"), states
+    )
+    options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in result.letters], CUT)
+    sum_up(result)
 
 
 @command(app, "show")
@@ -114,12 +116,14 @@ def show(
     _, there, policy = open_dlq(options)
     from sidecar.dlq.search import find_id
 
-    found = find_id(there, policy, ident, scan, progress_line("found"))
-    expect_letters(found, ident)
-    told, missing = (journey_of(there, found.letters[0][0], events)) if events else ([], "it was not asked for")
+    result = find_id(there, policy, ident, scan, progress_line("found"))
+    expect_letters(result, ident)
+    letter_journey, missing = (
+        (journey_of(there, result.letters[0][0], events)) if events else ([], "it was not asked for")
+    )
     if missing:
         talk(f"the journey is not complete: {missing}")
-    print_letters(options, found, told, decision_on(there, *found.letters[0]))
+    print_letters(options, result, letter_journey, decision_on(there, *result.letters[0]))
     return DONE
 
 
@@ -142,14 +146,14 @@ def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
         raise typer.BadParameter(f"--state is {', '.join(Eligibility)}") from fault
 
 
-def sum_up(found: Found) -> None:
+def sum_up(result: SearchResult) -> None:
     """Print how many letters were scanned, and whether the result is complete."""
-    matches = "matches" if found.matched == 1 else "match"
-    talk(f"looked at {plural(found.scanned, 'dead letter')}, {found.matched} {matches}")
-    if found.cut:
+    matches = "matches" if result.matched == 1 else "match"
+    talk(f"looked at {plural(result.scanned, 'dead letter')}, {result.matched} {matches}")
+    if result.cut:
         talk("incomplete: older dead letters were not looked at; --scan looks at more")
-    if found.matched > len(found.letters):
-        talk(f"incomplete: the newest {len(found.letters)} of {found.matched} are shown; --limit shows more")
+    if result.matched > len(result.letters):
+        talk(f"incomplete: the newest {len(result.letters)} of {result.matched} are shown; --limit shows more")
 
 
 def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], str]:
@@ -157,14 +161,14 @@ def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], 
     from sidecar.cli.retries.rows import journey
     from sidecar.view.journey import read_journey
 
-    if letter.life is None:
+    if letter.retry_state is None:
         return [], "the record's id is not known"
-    since = letter.life.first_failed_at or None
+    since = letter.retry_state.first_failed_at or None
     scan = read_journey(there.kafka, there.names, letter.id, since, most, lambda _read, _of: None)
     return list(journey(scan.events)), scan.missing
 
 
-def print_letters(options: Options, found: Found, events: list[Row], decision: Row | None) -> None:
+def print_letters(options: Options, result: SearchResult, events: list[Row], decision: Row | None) -> None:
     """Print each letter, then the record's journey. `decision`: that on the newest one."""
     from sidecar.cli.retries.rows import CUT as OF_A_JOURNEY
     from sidecar.cli.retries.rows import JOURNEY, for_people
@@ -172,12 +176,12 @@ def print_letters(options: Options, found: Found, events: list[Row], decision: R
     output = options.output
     if output.format is not Format.TABLE:
         rows: list[dict[str, Any]] = [
-            letter_row(letter, verdict) | {"dismissed": None, "journey": events} for letter, verdict in found.letters
+            letter_row(letter, verdict) | {"dismissed": None, "journey": events} for letter, verdict in result.letters
         ]
         rows[0]["dismissed"] = decision
         output.rows(LIST, rows)
         return
-    for number, (letter, verdict) in enumerate(found.letters):
+    for number, (letter, verdict) in enumerate(result.letters):
         decided = [{"field": f"dismissed: {name}", "value": value} for name, value in (decision or {}).items()]
         output.rows(("field", "value"), [*letter_facts(letter, verdict), *(decided if number == 0 else ())])
         value: dict[str, Any] = letter_row(letter, verdict)["value"]

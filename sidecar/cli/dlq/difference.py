@@ -23,14 +23,17 @@ def difference(old: bytes | None, new: bytes | None) -> list[str]:
     kinds, lines = zip(*(shown(value) for value in (old, new)), strict=True)
     if kinds[0] != kinds[1] and "hex" in kinds:
         return [f"- {len(old or b'')} bytes, {kinds[0]}", f"+ {len(new or b'')} bytes, {kinds[1]}"]
-    found = list(changes(lines[0][:MOST_COMPARED], lines[1][:MOST_COMPARED]))
-    if not found:
-        found = ["  (the same as far as it is compared, or but for blanks)"]
-    left = len(found) - MOST_LINES
+    lines_changed = list(changes(lines[0][:MOST_COMPARED], lines[1][:MOST_COMPARED]))
+    if not lines_changed:
+        lines_changed = ["  (the same as far as it is compared, or but for blanks)"]
+    remaining = len(lines_changed) - MOST_LINES
     cut = any(len(each) > MOST_COMPARED for each in lines)
-    if left > 0 or cut:
-        found = [*found[:MOST_LINES], f"… {max(0, left)} more lines{', and what lies beyond' if cut else ''}"]
-    return found
+    if remaining > 0 or cut:
+        lines_changed = [
+            *lines_changed[:MOST_LINES],
+            f"… {max(0, remaining)} more lines{', and what lies beyond' if cut else ''}",
+        ]
+    return lines_changed
 
 
 def shown(value: bytes | None) -> tuple[str, list[str]]:

@@ -66,18 +66,18 @@ def edit(
       reconsume dlq edit orders:3:1024
       reconsume dlq edit orders:3:1024 --value-file mended.json --yes
     """
-    given = None if value_file is None else read_bytes(value_file, LARGEST_VALUE)
+    data = None if value_file is None else read_bytes(value_file, LARGEST_VALUE)
     settings, there, policy = open_dlq(options, who)
     letter = the_letter(there, policy, ident, scan)
-    value = from_editor(letter.record.value or b"") if given is None else given
+    value = from_editor(letter.record.value or b"") if data is None else data
     if value == (letter.record.value or b""):
         talk("the value is as it was: nothing is done; `dlq redrive --id` brings it back unchanged")
         return DONE
     row, by = change_row(letter, value, settings.names.ready), author(who)
     for line in difference(letter.record.value, value):
         talk(line)
-    asked = f"Send the changed record to {settings.names.ready}?"
-    if not is_to_go_on(options.output, CHANGE, row, asked, dry_run=dry_run, yes=yes, nothing="nothing was sent"):
+    question = f"Send the changed record to {settings.names.ready}?"
+    if not is_to_go_on(options.output, CHANGE, row, question, dry_run=dry_run, yes=yes, nothing="nothing was sent"):
         return DONE
     code = resend(there, policy, letter, edited(letter, value, audit_of(by, row)))
     if code == DONE:
@@ -86,16 +86,16 @@ def edit(
     return code
 
 
-def resend(there: DlqTopics, policy: Policy, found: Letter, letter: Letter) -> int:
-    """Redrive `letter`, which is `found` with another value. Raises LetterError if it was redriven meanwhile."""
+def resend(there: DlqTopics, policy: Policy, original: Letter, letter: Letter) -> int:
+    """Redrive `letter`, which is `original` with another value. Raises LetterError if it was redriven meanwhile."""
     from sidecar.dlq.redrive_history import eligibility
     from sidecar.dlq.redriver import Redriver
 
-    request = RedriveRequest(Filter(ids=(letter.place,)), MOST_REDRIVES_EVER, forgotten=True)
+    request = RedriveRequest(Filter(ids=(letter.position,)), MOST_REDRIVES_EVER, forgotten=True)
     with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
         # As it was found: an earlier redrive may have been by a text that the new value has no more.
-        if eligibility(found, request, redriver.past_of(found)) is not Eligibility.READY:
-            raise LetterError(f"{letter.place} was redriven meanwhile, and is not sent twice")
+        if eligibility(original, request, redriver.past_of(original)) is not Eligibility.READY:
+            raise LetterError(f"{letter.position} was redriven meanwhile, and is not sent twice")
         redriver.commit([letter])
     return code_of(redriver.counts)
 
@@ -104,11 +104,11 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> Lette
     """Return the newest dead letter with this id. Raises LetterError if there is none, or if it must not be sent."""
     letter, verdict = newest_letter(there, policy, ident, scan)
     if verdict is Eligibility.REDRIVEN:
-        raise LetterError(f"{letter.place} was redriven before, and is not sent twice")
+        raise LetterError(f"{letter.position} was redriven before, and is not sent twice")
     if verdict is Eligibility.DISMISSED:
-        raise LetterError(f"{letter.place} was dismissed, and is not sent")
+        raise LetterError(f"{letter.position} was dismissed, and is not sent")
     if verdict is Eligibility.UNFIT:
-        raise LetterError(f"{letter.place} cannot be sent: {letter.fault}")
+        raise LetterError(f"{letter.position} cannot be sent: {letter.fault}")
     return letter
 
 
@@ -117,7 +117,7 @@ def change_row(letter: Letter, value: bytes, target: str) -> Row:
     old = letter.record.value
     return {
         "id": letter.id,
-        "place": letter.place,
+        "place": letter.position,
         "target": target,
         "was": None if old is None else hashlib.sha256(old).hexdigest(),
         "is": hashlib.sha256(value).hexdigest(),

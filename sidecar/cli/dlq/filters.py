@@ -20,7 +20,7 @@ from topics.headers import LARGEST_LONG
 
 if TYPE_CHECKING:
     from sidecar.dlq.scan import Scan
-    from sidecar.dlq.search import Found
+    from sidecar.dlq.search import SearchResult
     from sidecar.dlq.topics import DlqTopics
 
 SCANNED = 1_000_000
@@ -58,7 +58,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
 
-class Asked(NamedTuple):
+class FilterOptions(NamedTuple):
     """A filter as the user typed it."""
 
     ids: Sequence[str] | None = None
@@ -73,28 +73,28 @@ class Asked(NamedTuple):
     @property
     def texts(self) -> list[str]:
         """Return every text of the filter."""
-        given = (self.ids, self.reasons, self.topics, self.headers, self.keys, self.contains)
-        return [text for texts in given for text in texts or ()]
+        conditions = (self.ids, self.reasons, self.topics, self.headers, self.keys, self.contains)
+        return [text for texts in conditions for text in texts or ()]
 
 
-def filter_of(asked: Asked) -> Filter:
+def filter_of(options: FilterOptions) -> Filter:
     """Build the filter from the options. Raises BadParameter if one is invalid."""
-    for text in asked.texts:
+    for text in options.texts:
         if fault := fault_of_text(text):
             raise typer.BadParameter(fault)
-    ids = unique(asked.ids)
+    ids = unique(options.ids)
     for ident in ids:
         record_id(ident)
-    pairs = [text.partition("=") for text in asked.headers or ()]
+    pairs = [text.partition("=") for text in options.headers or ()]
     return Filter(
         ids=ids,
-        reasons=unique(asked.reasons),
-        topics=unique(asked.topics),
+        reasons=unique(options.reasons),
+        topics=unique(options.topics),
         headers=tuple(sorted({(name, value if sign else None) for name, sign, value in pairs}, key=str)),
-        since=0 if asked.since is None else before(asked.since, "--since"),
-        until=LARGEST_LONG if asked.until is None else before(asked.until, "--until"),
-        keys=unique(asked.keys),
-        contains=unique(asked.contains),
+        since=0 if options.since is None else before(options.since, "--since"),
+        until=LARGEST_LONG if options.until is None else before(options.until, "--until"),
+        keys=unique(options.keys),
+        contains=unique(options.contains),
     )
 
 
@@ -125,7 +125,7 @@ def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tu
     return result.letters[0]
 
 
-def expect_letters(result: Found, ident: str) -> None:
+def expect_letters(result: SearchResult, ident: str) -> None:
     """Raise LetterError if there is no dead letter of this id."""
     if not result.letters:
         more = f" among the newest {result.scanned}; --scan looks at more" if result.cut else ""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.dlq.filters import (
-    Asked,
     Contains,
     DryRun,
+    FilterOptions,
     Headers,
     Ids,
     Keys,
@@ -85,8 +85,8 @@ def redrive(
       reconsume dlq redrive --id orders:3:1024
       reconsume dlq redrive --contains '"sku": "A-99"'
     """
-    asked = filter_of(Asked(ids, reasons, topics, headers, since, until, keys, contains))
-    request = RedriveRequest(asked, most_redrives, forgotten)
+    letter_filter = filter_of(FilterOptions(ids, reasons, topics, headers, since, until, keys, contains))
+    request = RedriveRequest(letter_filter, most_redrives, forgotten)
     return plan_and_redrive(options, request, most, rate, yes=yes, dry_run=dry_run)
 
 

@@ -31,17 +31,17 @@ AFTER = {**BEFORE, Eligibility.READY: "redriven"}
 
 def list_row(letter: Letter, verdict: Eligibility) -> Row:
     """Return a dead letter as a row of a list."""
-    life = letter.life
+    retry_state = letter.retry_state
     return {
         "id": letter.id,
         "died": clock(letter.record.timestamp),
         "reason": letter.reason,
         "text": letter.text,
-        "topic": None if life is None else life.topic,
-        "times": None if life is None else life.times,
+        "topic": None if retry_state is None else retry_state.topic,
+        "times": None if retry_state is None else retry_state.times,
         "redrives": letter.redrives,
         "state": str(verdict),
-        "place": letter.place,
+        "place": letter.position,
         "fault": letter.fault,
     }
 
@@ -70,12 +70,14 @@ def letter_row(letter: Letter, verdict: Eligibility) -> dict[str, Any]:
     """Return all fields of a dead letter."""
     from sidecar.dlq.archive import export_line
 
-    life, line = letter.life, export_line(letter)
+    retry_state, line = letter.retry_state, export_line(letter)
     return {
         **list_row(letter, verdict),
-        "reason_text": "" if life is None else life.reason,
-        "first_failed": None if life is None or not life.first_failed_at else clock(life.first_failed_at),
-        "real_timestamp": None if life is None else life.timestamp,
+        "reason_text": "" if retry_state is None else retry_state.reason,
+        "first_failed": None
+        if retry_state is None or not retry_state.first_failed_at
+        else clock(retry_state.first_failed_at),
+        "real_timestamp": None if retry_state is None else retry_state.timestamp,
         "key_base64": line["key_base64"],
         "headers": line["headers"],
         "value": preview(letter.record.value),

@@ -109,9 +109,9 @@ def set_(
     if not replace:
         expect_readable(entries)
     record, by = followed(entries), author(who)
-    given = read_assignments(loaded.settings, pairs, "policy set")
+    assigned = read_assignments(loaded.settings, pairs, "policy set")
     kept = {key: value for key, value in ({} if record is None else record.policy).items() if key not in dropped}
-    new = kept | given
+    new = kept | assigned
     old_settings, settings = in_force(loaded.settings, record), overridden(loaded.settings, new)
     rows = plan_of(record, new, old_settings, settings)
     if not rows:

@@ -70,10 +70,10 @@ def moment(at: int) -> str:
 def age_text(source: Source, as_of: int, now: int) -> str:
     """Return a sentence about what the view is made from and its age, with a warning if it is old."""
     age = max(0, now - as_of)
-    told = f"as of {clock(as_of)}, {render_duration(age // 1000 * 1000)} ago" if as_of > 0 else "of unknown age"
+    text = f"as of {clock(as_of)}, {render_duration(age // 1000 * 1000)} ago" if as_of > 0 else "of unknown age"
     whence = "from Spark's view" if source is Source.SPARK else "from the events"
     hint = ": is the Spark job running?" if source is Source.SPARK else ""
-    return f"warning: {whence}, {told}{hint}" if age > OLD else f"{whence}, {told}"
+    return f"warning: {whence}, {text}{hint}" if age > OLD else f"{whence}, {text}"
 
 
 def source_lines(source: Source, as_of: int, since: int, shortfall: str, now: int) -> Iterator[str]:

@@ -29,14 +29,14 @@ def changes(look: ViewSnapshot, filters: Filters, end: float | None) -> Iterator
     """Yield each new row of the view that matches the filters, until `end` (monotonic seconds)."""
     while end is None or time.monotonic() < end:
         for item in look.turn(POLL):
-            if isinstance(item.heard, ViewRow) and fits(item.heard, filters):
-                yield row_of(encode_row(item.heard))
+            if isinstance(item.value, ViewRow) and fits(item.value, filters):
+                yield row_of(encode_row(item.value))
 
 
 def fits(row: ViewRow, filters: Filters) -> bool:
     """Whether a row matches the filters."""
     wanted = ((filters.state, row.state), (filters.level, row.level), (filters.topic, row.topic))
-    return all(asked in (None, found) for asked, found in (*wanted, (filters.reason, row.reason)))
+    return all(wanted_value in (None, value) for wanted_value, value in (*wanted, (filters.reason, row.reason)))
 
 
 def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, output: Output) -> None:

@@ -16,16 +16,16 @@ from sidecar.view.store import BOUND
 
 
 @contextmanager
-def whole_view(settings: Settings, wish: Source, most: int | None) -> Iterator[ViewSnapshot]:
+def whole_view(settings: Settings, source: Source, most: int | None) -> Iterator[ViewSnapshot]:
     """Yield the view, read to its end; print what it is made from, how old it is, and what it lacks.
 
     `most`: the events to read at most; the bound of a copy where it is not given.
     """
     limit = BOUND.records if most is None else most
-    with looking(settings.kafka, settings.names, wish, limit) as look:
+    with looking(settings.kafka, settings.names, source, limit) as look:
         what = "events" if look.source is Source.EVENTS else "records of the view"
-        with progress_bar(what) as told:
-            look.read_all(told)
+        with progress_bar(what) as progress:
+            look.read_all(progress)
         for line in source_lines(look.source, look.as_of, look.since, look.shortfall, wall()):
             talk(line)
         if look.bad:

@@ -30,12 +30,12 @@ def ask(question: str, agreed: str | None = None) -> None:
 
 
 def is_to_go_on(
-    output: Output, columns: Sequence[str], plan: Row, asked: str, *, dry_run: bool, yes: bool, nothing: str
+    output: Output, columns: Sequence[str], plan: Row, sentence: str, *, dry_run: bool, yes: bool, nothing: str
 ) -> bool:
     """Show what one change would do; return whether to make it.
 
     A dry run prints the plan as its result, and `nothing` as the sentence that nothing was done. Else the plan is shown
-    to a person, who is `asked` unless `yes`. Raises as `ask`.
+    to a person, who is `sentence` unless `yes`. Raises as `ask`.
     """
     if dry_run:
         output.rows(columns, [plan])
@@ -43,7 +43,7 @@ def is_to_go_on(
         return False
     output.talk_rows(columns, [plan])
     if not yes:
-        ask(asked)
+        ask(sentence)
     return True
 
 

@@ -90,8 +90,8 @@ def with_common(
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
     @functools.wraps(function)
-    def entry(context: typer.Context, **given: Any) -> None:
-        call(context, common(**{name: given.pop(name) for name in COMMON}), given)
+    def entry(context: typer.Context, **values: Any) -> None:
+        call(context, common(**{name: values.pop(name) for name in COMMON}), values)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
@@ -110,10 +110,10 @@ def command(
     def register(
         function: Callable[Concatenate[Options, P], int | None],
     ) -> Callable[Concatenate[Options, P], int | None]:
-        def call(context: typer.Context, here: Options, given: dict[str, Any]) -> None:
+        def call(context: typer.Context, here: Options, own: dict[str, Any]) -> None:
             options = above(context).then(here)
             as_json = options.format in (Format.JSON, Format.JSONL)
-            work = functools.partial(typing.cast(Any, function), options, **given)
+            work = functools.partial(typing.cast(Any, function), options, **own)
             code = exit_code(work, debug=options.debug, as_json=as_json)
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
@@ -127,7 +127,7 @@ def command(
 def take_common(app: typer.Typer, own: Callable[..., None] | None = None) -> None:
     """Make a command group accept the common options, and those of `own`, between its name and the command's."""
 
-    def call(context: typer.Context, here: Options, _given: dict[str, Any]) -> None:
+    def call(context: typer.Context, here: Options, _own: dict[str, Any]) -> None:
         context.obj = above(context).then(here)
 
     app.callback()(with_common(own or only_common, call))

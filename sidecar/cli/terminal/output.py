@@ -43,9 +43,9 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The printer of a command's data; `asked` is None if the user did not choose a format."""
+    """The printer of a command's data; `chosen` is None if the user did not choose a format."""
 
-    asked: Format | None = None
+    chosen: Format | None = None
     color: bool = True
     wide: bool = False
     """Whether tables are as wide as they need to be, whatever the terminal is."""
@@ -53,7 +53,7 @@ class Output:
     @property
     def format(self) -> Format:
         """The chosen format, else table on a terminal and jsonl in a pipe."""
-        return self.asked or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
+        return self.chosen or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Row], cut: Collection[str] = ()) -> None:
         """Print the rows. In jsonl and tsv each row is printed as it comes, so the iterable may be endless.
@@ -165,9 +165,9 @@ def cell(value: object) -> str:
         case bool():
             return str(value).lower()
         case list() | tuple():
-            return ", ".join(cell(part) for part in value)
+            return ", ".join(cell(item) for item in value)
         case dict():
-            return ", ".join(f"{key}={cell(part)}" for key, part in value.items())
+            return ", ".join(f"{key}={cell(item)}" for key, item in value.items())
         case _:
             return str(value)
 

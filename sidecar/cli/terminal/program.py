@@ -118,8 +118,8 @@ def example_of(text: str) -> str:
 
 def asks_json(words: Sequence[str]) -> bool:
     """Return whether the words of a command line ask for JSON, also if they cannot be parsed."""
-    asked = list(formats(words))
-    return bool(asked) and asked[-1] in (Format.JSON, Format.JSONL)
+    chosen = list(formats(words))
+    return bool(chosen) and chosen[-1] in (Format.JSON, Format.JSONL)
 
 
 def formats(words: Sequence[str]) -> Iterator[str]:

@@ -188,21 +188,21 @@ def findings(step: Step) -> list[Row]:
     """Return the rows that `check` prints about one topic."""
     if step.action == "create":
         return [{"topic": step.topic, "finding": "it does not exist", "mend": "reconsume topics apply"}]
-    return [{"topic": step.topic, "finding": found.finding, "mend": found.mend} for found in step.findings]
+    return [{"topic": step.topic, "finding": finding.finding, "mend": finding.mend} for finding in step.findings]
 
 
 def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
     """Return a row for each level of a main topic that left the configuration and still has retries there."""
     from sidecar.group_policy.removed_topics import leftovers
 
-    found = () if settings.deliver.broadcast else leftovers(cluster, settings.names, settings.topic_names)
+    levels = () if settings.deliver.broadcast else leftovers(cluster, settings.names, settings.topic_names)
     return [
         {
             "topic": level.name,
             "finding": f"up to {waiting} retries of topic {level.topic}, which left the configuration, wait here",
             "mend": f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them",
         }
-        for level, waiting in found
+        for level, waiting in levels
     ]
 
 

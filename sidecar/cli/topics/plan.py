@@ -42,7 +42,7 @@ class Step(msgspec.Struct, frozen=True):
     kind: Kind
     action: Literal["create", "ok", "differs"]
     wanted: Shape
-    found: Shape | None = None
+    shape: Shape | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -54,55 +54,55 @@ class Step(msgspec.Struct, frozen=True):
         return f"partitions={wanted.partitions} replicas={wanted.replication}"
 
 
-def make_plan(specs: Iterable[TopicSpec], found: Mapping[str, Topic]) -> tuple[Step, ...]:
+def make_plan(specs: Iterable[TopicSpec], topics: Mapping[str, Topic]) -> tuple[Step, ...]:
     """Return a step for each topic, in the order of the specifications."""
-    return tuple(make_step(spec, found.get(spec.name)) for spec in specs)
+    return tuple(make_step(spec, topics.get(spec.name)) for spec in specs)
 
 
-def make_step(spec: TopicSpec, found: Topic | None) -> Step:
+def make_step(spec: TopicSpec, topic: Topic | None) -> Step:
     """Plan the step for one topic: create, ok or differs."""
     wanted = Shape(spec.partitions, spec.replication, spec.config)
-    if found is None:
+    if topic is None:
         return Step(spec.name, spec.kind, "create", wanted)
-    config = {key: found.config.get(key, "") for key in spec.config}
-    shape = Shape(found.partitions, found.replication, config)
+    config = {key: topic.config.get(key, "") for key in spec.config}
+    shape = Shape(topic.partitions, topic.replication, config)
     findings = tuple(compare(spec, shape))
     return Step(spec.name, spec.kind, "differs" if findings else "ok", wanted, shape, findings)
 
 
-def compare(spec: TopicSpec, found: Shape) -> Iterable[Finding]:
+def compare(spec: TopicSpec, shape: Shape) -> Iterable[Finding]:
     """Yield a finding for each property of an existing topic that is not as it must be."""
-    if found.partitions < spec.partitions:
-        finding = f"it has {plural(found.partitions, 'partition')} and should have {spec.partitions}, to be shared"
+    if shape.partitions < spec.partitions:
+        finding = f"it has {plural(shape.partitions, 'partition')} and should have {spec.partitions}, to be shared"
         yield Finding(finding, f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}")
-    if spec.kind is Kind.POLICY and found.partitions > spec.partitions:
-        finding = f"it has {plural(found.partitions, 'partition')} and must have 1: the last policy would not be known"
+    if spec.kind is Kind.POLICY and shape.partitions > spec.partitions:
+        finding = f"it has {plural(shape.partitions, 'partition')} and must have 1: the last policy would not be known"
         yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then reconsume topics apply")
-    if found.replication < spec.replication:
+    if shape.replication < spec.replication:
         finding = (
-            f"it has {plural(found.replication, 'replica')} and should have {spec.replication}, as the main topics"
+            f"it has {plural(shape.replication, 'replica')} and should have {spec.replication}, as the main topics"
         )
         yield Finding(finding, "kafka-reassign-partitions.sh")
     for key, wanted in spec.config.items():
         rule, why = RULES.get(key, (same, "it is not as it must be"))
-        if not rule(found.config[key], wanted):
-            finding = f"{key} is {shown(key, found.config[key])} and must be {bound(rule)}{shown(key, wanted)}: {why}"
+        if not rule(shape.config[key], wanted):
+            finding = f"{key} is {shown(key, shape.config[key])} and must be {bound(rule)}{shown(key, wanted)}: {why}"
             yield Finding(finding, alter(spec.name, key, wanted))
 
 
-def same(found: str, wanted: str) -> bool:
+def same(actual: str, wanted: str) -> bool:
     """Whether the value is exactly the wanted one; a list may be in any order."""
-    return set(found.replace(" ", "").split(",")) == set(wanted.split(","))
+    return set(actual.replace(" ", "").split(",")) == set(wanted.split(","))
 
 
-def at_least(found: str, wanted: str) -> bool:
+def at_least(actual: str, wanted: str) -> bool:
     """Whether a number is not smaller than wanted; Kafka's −1 means no limit."""
-    return found == "-1" or (found.isdecimal() and wanted != "-1" and int(found) >= int(wanted))
+    return actual == "-1" or (actual.isdecimal() and wanted != "-1" and int(actual) >= int(wanted))
 
 
-def at_most(found: str, wanted: str) -> bool:
+def at_most(actual: str, wanted: str) -> bool:
     """Whether a number is not larger than wanted."""
-    return found.isdecimal() and int(found) <= int(wanted)
+    return actual.isdecimal() and int(actual) <= int(wanted)
 
 
 Rule = Callable[[str, str], bool]
@@ -161,9 +161,9 @@ def moved(before: Sequence[Step], now: Sequence[Step]) -> list[str]:
             sentences.append(f"{name} is not a topic of the group any more")
         elif name not in old:
             sentences.append(f"{name} is not in the plan")
-        elif (old[name].found is None) != (new[name].found is None):
-            sentences.append(f"{name} {'exists now' if old[name].found is None else 'does not exist any more'}")
-        elif old[name].found != new[name].found:
+        elif (old[name].shape is None) != (new[name].shape is None):
+            sentences.append(f"{name} {'exists now' if old[name].shape is None else 'does not exist any more'}")
+        elif old[name].shape != new[name].shape:
             sentences.append(f"{name} has changed")
         elif old[name].wanted != new[name].wanted:
             sentences.append(f"{name} should be created otherwise now: the configuration or a main topic has changed")

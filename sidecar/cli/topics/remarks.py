@@ -47,11 +47,11 @@ def unused_levels(settings: Settings, there: Collection[str]) -> str | None:
     # Imported late: the Kafka client comes with it, and --help needs none.
     from sidecar.group_policy.removed_levels import unlisted_levels
 
-    found = sorted(unlisted_levels(settings.names, settings.topic_names, there, levels_of(settings)))
-    if not found:
+    levels = sorted(unlisted_levels(settings.names, settings.topic_names, there, levels_of(settings)))
+    if not levels:
         return None
     return (
-        f"{plural(len(found), 'topic')} of an earlier configuration: {', '.join(found)}; running sidecars deliver what "
-        "waits there. Use them again by `retry.levels: table` or a list that has them, or delete them once "
+        f"{plural(len(levels), 'topic')} of an earlier configuration: {', '.join(levels)}; running sidecars deliver "
+        "what waits there. Use them again by `retry.levels: table` or a list that has them, or delete them once "
         "they are empty (docs/upgrade.md)"
     )

@@ -100,20 +100,20 @@ def _by_status(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: in
 def _listed(entries: list[Any], ids: Sequence[str]) -> Verdicts | OddAnswer | None:
     """Return the outcome of each id; None if the list names none of them."""
     wanted = frozenset(ids)
-    found: dict[str, Mapping[str, Any]] = {}
+    by_id: dict[str, Mapping[str, Any]] = {}
     clashing: set[str] = set()
     odd: list[str] = []
     for entry in entries:
         identity = entry.get("id") if isinstance(entry, dict) else None
         if not isinstance(identity, str) or identity not in wanted:
             odd.append(UNKNOWN_ID)
-        elif found.setdefault(identity, entry) != entry:
+        elif by_id.setdefault(identity, entry) != entry:
             clashing.add(identity)
-    if not found:
+    if not by_id:
         return None
     outcomes: list[Outcome] = []
     for identity in ids:
-        outcome = _outcome_of(found[identity]) if identity in found else MISSING
+        outcome = _outcome_of(by_id[identity]) if identity in by_id else MISSING
         if isinstance(outcome, OddAnswer):
             odd += outcome.kinds
             outcome = outcome.judged

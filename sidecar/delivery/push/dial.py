@@ -37,11 +37,11 @@ async def _dial_hosts(loop: asyncio.AbstractEventLoop, target: Target, protocol:
         try:
             # Not left to create_connection: if the dial is given up meanwhile, nothing reads the error of a lookup that
             # fails later (uvloop 0.23). It would end the process.
-            found = await loop.getaddrinfo(host, target.port, type=socket.SOCK_STREAM)
+            addresses = await loop.getaddrinfo(host, target.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as fault:
             first = first or reason_of(fault)
             continue
-        for *_, address in found:
+        for *_, address in addresses:
             reason = await _dial_address(loop, str(address[0]), target.port, protocol)
             if not reason:
                 return ""

@@ -76,9 +76,9 @@ class Doorway:
         self._loop.call_soon(self._reply, self._all_waiting(), CANCELLED)
 
     def _all_waiting(self) -> tuple[Wanted, ...]:
-        found = tuple(self.waiting)
+        waiting = tuple(self.waiting)
         self.waiting.clear()
-        return found
+        return waiting
 
     def _reply(self, wanted: Iterable[Wanted], outcome: Outcome) -> None:
         for (what, reply), *_ in wanted:
@@ -124,7 +124,7 @@ def unacknowledged(own: socket.socket | None) -> int:
     if own is None or own.family == socket.AF_UNIX:
         return 0
     try:
-        found: bytes = fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))
+        size: bytes = fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))
     except OSError:
         return 0
-    return int(struct.unpack("i", found)[0])
+    return int(struct.unpack("i", size)[0])

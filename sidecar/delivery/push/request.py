@@ -106,13 +106,13 @@ class Render:
 
     def _open(self, source: Partition) -> tuple[str, str]:
         topic = visible(source.topic)
-        place = f"{topic}:{source.number}:"
+        prefix = f"{topic}:{source.number}:"
         if len(self._openings) >= PARTITIONS_REMEMBERED:
             self._openings.clear()
         opening = self._openings[source] = (
             f"{self._head}Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: {topic}\r\n"
-            f"Reconsume-Partition: {source.number}\r\nReconsume-Id: {place}",
-            f"\r\nIdempotency-Key: {place}",
+            f"Reconsume-Partition: {source.number}\r\nReconsume-Id: {prefix}",
+            f"\r\nIdempotency-Key: {prefix}",
         )
         return opening
 

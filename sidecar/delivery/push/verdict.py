@@ -134,8 +134,8 @@ def is_encoded(noted: VerdictHeaders) -> bool:
 
 def type_of(noted: VerdictHeaders) -> bytes:
     """Return the content type under which a verdict may stand; empty for any other."""
-    found = next((value for name, value in noted if name == CONTENT_TYPE), b"").partition(b";")[0].strip().lower()
-    return found if found in JSON_TYPES else b""
+    media_type = next((value for name, value in noted if name == CONTENT_TYPE), b"").partition(b";")[0].strip().lower()
+    return media_type if media_type in JSON_TYPES else b""
 
 
 def verdict_of(said: VerdictFields) -> Outcome:

@@ -101,19 +101,19 @@ def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
     """
     tree: dict[str, Any] = {}
     for path, value in answers.values().items():
-        place = tree
-        for part in path[:-1]:
-            place = place.setdefault(part, {})
-        place[path[-1]] = value
+        section = tree
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
+        section[path[-1]] = value
     if partly:
         tree = {**STAND_INS, **tree}
         if not answers.url and answers.mode == "push":
             tree["deliver"]["url"] = "http://127.0.0.1:1/"
     _, wrong = validate(tree)
-    found = [sentence(fault, Layers()) for fault in wrong]
+    sentences = [sentence(fault, Layers()) for fault in wrong]
     if any(fault.path == SERVERS for fault in wrong):
-        return found
-    return [*found, *map(printable, wrong_servers(answers.servers))]
+        return sentences
+    return [*sentences, *map(printable, wrong_servers(answers.servers))]
 
 
 def wrong_servers(servers: str) -> Iterator[str]:
@@ -129,23 +129,23 @@ def configuration(answers: Answers) -> str:
 
     Raises ValueError if the text does not say the answers. They must be without faults.
     """
-    given = answers.values()
+    values = answers.values()
     lines = [line for line in LINES if not line.modes or answers.mode in line.modes]
-    text = HEAD.format(group=answers.group) + "".join(rendered(line, given) for line in lines)
+    text = HEAD.format(group=answers.group) + "".join(rendered(line, values) for line in lines)
     document = read_yaml(text)
     if not isinstance(document.value, dict) or document.faults or validate(document.value)[1]:
         raise ValueError("the file would not say the answers")
     return text
 
 
-def rendered(line: Line, given: Mapping[Path, Any]) -> str:
+def rendered(line: Line, values: Mapping[Path, Any]) -> str:
     """Return the comment and the key. A default comes from the settings, so that the file cannot contradict them."""
     indent = "  " * (len(line.path) - 1)
     key = f"{indent}# {line.comment}\n{indent}{line.path[-1]}:"
     if line.path in SECTIONS:
         return f"{key}\n"
     field = field_at(line.path)
-    value = given[line.path] if line.path in given or field is None else written(field, field.default)
+    value = values[line.path] if line.path in values or field is None else written(field, field.default)
     return f"{key} {flow(value)}\n"
 
 

@@ -63,19 +63,19 @@ def placeholder(answers: Answers) -> str:
         return PULL_PROGRAM
     if answers.mode == RELAY:
         return RELAY_PROGRAM
-    host, port = place_of(answers)
+    host, port = address_of(answers)
     return PUSH_PROGRAM.replace("HOST", host).replace("PORT", str(port))
 
 
-def place_of(answers: Answers) -> tuple[str, int]:
+def address_of(answers: Answers) -> tuple[str, int]:
     """Return the host and port of the service in push mode."""
-    parts = urlsplit(answers.url)
-    return parts.hostname or "", parts.port or 80
+    url = urlsplit(answers.url)
+    return url.hostname or "", url.port or 80
 
 
 def placeholder_faults(answers: Answers) -> list[str]:
     """Return a sentence if no placeholder can be made for a service at this address."""
-    if answers.mode == "push" and (answers.url.startswith("unix:") or ":" in place_of(answers)[0]):
+    if answers.mode == "push" and (answers.url.startswith("unix:") or ":" in address_of(answers)[0]):
         text = "a placeholder is made for a service at 127.0.0.1 or localhost; leave out --compose and --kubernetes"
         return [f"deliver.url = {url_without_secrets(answers.url)[:60]}: {text}"]
     return []

@@ -23,48 +23,48 @@ WITHOUT_ANSWER = frozenset({"timeout", "connection-lost", "broken-answer", "leas
 lost."""
 
 
-def lost(account: RecordHistory, _first: Row) -> Iterator[str]:
+def lost(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the record has no end: the service has not taken it, and it is not in the DLQ."""
-    if account.committed or account.dead:
+    if history.committed or history.dead:
         return
-    last = account.copies.get(account.retries)
-    where = f"its last copy is {last[-1].row.place}, due {last[-1].life.due_at}" if last else "it has no copy"
+    last = history.copies.get(history.retries)
+    where = f"its last copy is {last[-1].row.position}, due {last[-1].retry_state.due_at}" if last else "it has no copy"
     yield f"neither taken by the service nor in the DLQ; {where}"
 
 
-def mistold(account: RecordHistory, _first: Row) -> Iterator[str]:
+def mistold(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the events do not report the success of a retried record once, or report another success."""
-    commits = account.told(State.COMMIT)
-    if commits != int(account.retries > 0 and account.committed and not account.dead):
-        yield f"{commits} events say COMMIT after {account.retries} retries"
+    commits = history.events_of(State.COMMIT)
+    if commits != int(history.retries > 0 and history.committed and not history.dead):
+        yield f"{commits} events say COMMIT after {history.retries} retries"
 
 
-def mistold_by_relay(account: RecordHistory, _first: Row) -> Iterator[str]:
+def mistold_by_relay(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if an event reports a success. Only the service knows that it took a record."""
-    if commits := account.told(State.COMMIT):
+    if commits := history.events_of(State.COMMIT):
         yield f"{commits} events say COMMIT, which only the service can know"
 
 
-def unmatched(account: RecordHistory, first: Row) -> Iterator[str]:
+def unmatched(history: RecordHistory, first: Row) -> Iterator[str]:
     """Yield a finding if the sidecar's counts contradict what the service saw."""
-    for times in account.deliveries:
-        if times > account.retries:
+    for times in history.deliveries:
+        if times > history.retries:
             yield f"retry {times} was delivered, and no copy counts it"
-    for times, copies in account.copies.items():
-        yield from unmatched_failure(account, times - 1, copies[0].life)
-    yield from unmatched_death(account, first)
+    for times, copies in history.copies.items():
+        yield from unmatched_failure(history, times - 1, copies[0].retry_state)
+    yield from unmatched_death(history, first)
 
 
-def unmatched_death(account: RecordHistory, _first: Row) -> Iterator[str]:
+def unmatched_death(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the reason in the DLQ contradicts what the service saw."""
-    for copy in account.dead:
-        yield from unmatched_failure(account, copy.life.times, copy.life)
+    for copy in history.dead:
+        yield from unmatched_failure(history, copy.retry_state.times, copy.retry_state)
 
 
-def unmatched_failure(account: RecordHistory, times: int, life: RetryState) -> Iterator[str]:
-    """Yield a finding if attempt `times` + 1 failed according to `life`, and the service did not see it fail."""
-    reason = reason_class(life.reason)
-    made = account.deliveries.get(times, [])
+def unmatched_failure(history: RecordHistory, times: int, retry_state: RetryState) -> Iterator[str]:
+    """Yield a finding if attempt `times` + 1 failed according to `retry_state`, and the service did not see it fail."""
+    reason = reason_class(retry_state.reason)
+    made = history.deliveries.get(times, [])
     if reason in WITHOUT_ANSWER:
         return
     if not made:
@@ -73,16 +73,16 @@ def unmatched_failure(account: RecordHistory, times: int, life: RetryState) -> I
         yield f"attempt {times + 1} failed by {reason}, and the service took it"
 
 
-def changed(account: RecordHistory, first: Row) -> Iterator[str]:
+def changed(history: RecordHistory, first: Row) -> Iterator[str]:
     """Yield a finding if the service was given a value that differs by a byte."""
     digest = digest_of(first.value)
-    if any(delivery.digest != digest for made in account.deliveries.values() for delivery in made):
+    if any(delivery.digest != digest for made in history.deliveries.values() for delivery in made):
         yield "the service was given another value"
 
 
-def early(account: RecordHistory, _first: Row) -> Iterator[str]:
+def early(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if a retry is delivered before its due time, or before its level's delay is over."""
-    for late in lateness(account):
+    for late in lateness(history):
         if late.after_level < 0:
             yield f"the retry that was due at {late.due} came {-late.after_level:.1f} ms early"
 

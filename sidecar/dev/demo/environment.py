@@ -127,9 +127,9 @@ class EnvironmentBuilder:
         sidecar, job = self._sidecar(), self._job(GROUP)
         does = "calls" if self._plan.mode is Mode.PULL else "reads Kafka itself, and calls"
         self._say(f"the sample service {does} the sidecar at http://{HOST}:{port}")
-        place = ("--api", str(port), "--bootstrap", self._kafka.bootstrap, "--group", GROUP)
+        api_options = ("--api", str(port), "--bootstrap", self._kafka.bootstrap, "--group", GROUP)
         topics = ("--topics", TOPIC, settings.names.ready)
-        shop = self._shop(self._plan.mode, *place, *topics, *options)
+        shop = self._shop(self._plan.mode, *api_options, *topics, *options)
         await_port(ledger, shop)
         return Environment(self._file, settings, ledger, self._kafka, shop, sidecar, job)
 
@@ -207,9 +207,9 @@ def create_topics(settings: Settings) -> int:
     BrokerError."""
     cluster, mains = Cluster(settings.kafka), settings.topic_names
     create(cluster, [TopicSpec(main, Kind.MAIN, PARTITIONS, 1, {}) for main in mains])
-    found = cluster.find(mains)
+    existing = cluster.find(mains)
     rows = settings.view.source != "events"
-    specs = group_specs(settings.names, [source_of(found[main]) for main in mains], settings.delays, rows=rows)
+    specs = group_specs(settings.names, [source_of(existing[main]) for main in mains], settings.delays, rows=rows)
     create(cluster, specs)
     return len(specs)
 

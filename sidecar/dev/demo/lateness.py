@@ -32,17 +32,17 @@ class Late(NamedTuple):
     after_level: float
 
 
-def lateness(account: RecordHistory) -> Iterator[Late]:
+def lateness(history: RecordHistory) -> Iterator[Late]:
     """Yield the lateness of each retry that was delivered."""
-    for times, made in account.deliveries.items():
-        for copy in account.copies.get(times, [])[-1:]:
+    for times, made in history.deliveries.items():
+        for copy in history.copies.get(times, [])[-1:]:
             at = min(delivery.at for delivery in made)
-            yield Late(copy.life.due_at, at - copy.life.due_at, at - released_at(copy))
+            yield Late(copy.retry_state.due_at, at - copy.retry_state.due_at, at - released_at(copy))
 
 
 def released_at(copy: Copy) -> int:
     """Return the earliest time at which the last copy of a retry may be delivered, epoch ms (contract 2.3)."""
-    return max(copy.life.due_at, copy.row.timestamp + copy.wait)
+    return max(copy.retry_state.due_at, copy.row.timestamp + copy.wait)
 
 
 def spread(values: Iterable[float]) -> Spread:

@@ -83,26 +83,26 @@ def digest_of(value: bytes | None) -> str:
 
 def deliveries_of(lines: Iterable[Line]) -> tuple[Delivery, ...]:
     """Return every arrival with its answer, in the order of arrival."""
-    found: dict[int, Delivery] = {}
+    deliveries: dict[int, Delivery] = {}
     for line in lines:
         if isinstance(line, Began):
-            found[line.number] = Delivery(line.id, line.times, line.at, "none", line.digest)
+            deliveries[line.number] = Delivery(line.id, line.times, line.at, "none", line.digest)
         elif isinstance(line, Answered):
-            found[line.number] = replace(found[line.number], verdict=line.verdict, ended=line.at)
-    return tuple(found.values())
+            deliveries[line.number] = replace(deliveries[line.number], verdict=line.verdict, ended=line.at)
+    return tuple(deliveries.values())
 
 
 def outages_of(lines: Iterable[Line]) -> tuple[Outage, ...]:
     """Return each time in which the service was down, up to the first request after it."""
-    found: list[Outage] = []
+    outages: list[Outage] = []
     closed: float | None = None
     for line in lines:
         if isinstance(line, Closed):
             closed = line.at
         elif isinstance(line, Began) and closed is not None:
-            found.append(Outage(closed, line.at))
+            outages.append(Outage(closed, line.at))
             closed = None
-    return (*found, Outage(closed, float("inf"))) if closed is not None else tuple(found)
+    return (*outages, Outage(closed, float("inf"))) if closed is not None else tuple(outages)
 
 
 def clock() -> float:

@@ -140,7 +140,7 @@ def custom(text: str) -> tuple[dict[str, Any], tuple[int, ...], tuple[str, ...]]
     """Return the `retry` section, the delays (ms) and the levels of a ladder given as delays joined by commas.
     Raises ConfigError."""
     try:
-        delays = tuple(parse_duration(part.strip()) for part in text.split(","))
+        delays = tuple(parse_duration(delay.strip()) for delay in text.split(","))
         build_ladder(delays)
     except ValueError as error:
         raise ConfigError([f"--ladder: {error}; or one of {', '.join(NAMED)}"]) from error

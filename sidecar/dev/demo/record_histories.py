@@ -26,7 +26,7 @@ class Copy(NamedTuple):
     """A record that the sidecar wrote. `wait` is its level's delay in ms, 0 on the ready topic and the DLQ."""
 
     row: Row
-    life: RetryState
+    retry_state: RetryState
     wait: int
 
 
@@ -58,7 +58,7 @@ class RecordHistory(msgspec.Struct):
         """Whether the service took it."""
         return any(delivery.verdict == "commit" for made in self.deliveries.values() for delivery in made)
 
-    def told(self, state: State) -> int:
+    def events_of(self, state: State) -> int:
         """Return the number of events with this state."""
         return sum(event.state is state for event in self.events)
 
@@ -70,36 +70,36 @@ def build_histories(
 
     Rows of other topics are skipped, and rows that cannot be read, which the audit reports.
     """
-    accounts: dict[str, RecordHistory] = {}
+    histories: dict[str, RecordHistory] = {}
 
-    def account(identity: str) -> RecordHistory:
-        return accounts.setdefault(identity, RecordHistory(identity))
+    def history_of(identity: str) -> RecordHistory:
+        return histories.setdefault(identity, RecordHistory(identity))
 
     for row in rows:
         role = names.role(row.topic, topics)
         match role.kind if role is not None else None:
             case Kind.MAIN:
-                account(row.place).first = row
+                history_of(row.position).first = row
             case Kind.EVENTS:
                 if isinstance(event := decode_event(row.value), Event):
-                    account(event.id).events.append(event)
+                    history_of(event.id).events.append(event)
             case Kind.LEVEL | Kind.READY | Kind.DLQ:
                 assert role is not None
-                _enter_copy(row, role, account, topics)
+                _enter_copy(row, role, history_of, topics)
     for delivery in deliveries:
-        account(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
-    for one in accounts.values():
+        history_of(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
+    for one in histories.values():
         for copies in one.copies.values():
-            copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.place))
-    return accounts
+            copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.position))
+    return histories
 
 
-def _enter_copy(row: Row, role: Role, account: Callable[[str], RecordHistory], topics: Collection[str]) -> None:
-    life = parse_retry_headers(row.headers or [], topics, ANY_DUE)
-    if isinstance(life, BadHeader):
+def _enter_copy(row: Row, role: Role, history_of: Callable[[str], RecordHistory], topics: Collection[str]) -> None:
+    retry_state = parse_retry_headers(row.headers or [], topics, ANY_DUE)
+    if isinstance(retry_state, BadHeader):
         return
-    copy = Copy(row, life, role.delay or 0)
+    copy = Copy(row, retry_state, role.delay or 0)
     if role.kind is Kind.DLQ:
-        account(life.id).dead.append(copy)
+        history_of(retry_state.id).dead.append(copy)
     else:
-        account(life.id).copies.setdefault(life.times, []).append(copy)
+        history_of(retry_state.id).copies.setdefault(retry_state.times, []).append(copy)

@@ -36,20 +36,20 @@ def main(plan: Plan, *, color: bool = True, keep: bool = False, view: bool = Fal
     then ended. `keep` leaves all data in a folder and prints its name. `view` also runs the Spark job.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    board = Screen(color)
-    board.say(plan.sentence)
+    screen = Screen(color)
+    screen.say(plan.sentence)
     jars = prepare() if view else []
     folder = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) if keep else None
     if folder is not None:
-        board.say(f"everything is kept in {folder}")
+        screen.say(f"everything is kept in {folder}")
     shop = ("--down-after", str(plan.produce_seconds / 2), "--down-for", str(plan.down_seconds))
-    with open_environment(plan, shop, folder, Additions(jars), board.say) as stage, viewed(stage) as shown:
-        seconds = watch(stage, plan, board, shown)
-        drained = stop(stage, board)
+    with open_environment(plan, shop, folder, Additions(jars), screen.say) as stage, viewed(stage) as shown:
+        seconds = follow(stage, plan, screen, shown)
+        drained = stop(stage, screen)
         report = audit(stage)
-        good = shown is None or judge_view(shown, stage, board)
-    board.result(report, seconds, plan.mode)
-    return judge(report, plan, drained and good, board)
+        good = shown is None or judge_view(shown, stage, screen)
+    screen.result(report, seconds, plan.mode)
+    return judge(report, plan, drained and good, screen)
 
 
 def viewed(stage: Environment) -> AbstractContextManager[View | None]:
@@ -57,48 +57,50 @@ def viewed(stage: Environment) -> AbstractContextManager[View | None]:
     return nullcontext() if stage.job is None else reading_view(stage.settings)
 
 
-def watch(stage: Environment, plan: Plan, board: Screen, view: View | None) -> float:
+def follow(stage: Environment, plan: Plan, screen: Screen, view: View | None) -> float:
     """Produce the orders and show their progress until all have ended; return the seconds that it took."""
-    story = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
+    tracker = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
     traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
     began = time.monotonic()
-    with closing(EventTail(stage.bootstrap, stage.settings.names.events)) as tail, board:
-        story.seen(stage.ledger.lines)
+    with closing(EventTail(stage.bootstrap, stage.settings.names.events)) as tail, screen:
+        tracker.take_lines(stage.ledger.lines)
         while True:
             stage.check()
             traffic.step()
-            story.told(tail.read(POLL_SECONDS))
-            story.seen(stage.ledger.read())
+            tracker.take_events(tail.read(POLL_SECONDS))
+            tracker.take_lines(stage.ledger.read())
             if view is not None:
                 view.read()
-            scene = scene_of(story, plan, traffic.stored, view)
+            scene = scene_of(tracker, plan, traffic.stored, view)
             seconds = time.monotonic() - began
             ended = scene.counts.committed + scene.counts.dead
             if ended >= plan.orders or seconds > plan.limit:
-                board.show(scene, last=True)
+                screen.show(scene, last=True)
                 return seconds
-            board.show(scene)
+            screen.show(scene)
 
 
-def scene_of(story: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
+def scene_of(tracker: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
     """Return the present state as a scene."""
     now = time.time() * 1000
-    began = now if story.began is None else story.began
-    counts = story.counts(stored, now)
-    is_down = story.down_since is not None
-    seen = None if view is None else view.counts()
-    return Scene((now - began) / 1000, began, plan.orders, counts, plan.levels, story.journeys(), is_down, seen)
+    began = now if tracker.began is None else tracker.began
+    counts = tracker.counts(stored, now)
+    is_down = tracker.down_since is not None
+    view_counts = None if view is None else view.counts()
+    return Scene(
+        (now - began) / 1000, began, plan.orders, counts, plan.levels, tracker.journeys(), is_down, view_counts
+    )
 
 
-def stop(stage: Environment, board: Screen) -> bool:
+def stop(stage: Environment, screen: Screen) -> bool:
     """Stop the sidecar as Kubernetes does; return whether it drained and ended with 0."""
     began = time.monotonic()
     code = stage.sidecar.stop()
     took = time.monotonic() - began
     if code == 0:
-        board.say(f"SIGTERM: the sidecar drained and ended with 0 in {took:.1f} s")
+        screen.say(f"SIGTERM: the sidecar drained and ended with 0 in {took:.1f} s")
         return True
-    board.say(f"SIGTERM: the sidecar ended with {code} after {took:.1f} s:\n{stage.sidecar.log_tail()}")
+    screen.say(f"SIGTERM: the sidecar ended with {code} after {took:.1f} s:\n{stage.sidecar.log_tail()}")
     return False
 
 
@@ -114,21 +116,21 @@ def audit(stage: Environment) -> Report:
     return verify(rows, deliveries_of(lines), settings.names, settings.topic_names, outages_of(lines), rules)
 
 
-def judge_view(view: View, stage: Environment, board: Screen) -> bool:
+def judge_view(view: View, stage: Environment, screen: Screen) -> bool:
     """Check that the view is what the events make; print the result and return whether it is right."""
     rows = dump_topics(stage.bootstrap, [stage.settings.names.events])
     events = [event for row in rows if isinstance(event := decode_event(row.value), Event)]
     if wrong := view.settle(events):
         for finding in wrong:
-            board.tell(f"FAILED: the view: {finding}")
+            screen.tell(f"FAILED: the view: {finding}")
         return False
     counts = view.counts()
     rows_made = f"{sum(counts.values())} rows are what {len(events)} events make"
-    board.say(f"the view is right: {rows_made}: {in_view(counts)}")
+    screen.say(f"the view is right: {rows_made}: {in_view(counts)}")
     return True
 
 
-def judge(report: Report, plan: Plan, drained: bool, board: Screen) -> int:
+def judge(report: Report, plan: Plan, drained: bool, screen: Screen) -> int:
     """Print the findings and return the exit code."""
     findings = [f"{one.kind} {one.id}: {one.text}" for one in report.findings]
     if report.orders != plan.orders:
@@ -136,11 +138,11 @@ def judge(report: Report, plan: Plan, drained: bool, board: Screen) -> int:
     basis = f"{report.rows} records of all topics against {sum(report.deliveries)} deliveries in the service's ledger"
     if not findings:
         in_turn = ", each in its turn" if plan.mode is Mode.ORDERED else ""
-        board.tell(
+        screen.tell(
             f"checked: {basis}: nothing lost, each attempt counted once, none early{in_turn}, every byte as it was"
         )
         return 0 if drained else 1
-    board.tell(f"FAILED: {basis}; findings: {len(findings)}")
+    screen.tell(f"FAILED: {basis}; findings: {len(findings)}")
     for finding in findings:
-        board.tell(finding)
+        screen.tell(finding)
     return 1

@@ -116,8 +116,8 @@ def line(scene: Scene) -> str:
     """Return the scene as one plain line."""
     states = "  ".join(f"{name} {count}" for name, count, _ in standing(scene))
     down = "  (the service is down)" if scene.is_down else ""
-    seen = "" if scene.view is None else f"  | the view: {in_view(scene.view)}"
-    return f"{scene.seconds:5.1f} s  {states}{down}{seen}"
+    text_of_view = "" if scene.view is None else f"  | the view: {in_view(scene.view)}"
+    return f"{scene.seconds:5.1f} s  {states}{down}{text_of_view}"
 
 
 def in_view(view: Mapping[State, int]) -> str:

@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.dev.demo.record_histories import Row
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place, Span
+from sidecar.kafka.admin.descriptions import PartitionName, Span
 from sidecar.kafka.client_config import follower_config
 from sidecar.kafka.few_messages import few_messages
 from sidecar.kafka.messages import read_headers
-from sidecar.kafka.range_reader import RangeReader, place_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.events import Event, decode_event
 
 CLIENT = "reconsume-demo-reader"
@@ -30,10 +30,10 @@ def reader_of(bootstrap: str) -> Consumer:
     return Consumer({**config, "fetch.wait.max.ms": 50, "log_level": 0})
 
 
-def spans_of(bootstrap: str, topics: Iterable[str]) -> dict[Place, Span]:
+def spans_of(bootstrap: str, topics: Iterable[str]) -> dict[PartitionName, Span]:
     """Return where every partition of the topics begins and ends. Raises BrokerError."""
     cluster = Cluster({"bootstrap.servers": bootstrap}, CLIENT)
-    return cluster.spans(place for topic in cluster.find(topics).values() for place in topic.places)
+    return cluster.spans(partition for topic in cluster.find(topics).values() for partition in topic.all_partitions)
 
 
 def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:
@@ -54,7 +54,7 @@ def row_of(message: Message) -> Row:
     """Return the message as a row."""
     headers = read_headers(message) or []
     return Row(
-        *place_of(message), message.offset() or 0, message.timestamp()[1], message.key(), message.value(), headers
+        *partition_of(message), message.offset() or 0, message.timestamp()[1], message.key(), message.value(), headers
     )
 
 
@@ -65,7 +65,7 @@ class EventTail:
         """Begin at the beginning of the events topic."""
         self._consumer = reader_of(bootstrap)
         starts = spans_of(bootstrap, [topic]).items()
-        self._consumer.assign([TopicPartition(*place, span.begin) for place, span in starts])
+        self._consumer.assign([TopicPartition(*partition, span.begin) for partition, span in starts])
 
     def close(self) -> None:
         self._consumer.close()

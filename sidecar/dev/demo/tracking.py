@@ -76,7 +76,7 @@ class OrderTracker:
         self.down_since: float | None = None
         self._requests: dict[int, tuple[Track, int]] = {}
 
-    def seen(self, lines: Iterable[Line]) -> None:
+    def take_lines(self, lines: Iterable[Line]) -> None:
         """Process lines of the service's ledger."""
         for line in lines:
             match line:
@@ -108,7 +108,7 @@ class OrderTracker:
         if line.case in FOLLOWED:
             self.followed.setdefault(line.case, track)
 
-    def told(self, events: Iterable[Event]) -> None:
+    def take_events(self, events: Iterable[Event]) -> None:
         """Process events of the group."""
         for event in events:
             track = self._track(event.id)

@@ -81,32 +81,34 @@ def verify(
 ) -> Report:
     """Judge a group by its topics and its service's ledger. Retries that an outage delayed have a lateness of their
     own."""
-    accounts = list(build_histories(rows, deliveries, names, topics).values())
-    known = [account for account in accounts if account.first is not None]
-    came = [late for account in known for late in lateness(account)]
+    histories = list(build_histories(rows, deliveries, names, topics).values())
+    known = [record_history for record_history in histories if record_history.first is not None]
+    came = [late for record_history in known for late in lateness(record_history)]
     held_back = [late for late in came if in_outage(late, outages)]
     in_time = [late for late in came if not in_outage(late, outages)]
-    retries = [(account, times) for account in known for times in retries_of(account, rules)]
+    retries = [(record_history, times) for record_history in known for times in retries_of(record_history, rules)]
     return Report(
         orders=len(known),
-        committed=sum(account.committed and not account.dead for account in known),
-        dead=sum(bool(account.dead) for account in known),
-        deliveries=by_attempt(accounts),
+        committed=sum(record_history.committed and not record_history.dead for record_history in known),
+        dead=sum(bool(record_history.dead) for record_history in known),
+        deliveries=by_attempt(histories),
         retries=len(retries),
-        duplicates=sum(len(made) - 1 for account in accounts for made in account.deliveries.values()),
-        unseen=sum(times - 1 not in account.deliveries for account, times in retries),
+        duplicates=sum(len(made) - 1 for record_history in histories for made in record_history.deliveries.values()),
+        unseen=sum(times - 1 not in record_history.deliveries for record_history, times in retries),
         lateness=spread(late.after_due for late in in_time),
         release=spread(late.after_level for late in in_time),
         held_back=spread(late.after_due for late in held_back),
         rows=len(rows),
-        findings=tuple(sorted((*audited(rows, names, topics, rules), *findings(accounts, rules)))),
+        findings=tuple(sorted((*audited(rows, names, topics, rules), *findings(histories, rules)))),
         in_line=0 if rules.in_place is None else in_line(known),
     )
 
 
-def retries_of(account: RecordHistory, rules: Rules) -> Iterable[int]:
+def retries_of(record_history: RecordHistory, rules: Rules) -> Iterable[int]:
     """Return the retries of a record: those with a copy, or in place those that reached the service."""
-    return account.copies if rules.in_place is None else (times for times in account.deliveries if times > 0)
+    return (
+        record_history.copies if rules.in_place is None else (times for times in record_history.deliveries if times > 0)
+    )
 
 
 def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: Rules) -> Iterator[Finding]:
@@ -126,29 +128,29 @@ def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: R
         if row.topic in kinds:
             fact = fact_in(row, kinds[row.topic], names.group, topics)
             facts[fact.id].append(fact)
-    for found in facts.values():
-        for one in judge(found, terms):
+    for history in facts.values():
+        for one in judge(history, terms):
             yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
 
 
-def findings(accounts: Sequence[RecordHistory], rules: Rules) -> Iterator[Finding]:
+def findings(histories: Sequence[RecordHistory], rules: Rules) -> Iterator[Finding]:
     """Yield every contradiction between the topics and the ledger."""
     if rules.in_place is not None:
-        yield from disorder(accounts)
-    for account in accounts:
-        if account.first is None:
-            if account.deliveries:
-                yield Finding("unknown", account.id, "it is in no main topic, and was delivered")
+        yield from disorder(histories)
+    for record_history in histories:
+        if record_history.first is None:
+            if record_history.deliveries:
+                yield Finding("unknown", record_history.id, "it is in no main topic, and was delivered")
             continue
         for kind, check in rules.checks:
-            for text in check(account, account.first):
-                yield Finding(kind, account.id, text)
+            for text in check(record_history, record_history.first):
+                yield Finding(kind, record_history.id, text)
 
 
-def by_attempt(accounts: Iterable[RecordHistory]) -> tuple[int, ...]:
+def by_attempt(histories: Iterable[RecordHistory]) -> tuple[int, ...]:
     """Return the number of deliveries of the first attempt, the second, and so on."""
     counts: dict[int, int] = {}
-    for account in accounts:
-        for times, made in account.deliveries.items():
+    for record_history in histories:
+        for times, made in record_history.deliveries.items():
             counts[times] = counts.get(times, 0) + len(made)
     return tuple(counts.get(times, 0) for times in range(max(counts, default=-1) + 1))

@@ -23,40 +23,42 @@ def in_place_checks(rules: InPlace) -> Checks:
     """Return the checks that every record must pass."""
     return (
         ("lost", lost),
-        ("miscounted", lambda account, first: miscounted(account, rules)),
+        ("miscounted", lambda history, first: miscounted(history, rules)),
         ("mistold", mistold),
         ("unmatched", unmatched_death),
         ("changed", changed),
-        ("early", lambda account, first: early(account, rules)),
+        ("early", lambda history, first: early(history, rules)),
     )
 
 
-def miscounted(account: RecordHistory, rules: InPlace) -> Iterator[str]:
+def miscounted(history: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if a retry has a copy or an event, if there are too many, or if the DLQ says fewer."""
-    for times, copies in sorted(account.copies.items()):
-        yield f"retry {times} was written to {copies[0].row.place}, and must be made in place"
-    if told := account.told(State.WAITING_RETRY):
-        yield f"{told} events tell of retries, which are made in place"
-    last = max(account.deliveries, default=0)
+    for times, copies in sorted(history.copies.items()):
+        yield f"retry {times} was written to {copies[0].row.position}, and must be made in place"
+    if count := history.events_of(State.WAITING_RETRY):
+        yield f"{count} events tell of retries, which are made in place"
+    last = max(history.deliveries, default=0)
     if rules.max_times is not None and last > rules.max_times:
         yield f"retry {last} was made, and {rules.max_times} are allowed"
-    for copy in account.dead:
-        if copy.life.times < last:
-            yield f"the DLQ says {copy.life.times} retries, and retry {last} was made"
-        if copy.life.times != rules.max_times and not was_refused(account, copy.life.times):
-            yield f"it is in the DLQ after {copy.life.times} retries, and the service did not refuse it"
+    for copy in history.dead:
+        if copy.retry_state.times < last:
+            yield f"the DLQ says {copy.retry_state.times} retries, and retry {last} was made"
+        if copy.retry_state.times != rules.max_times and not was_refused(history, copy.retry_state.times):
+            yield f"it is in the DLQ after {copy.retry_state.times} retries, and the service did not refuse it"
 
 
-def was_refused(account: RecordHistory, times: int) -> bool:
+def was_refused(history: RecordHistory, times: int) -> bool:
     """Whether the service itself requested the DLQ, by its answer to attempt `times` + 1."""
-    return any(delivery.verdict == "dead-letter" for delivery in account.deliveries.get(times, []))
+    return any(delivery.verdict == "dead-letter" for delivery in history.deliveries.get(times, []))
 
 
-def early(account: RecordHistory, rules: InPlace) -> Iterator[str]:
+def early(history: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if two attempts are closer than the interval."""
-    for times, after in pairwise(sorted(account.deliveries)):
-        made, again = account.deliveries[times], account.deliveries[after]
-        waited = min(one.at for one in again) - min(one.at if one.ended is None else one.ended for one in made)
+    for times, after in pairwise(sorted(history.deliveries)):
+        made, next_deliveries = history.deliveries[times], history.deliveries[after]
+        waited = min(one.at for one in next_deliveries) - min(
+            one.at if one.ended is None else one.ended for one in made
+        )
         if waited < rules.interval - CLOCK_MS:
             yield f"retry {after} came {waited:.1f} ms after retry {times} failed; the interval is {rules.interval} ms"
 
@@ -64,47 +66,47 @@ def early(account: RecordHistory, rules: InPlace) -> Iterator[str]:
 Line = tuple[str, int, bytes]
 
 
-def lines_of(accounts: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory]]:
+def lines_of(histories: Iterable[RecordHistory]) -> dict[Line, list[RecordHistory]]:
     """Return the records that have an order to keep, in that order: one line per partition and key. A null key has
     none."""
     lines: dict[Line, list[RecordHistory]] = defaultdict(list)
-    known = [(account, account.first) for account in accounts if account.first is not None]
-    for account, first in sorted(known, key=lambda pair: place_of(pair[1])):
+    known = [(history, history.first) for history in histories if history.first is not None]
+    for history, first in sorted(known, key=lambda pair: position_of(pair[1])):
         if first.key is not None:
-            lines[first.topic, first.partition, first.key].append(account)
+            lines[first.topic, first.partition, first.key].append(history)
     return lines
 
 
-def place_of(row: Row) -> tuple[str, int, int]:
+def position_of(row: Row) -> tuple[str, int, int]:
     """Return topic, partition and offset."""
     return row.topic, row.partition, row.offset
 
 
-def in_line(accounts: Iterable[RecordHistory]) -> int:
+def in_line(histories: Iterable[RecordHistory]) -> int:
     """Return the number of records that shared a line with others."""
-    return sum(len(line) for line in lines_of(accounts).values() if len(line) > 1)
+    return sum(len(line) for line in lines_of(histories).values() if len(line) > 1)
 
 
-def disorder(accounts: Iterable[RecordHistory]) -> Iterator[Finding]:
+def disorder(histories: Iterable[RecordHistory]) -> Iterator[Finding]:
     """Yield a finding if a record is delivered before an earlier one of its line has been taken or dead-lettered."""
-    for line in lines_of(accounts).values():
+    for line in lines_of(histories).values():
         last, until = "", -inf
-        for account in line:
-            came = first_delivery(account)
+        for history in line:
+            came = first_delivery(history)
             if came < until:
                 when = f"{until - came:.1f} ms before {last} had ended" if until < inf else f"and {last} never ended"
-                yield Finding("disorder", account.id, f"it was delivered {when}, which stands before it")
-            if (ended := ended_at(account)) > until:
-                last, until = account.id, ended
+                yield Finding("disorder", history.id, f"it was delivered {when}, which stands before it")
+            if (ended := ended_at(history)) > until:
+                last, until = history.id, ended
 
 
-def first_delivery(account: RecordHistory) -> float:
+def first_delivery(history: RecordHistory) -> float:
     """Return the time when it first reached the service, epoch ms; infinity if it never did."""
-    return min((one.at for made in account.deliveries.values() for one in made), default=inf)
+    return min((one.at for made in history.deliveries.values() for one in made), default=inf)
 
 
-def ended_at(account: RecordHistory) -> float:
+def ended_at(history: RecordHistory) -> float:
     """Return the time when it was first taken or written to the DLQ, epoch ms; infinity if it never was."""
-    taken = [one.ended for made in account.deliveries.values() for one in made if one.verdict == "commit"]
-    dead = [float(copy.row.timestamp) for copy in account.dead]
+    taken = [one.ended for made in history.deliveries.values() for one in made if one.verdict == "commit"]
+    dead = [float(copy.row.timestamp) for copy in history.dead]
     return min([*(at for at in taken if at is not None), *dead], default=inf)

@@ -41,7 +41,7 @@ def start_job(
     words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
     job = crew.start("view", "spark", "run", *words, "--jars", ",".join(map(str, jars)))
     patience, began = Patience(STILL_SECONDS), time.monotonic()
-    told = began
+    said_at = began
     while not (checkpoint / FIRST_BATCH).exists():
         job.check()
         now = time.monotonic()
@@ -50,8 +50,8 @@ def start_job(
                 f"the view's job has not moved for {STILL_SECONDS:.0f} s, {now - began:.0f} s after its start:",
                 job.log_tail(),
             )
-        if now - told >= TELL_EVERY:
-            told = now
+        if now - said_at >= TELL_EVERY:
+            said_at = now
             say(f"Spark starts: {now - began:.0f} s, {steps_of(job, checkpoint)[1]} files of its checkpoint")
         time.sleep(POLL)
     return job
@@ -62,13 +62,13 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._seen: object = None
+        self._steps: object = None
         self._moved_at: float | None = None
 
     def over(self, steps: object, now: float) -> bool:
         """Return whether `steps` has been the same for too long at `now` (seconds of a steady clock)."""
-        if self._moved_at is None or steps != self._seen:
-            self._seen, self._moved_at = steps, now
+        if self._moved_at is None or steps != self._steps:
+            self._steps, self._moved_at = steps, now
         return now - self._moved_at > self._seconds
 
 
@@ -88,7 +88,7 @@ class View:
     def read(self, wait: float = 0.0) -> None:
         """Process new rows, waiting up to `wait` seconds for them. Raises BrokerError."""
         for item in self._look.turn(wait):
-            row = item.heard
+            row = item.value
             if isinstance(row, ViewRow) and (row.id not in self._rows or newer(row, self._rows[row.id])):
                 self._rows[row.id] = row
 
@@ -101,9 +101,9 @@ class View:
         (empty)."""
         expected = fold(events)
         until = time.monotonic() + SETTLE_SECONDS
-        while (found := differences(self._rows, expected)) and time.monotonic() < until:
+        while (wrong := differences(self._rows, expected)) and time.monotonic() < until:
             self.read(POLL)
-        return found
+        return wrong
 
 
 @contextmanager
@@ -120,19 +120,21 @@ def newer(row: ViewRow, known: ViewRow) -> bool:
 
 def fold(events: Iterable[Event]) -> dict[str, Event]:
     """Return the last event of each record."""
-    lives: dict[str, list[Event]] = {}
+    events_by_id: dict[str, list[Event]] = {}
     for event in events:
-        lives.setdefault(event.id, []).append(event)
-    return {id_: last for id_, life in lives.items() if (last := latest(life)) is not None}
+        events_by_id.setdefault(event.id, []).append(event)
+    return {
+        id_: last for id_, events_of_record in events_by_id.items() if (last := latest(events_of_record)) is not None
+    }
 
 
 def differences(rows: Mapping[str, ViewRow], expected: Mapping[str, Event]) -> list[str]:
     """Return a sentence for each record whose row in the view differs from its events."""
-    found = [f"{id_}: in the view, and in no event" for id_ in rows if id_ not in expected]
+    sentences = [f"{id_}: in the view, and in no event" for id_ in rows if id_ not in expected]
     for id_, event in expected.items():
         row = rows.get(id_)
         if row is None:
-            found.append(f"{id_}: not in the view, which should say {event.state}")
+            sentences.append(f"{id_}: not in the view, which should say {event.state}")
         elif wrong := [name for name in COMPARED if getattr(row, name) != getattr(event, name)]:
-            found.append(f"{id_}: the view is wrong in {', '.join(wrong)}")
-    return found
+            sentences.append(f"{id_}: the view is wrong in {', '.join(wrong)}")
+    return sentences

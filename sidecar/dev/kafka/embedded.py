@@ -238,7 +238,7 @@ def _brokers(address: str, cluster: str) -> set[int]:
     """
     client = AdminClient(QUIET | {"bootstrap.servers": address})
     try:
-        told = client.list_topics(timeout=1)
+        metadata = client.list_topics(timeout=1)
     except KafkaException:
         return set()
-    return set(told.brokers) if told.cluster_id == cluster else set()
+    return set(metadata.brokers) if metadata.cluster_id == cluster else set()

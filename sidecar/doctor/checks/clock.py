@@ -29,20 +29,20 @@ SYNC = "synchronise the clocks of this machine and of the brokers (NTP)"
 
 def clock(cluster: Cluster, names: Names) -> list[Finding]:
     """Report how far the clocks are apart, for each broker that leads a partition of the ready topic."""
-    found, denied = cluster.topics([names.ready])
-    if names.ready not in found:
+    topics, denied = cluster.topics([names.ready])
+    if names.ready not in topics:
         why = "this user may not see it" if denied else "it does not exist"
         mend = "see the check of rights" if denied else "reconsume topics apply"
         return [warn(f"not measured: it takes {names.ready}, and {why}", mend)]
-    leaders = found[names.ready].leaders
+    leaders = topics[names.ready].leaders
     partitions = {leader: number for number, leader in enumerate(leaders) if leader >= 0}
     try:
-        apart = measured(cluster.kafka, names, partitions)
+        differences = measured(cluster.kafka, names, partitions)
     except KafkaException as error:
         return [warn(f"not measured: {sentence_of(error)}", "see the check of rights")]
-    if not apart:
+    if not differences:
         return [warn(f"not measured: {names.ready} does not carry the broker's time", "see the check of topics")]
-    return [judged(broker, *found) for broker, found in sorted(apart.items())]
+    return [judged(broker, *topics) for broker, topics in sorted(differences.items())]
 
 
 def judged(broker: int, offset: float, accuracy: float) -> Finding:
@@ -76,7 +76,7 @@ def measured(kafka: Mapping[str, str], names: Names, partitions: Mapping[int, in
 
 def one_round(producer: Producer, topic: str, partitions: Mapping[int, int]) -> dict[int, tuple[float, float]]:
     """Send one record to each broker, and return what its append time says. Raises KafkaException."""
-    heard: dict[int, tuple[float, float]] = {}
+    by_partition: dict[int, tuple[float, float]] = {}
     faults: list[KafkaError] = []
     sent = time.time() * 1_000
 
@@ -86,11 +86,11 @@ def one_round(producer: Producer, topic: str, partitions: Mapping[int, int]) -> 
         if error is not None:
             faults.append(error)
         elif kind == TIMESTAMP_LOG_APPEND_TIME:
-            heard[message.partition() or 0] = (stamp - (sent + back) / 2, (back - sent) / 2 + 1)
+            by_partition[message.partition() or 0] = (stamp - (sent + back) / 2, (back - sent) / 2 + 1)
 
     for number in partitions.values():
         producer.produce(topic, b"", partition=number, on_delivery=landed)
     producer.flush(FIRST_ANSWER_SECONDS)
     if faults:
         raise KafkaException(faults[0])
-    return {broker: heard[number] for broker, number in partitions.items() if number in heard}
+    return {broker: by_partition[number] for broker, number in partitions.items() if number in by_partition}

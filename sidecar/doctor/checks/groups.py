@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Place
+from sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName
 from sidecar.printable import plural
 from topics.acls import GroupShape
 from topics.removed import removed_role
@@ -27,14 +27,19 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     names = group.names
     every = cluster.group_names()
     others = [name for name in every if name not in (names.group, names.retry_group, names.redrive_group)]
-    seen = cluster.groups([*others[:MOST], names.group, names.retry_group])
+    described = cluster.groups([*others[:MOST], names.group, names.retry_group])
     own = (*group.levels, names.ready)
     waiting, _ = cluster.topics(own)
-    places = [place for topic in waiting.values() for place in topic.led]
+    partitions = [partition for topic in waiting.values() for partition in topic.led]
     findings = [
-        *(found for name in others[:MOST] if name in seen for found in other(cluster, places, name, seen[name])),
-        *strangers(names.retry_group, retry := seen.get(names.retry_group), (*own, *removed(group, retry))),
-        *strangers(names.group, seen.get(names.group), (*group.topics, *relayed(group))),
+        *(
+            finding
+            for name in others[:MOST]
+            if name in described
+            for finding in other(cluster, partitions, name, described[name])
+        ),
+        *strangers(names.retry_group, retry := described.get(names.retry_group), (*own, *removed(group, retry))),
+        *strangers(names.group, described.get(names.group), (*group.topics, *relayed(group))),
     ]
     findings += neighbours(names.group, others)
     if len(others) > MOST:
@@ -68,18 +73,18 @@ def relayed(group: GroupShape) -> tuple[str, ...]:
     return (group.names.ready,) if group.mode == "relay" else ()
 
 
-def removed(group: GroupShape, seen: ConsumerGroup | None) -> Iterator[str]:
+def removed(group: GroupShape, described: ConsumerGroup | None) -> Iterator[str]:
     """Yield the topics of members that are levels of main topics that left the configuration: sidecars empty them."""
-    for member in () if seen is None else seen.members:
+    for member in () if described is None else described.members:
         yield from (name for name in member.topics if removed_role(group.names, name, group.topics) is not None)
 
 
-def other(cluster: Cluster, places: Sequence[Place], name: str, seen: ConsumerGroup) -> Iterator[Finding]:
+def other(cluster: Cluster, partitions: Sequence[PartitionName], name: str, group: ConsumerGroup) -> Iterator[Finding]:
     """Report what another group reads of this group's retry topics."""
-    reads = {topic for member in seen.members for topic in member.topics} & {topic for topic, _ in places}
+    reads = {topic for member in group.members for topic in member.topics} & {topic for topic, _ in partitions}
     # Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
-    asked = places if name.endswith(SIDECARS) and not reads else ()
-    kept = {topic for topic, _ in cluster.committed(name, asked)}
+    needed = partitions if name.endswith(SIDECARS) and not reads else ()
+    kept = {topic for topic, _ in cluster.committed(name, needed)}
     if not reads and not kept:
         return
     verb = "reads" if reads else "has read"
@@ -93,10 +98,10 @@ def other(cluster: Cluster, places: Sequence[Place], name: str, seen: ConsumerGr
         yield warn(f"{text}: whatever it does with retries is done twice", "stop it, unless it only looks")
 
 
-def strangers(name: str, seen: ConsumerGroup | None, topics: Iterable[str]) -> Iterator[Finding]:
+def strangers(name: str, described: ConsumerGroup | None, topics: Iterable[str]) -> Iterator[Finding]:
     """Report members of this group's own consumer groups that read topics of others."""
     known = set(topics)
-    for member in () if seen is None else seen.members:
+    for member in () if described is None else described.members:
         foreign = member.topics - known
         if foreign:
             yield fail(

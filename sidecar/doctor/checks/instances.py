@@ -35,12 +35,12 @@ START = "start its service, or correct deliver.url and deliver.health_url"
 
 
 def instances(
-    told: Sequence[PolicyTopicRecord] | None, group: str, here: Listen, token_file: str | None, at: Now
+    records: Sequence[PolicyTopicRecord] | None, group: str, here: Listen, token_file: str | None, at: Now
 ) -> list[Finding]:
-    """Report instances of the group that are held up, and since when. `here`: where one of them may listen."""
+    """Report instances of the group that stand, and since when. `here`: where one of them may listen."""
     status = status_of(group, here, token_file)
     local = None if status is None else str(status.get("instance"))
-    findings = [finding for record in told or () for finding in beating(record, at, local)]
+    findings = [finding for record in records or () for finding in beating(record, at, local)]
     if status is not None:
         findings += standing(status, at)
     where = "no instance answers on api.listen here" if status is None else "the one here is well"
@@ -52,18 +52,22 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
 
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
-    heard = record.heard
-    if not isinstance(heard, InstanceHeard) or heard.record is None or heard.record.at <= at.wall - SILENT_AFTER:
+    heartbeat = record.heard
+    if (
+        not isinstance(heartbeat, InstanceHeard)
+        or heartbeat.record is None
+        or heartbeat.record.at <= at.wall - SILENT_AFTER
+    ):
         return
-    name, pace = heard.instance, heard.record.pace
+    name, pace = heartbeat.instance, heartbeat.record.pace
     if name != local:
         paced = [] if pace is None else list(slowed(name, pace.state, at.wall - pace.since, pace.reason))
-        if not paced and heard.record.well is False:
+        if not paced and heartbeat.record.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
         yield from paced
-    if heard.record.overdue > LATE:
-        yield warn(f"{name} has a retry that is {ago(heard.record.overdue)} late", SEE)
+    if heartbeat.record.overdue > LATE:
+        yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
 
 
 def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding]:
@@ -80,11 +84,15 @@ def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding
 def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
     """Report what the instance here says in its `/status`."""
     name = str(status.get("instance", "the instance here"))
-    held = [part for part in status.get("partitions", ()) if str(part.get("state", "")).startswith("held")]
-    for part in held[:10]:
-        yield fail(f"{name}: {part['topic']}[{part['partition']}] is {part['state']}", SEE)
-    refused = sum(int(part.get("held", 0)) for part in status.get("partitions", ()))
-    if refused and not held:
+    partitions = status.get("partitions", ())
+    # An instance of 0.2 calls these states `held: …`, and the number of refused copies `held`.
+    stopped = [
+        partition for partition in partitions if str(partition.get("state", "")).startswith(("stopped:", "held"))
+    ]
+    for partition in stopped[:10]:
+        yield fail(f"{name}: {partition['topic']}[{partition['partition']}] is {partition['state']}", SEE)
+    refused = sum(int(partition.get("refused_copies", partition.get("held", 0))) for partition in partitions)
+    if refused and not stopped:
         yield warn(f"{name}: Kafka refuses the copies of {plural(refused, 'record')}, which are tried again", SEE)
     if status.get("refused_by_group"):
         yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)

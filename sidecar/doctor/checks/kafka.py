@@ -34,8 +34,8 @@ def addresses(kafka: Mapping[str, str], brokers: Iterable[str]) -> Iterable[Find
             f"brokers name addresses that cannot be connected to from here: {listed(away)}",
             "advertised.listeners of these brokers must be reachable from where the sidecar runs",
         )
-    given = listed_in(kafka["bootstrap.servers"])
-    dead = [address for address in given if address not in away and not connects(address)]
+    servers = listed_in(kafka["bootstrap.servers"])
+    dead = [address for address in servers if address not in away and not connects(address)]
     if dead:
         yield warn(
             f"bootstrap.servers has addresses where nobody answers: {listed(dead)}", "take them out, or mend them"

@@ -21,8 +21,8 @@ def removed_topics(cluster: Cluster, group: GroupShape) -> list[Finding]:
     for level, count in leftovers(cluster, group.names, group.topics):
         waiting.setdefault(level.topic, {})[level.name] = count
     text = "topic {} left the configuration, and up to {} retries of it wait in {}"
-    found = [
+    findings = [
         warn(text.format(topic, sum(counts.values()), listed(counts)), MEND.format(topic=topic))
         for topic, counts in waiting.items()
     ]
-    return found or [ok("no topic that left the configuration has retries")]
+    return findings or [ok("no topic that left the configuration has retries")]

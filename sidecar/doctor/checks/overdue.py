@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, Message
 from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, Place, Span
+from sidecar.kafka.admin.descriptions import Offset, PartitionName, Span
 from sidecar.kafka.client_config import follower_config, whole_fetches
 from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from sidecar.kafka.messages import UNREADABLE, to_record
-from sidecar.kafka.range_reader import RangeReader, place_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
 
@@ -33,7 +33,7 @@ LONG = 600_000
 class Overdue(NamedTuple):
     """A partition that is behind: its first record that is not done, and the first offset that is not due (`head`)."""
 
-    place: Place
+    partition: PartitionName
     first: int
     head: int
     due: int
@@ -45,11 +45,11 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
         return [ok("a broadcast retries nothing")]
     moment = wall() if now is None else now
     waits = waits_of(group)
-    found = sorted(late(cluster, group, waits, moment), key=lambda one: one.due)
-    if not found:
+    behind = sorted(late(cluster, group, waits, moment), key=lambda one: one.due)
+    if not behind:
         return [ok(f"nothing is due for longer than {ago(SLACK)}")]
     owners = owners_of(cluster, group)
-    return [told(one, owners.get(one.place), moment) for one in found]
+    return [finding_of(one, owners.get(one.partition), moment) for one in behind]
 
 
 def waits_of(group: GroupShape) -> dict[str, int]:
@@ -64,64 +64,66 @@ def waits_of(group: GroupShape) -> dict[str, int]:
 
 def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int) -> Iterator[Overdue]:
     """Yield the partitions whose first record that is not done is overdue."""
-    found, _ = cluster.topics(waits)
-    places = [place for topic in found.values() for place in topic.led]
+    topics, _ = cluster.topics(waits)
+    partitions = [partition for topic in topics.values() for partition in topic.led]
     # Heads are read first and progress last, so that a record done in between does not count as overdue.
-    ends = cluster.offsets(places, Offset.END)
-    heads: dict[Place, int] = {}
-    for topic in found.values():
+    ends = cluster.offsets(partitions, Offset.END)
+    heads: dict[PartitionName, int] = {}
+    for topic in topics.values():
         due = now - waits[topic.name] - SLACK
-        for place, (offset, _) in cluster.offsets(topic.led, due).items():
-            heads[place] = offset if offset >= 0 else ends[place][0]
-    begins = cluster.offsets(places, Offset.BEGIN)
-    done = cluster.committed(group.names.retry_group, places)
-    firsts = {place: max(begins[place][0], done.get(place, 0)) for place in places}
-    behind = {place: Span(first, heads[place]) for place, first in firsts.items() if first < heads[place]}
-    for place, (first, due_at) in first_records(cluster, group, waits, behind).items():
+        for partition, (offset, _) in cluster.offsets(topic.led, due).items():
+            heads[partition] = offset if offset >= 0 else ends[partition][0]
+    begins = cluster.offsets(partitions, Offset.BEGIN)
+    done = cluster.committed(group.names.retry_group, partitions)
+    firsts = {partition: max(begins[partition][0], done.get(partition, 0)) for partition in partitions}
+    behind = {
+        partition: Span(first, heads[partition]) for partition, first in firsts.items() if first < heads[partition]
+    }
+    for partition, (first, due_at) in first_records(cluster, group, waits, behind).items():
         if due_at + SLACK <= now:
-            yield Overdue(place, first, heads[place], due_at)
+            yield Overdue(partition, first, heads[partition], due_at)
 
 
 def first_records(
-    cluster: Cluster, group: GroupShape, waits: Mapping[str, int], spans: Mapping[Place, Span]
-) -> dict[Place, tuple[int, int]]:
+    cluster: Cluster, group: GroupShape, waits: Mapping[str, int], spans: Mapping[PartitionName, Span]
+) -> dict[PartitionName, tuple[int, int]]:
     """Return the first record of each span, if there is one: its offset, and when it was due (epoch ms).
 
     Raises BrokerError.
     """
-    found: dict[Place, tuple[int, int]] = {}
+    firsts: dict[PartitionName, tuple[int, int]] = {}
     if not spans:
-        return found
+        return firsts
     config = whole_fetches(follower_config(cluster.kafka, group.names.retry_group, cluster.client_id))
     consumer = Consumer({**config, "log_level": 0})
     try:
         reader = RangeReader(consumer, spans)
         for message in reader.records(deadline=time.monotonic() + FIRST_ANSWER_SECONDS):
-            place = place_of(message)
-            found[place] = message.offset() or 0, due_of(message, waits[place[0]])
-            reader.finish(place)
+            partition = partition_of(message)
+            firsts[partition] = message.offset() or 0, due_of(message, waits[partition[0]])
+            reader.finish(partition)
     finally:
         consumer.close()
-    return found
+    return firsts
 
 
 def due_of(message: Message, wait: int) -> int:
     """Return when a record was due, epoch ms: the end of its level, or the time in its header if that is later."""
     record = to_record(message, None, 0, None)  # type: ignore[arg-type]  # its position is not used
-    told = dict(record.headers or ()).get(RETRY_DUE_AT) or b""
+    text = dict(record.headers or ()).get(RETRY_DUE_AT) or b""
     level_over = record.timestamp + wait
-    return level_over if record.fault == UNREADABLE or not told.isdigit() else max(level_over, int(told[:16]))
+    return level_over if record.fault == UNREADABLE or not text.isdigit() else max(level_over, int(text[:16]))
 
 
-def owners_of(cluster: Cluster, group: GroupShape) -> dict[Place, str]:
+def owners_of(cluster: Cluster, group: GroupShape) -> dict[PartitionName, str]:
     """Return the client name of the retry group's member that has each partition."""
-    seen = cluster.groups([group.names.retry_group]).values()
-    return {place: member.client for one in seen for member in one.members for place in member.places}
+    groups = cluster.groups([group.names.retry_group]).values()
+    return {partition: member.client for one in groups for member in one.members for partition in member.partitions}
 
 
-def told(one: Overdue, owner: str | None, now: int) -> Finding:
+def finding_of(one: Overdue, owner: str | None, now: int) -> Finding:
     """Return the finding for one partition."""
-    (topic, number), behind = one.place, now - one.due
+    (topic, number), behind = one.partition, now - one.due
     text = f"{topic}[{number}]: the record at {one.first} was due {ago(behind)} ago and is not done; "
     text += f"up to {one.head - one.first} offsets there are due"
     if owner is None:

@@ -17,21 +17,21 @@ UNKNOWN = "not known: the policy topic does not exist"
 CREATE = "reconsume topics apply"
 
 
-def policy(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list[Finding]:
+def policy(records: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list[Finding]:
     """Report whether the group's policy can be applied."""
-    if told is None:
+    if records is None:
         return [warn(UNKNOWN, CREATE)]
-    record = policy_of(told)
+    record = policy_of(records)
     return list(judged(record, settings)) if record is not None else [ok("none is set: each configuration holds")]
 
 
-def policy_of(told: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:
+def policy_of(records: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:
     """Return the group's policy; None if there is none, or it was withdrawn."""
-    found: PolicyRecord | None = None
-    for record in told or ():
+    latest: PolicyRecord | None = None
+    for record in records or ():
         if isinstance(record.heard, PolicyHeard):
-            found = record.heard.record
-    return found
+            latest = record.heard.record
+    return latest
 
 
 def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
             text = f"it cannot be applied: {problem}; running instances keep the previous policy"
             yield fail(text, "reconsume policy set KEY=VALUE")
         return
-    keys = [found.key for found in differences(settings, theirs)]
+    keys = [difference.key for difference in differences(settings, theirs)]
     if keys and settings.policy_mode == "strict":
         text = f"policy_mode is strict, and an instance with this configuration refuses to start: {listed(keys)} differ"
         yield fail(text, "write the group's values into the configuration: reconsume policy show")
@@ -53,9 +53,9 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
         yield ok("as configured here")
 
 
-def in_force(told: Sequence[PolicyTopicRecord] | None, settings: Settings) -> Settings:
+def in_force(records: Sequence[PolicyTopicRecord] | None, settings: Settings) -> Settings:
     """Return the settings with the group's policy applied; the settings alone if the policy cannot be applied."""
-    record = policy_of(told)
+    record = policy_of(records)
     try:
         return settings if record is None else overridden(settings, record.policy)
     except ConfigError:

@@ -8,7 +8,7 @@ from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok, warn
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from topics.acls import GroupShape
 from topics.policy_record import InstanceHeard
 
@@ -19,10 +19,10 @@ START = "start an instance, or reset the group by kafka-consumer-groups.sh if it
 FASTER = "raise retention.ms of {topic} until the group has caught up"
 
 
-def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicRecord] | None) -> list[Finding]:
+def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicRecord] | None) -> list[Finding]:
     """Report what the group's two consumer groups may lose.
 
-    `told`: the records of the policy topic, where instances say that they run.
+    `records`: the records of the policy topic, where instances say that they run.
     """
     if group.broadcast:
         return [ok("a broadcast keeps no progress")]
@@ -31,20 +31,20 @@ def progress(cluster: Cluster, group: GroupShape, told: Sequence[PolicyTopicReco
     findings: list[Finding] = []
     lasting = cluster.offset_retention()
     for name, topics in ((names.group, group.topics), (names.retry_group, (*group.levels, names.ready))):
-        found, _ = cluster.topics(topics)
-        committed = cluster.committed(name, [place for topic in found.values() for place in topic.led])
+        described, _ = cluster.topics(topics)
+        committed = cluster.committed(name, [partition for topic in described.values() for partition in topic.led])
         if not committed:
             continue
-        seen = cluster.groups([name]).get(name)
-        if seen is not None and not seen.members:
-            findings.append(idle(name, last_seen(told), lasting, now))
+        group_state = cluster.groups([name]).get(name)
+        if group_state is not None and not group_state.members:
+            findings.append(idle(name, last_seen(records), lasting, now))
         findings += behind(cluster, name, committed, now)
     return findings or [ok("nothing is about to expire")]
 
 
-def last_seen(told: Sequence[PolicyTopicRecord] | None) -> int | None:
+def last_seen(records: Sequence[PolicyTopicRecord] | None) -> int | None:
     """Return when an instance last said that it runs, or that it stops (epoch ms); None if not known."""
-    return max((record.at for record in told or () if isinstance(record.heard, InstanceHeard)), default=None)
+    return max((record.at for record in records or () if isinstance(record.heard, InstanceHeard)), default=None)
 
 
 def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
@@ -53,28 +53,28 @@ def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
         return warn(
             f"{name} has no running member; its progress is deleted {ago(lasting)} after the last one left", START
         )
-    left = since + lasting - now
+    remaining = since + lasting - now
     text = f"{name} has no running member since about {ago(now - since)}; its progress is deleted "
-    if left < DAY:
-        return fail(text + ("at any time" if left <= 0 else f"in {ago(left)}"), START)
-    return warn(text + f"in {ago(left)}", START)
+    if remaining < DAY:
+        return fail(text + ("at any time" if remaining <= 0 else f"in {ago(remaining)}"), START)
+    return warn(text + f"in {ago(remaining)}", START)
 
 
-def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int) -> Iterator[Finding]:
+def behind(cluster: Cluster, name: str, committed: Mapping[PartitionName, int], now: int) -> Iterator[Finding]:
     """Report records that were deleted unread, or soon will be."""
-    found, _ = cluster.topics({topic for topic, _ in committed})
-    there = {place for topic in found.values() for place in topic.led}
-    places = [place for place in committed if place in there]
-    spans = cluster.spans(places)
-    retention = {topic: retention_of(config) for topic, config in cluster.settings(found).items()}
-    for place in places:
-        topic, number = place
-        offset, (begin, end) = committed[place], spans[place]
+    topics, _ = cluster.topics({topic for topic, _ in committed})
+    there = {partition for topic in topics.values() for partition in topic.led}
+    partitions = [partition for partition in committed if partition in there]
+    spans = cluster.spans(partitions)
+    retention = {topic: retention_of(config) for topic, config in cluster.settings(topics).items()}
+    for partition in partitions:
+        topic, number = partition
+        offset, (begin, end) = committed[partition], spans[partition]
         if offset < begin:
             text = f"{name}: {begin - offset} offsets of {topic}[{number}] were deleted before they were read"
             yield fail(text, FASTER.format(topic=topic))
         elif offset < end and (span := retention.get(topic)) is not None:
-            near = due_to_go(cluster, place, now - span + span // SHARE, end) - offset
+            near = due_to_go(cluster, partition, now - span + span // SHARE, end) - offset
             if near > 0:
                 text = (
                     f"{name}: up to {near} offsets of {topic}[{number}] are deleted unread within {ago(span / SHARE)}"
@@ -82,9 +82,9 @@ def behind(cluster: Cluster, name: str, committed: Mapping[Place, int], now: int
                 yield warn(text, FASTER.format(topic=topic))
 
 
-def due_to_go(cluster: Cluster, place: Place, before: int, end: int) -> int:
+def due_to_go(cluster: Cluster, partition: PartitionName, before: int, end: int) -> int:
     """Return the first offset that is not older than `before` (epoch ms)."""
-    newer, _ = cluster.offsets([place], before)[place]
+    newer, _ = cluster.offsets([partition], before)[partition]
     return newer if newer >= 0 else end
 
 

@@ -39,17 +39,17 @@ def rights(cluster: Cluster, rights: Sequence[Permission], mend: str) -> list[Fi
 def on_topics(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iterator[Finding]:
     """Report the rights that are missing on topics."""
     wanted = [right for right in rights if right.resource is Resource.TOPIC]
-    found, denied = cluster.topics(right.name for right in wanted)
-    operations = {name: topic.operations for name, topic in found.items()} | dict.fromkeys(denied, frozenset())
+    topics, denied = cluster.topics(right.name for right in wanted)
+    operations = {name: topic.operations for name, topic in topics.items()} | dict.fromkeys(denied, frozenset())
     yield from lacking(wanted, operations, mend)
 
 
 def on_groups(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iterator[Finding]:
     """Report the rights that are missing on groups."""
     wanted = [right for right in rights if right.resource is Resource.GROUP]
-    found = cluster.groups(right.name for right in wanted)
+    groups = cluster.groups(right.name for right in wanted)
     operations = {right.name: frozenset[str]() for right in wanted}
-    yield from lacking(wanted, operations | {name: seen.operations for name, seen in found.items()}, mend)
+    yield from lacking(wanted, operations | {name: described.operations for name, described in groups.items()}, mend)
 
 
 def lacking(wanted: Iterable[Permission], operations: Mapping[str, frozenset[str]], mend: str) -> Iterator[Finding]:

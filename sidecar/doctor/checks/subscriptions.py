@@ -12,18 +12,18 @@ from sidecar.group_policy.topic import PolicyTopicRecord
 from topics.policy_record import InstanceHeard
 
 
-def subscriptions(told: Sequence[PolicyTopicRecord] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
+def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
     """Report whether all running instances subscribe to what this configuration says."""
-    if told is None:
+    if records is None:
         return [warn(UNKNOWN, CREATE)]
-    roster = GroupMembers(NOBODY, own)
+    members = GroupMembers(NOBODY, own)
     alive: dict[str, bool] = {}
-    for record in told:
-        if isinstance(heard := record.heard, InstanceHeard):
-            roster.hear(heard.instance, heard.record, now, live=False)
-            alive[heard.instance] = heard.record is not None and heard.record.at > now.wall - SILENT_AFTER
+    for record in records:
+        if isinstance(heartbeat := record.heard, InstanceHeard):
+            members.hear(heartbeat.instance, heartbeat.record, now, live=False)
+            alive[heartbeat.instance] = heartbeat.record is not None and heartbeat.record.at > now.wall - SILENT_AFTER
     running = sum(alive.values())
-    differing = roster.differing(now)
+    differing = members.differing(now)
     if differing:
         mend = "give all instances one configuration; while one is rolled out this passes by itself"
         return [

@@ -27,22 +27,22 @@ OPTIONAL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
 def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Finding]:
     """Report what is wrong with the group's topics and its main topics."""
     own = () if group.broadcast else group.own
-    found, denied = cluster.topics([*group.topics, *own])
-    configs = cluster.settings(found)
+    described, denied = cluster.topics([*group.topics, *own])
+    configs = cluster.settings(described)
     findings = [
-        *mains(group, found, denied),
-        *(part for topic in found.values() for part in whole(topic)),
-        *(owns(group, found, configs, denied, compare) if own else ()),
+        *mains(group, described, denied),
+        *(finding for topic in described.values() for finding in whole(topic)),
+        *(owns(group, described, configs, denied, compare) if own else ()),
     ]
     if denied:
         findings.append(warn(f"not for this user to see: {listed(denied)}", "see the check of rights"))
-    return findings or [ok(f"all {len(found)} are as they must be")]
+    return findings or [ok(f"all {len(described)} are as they must be")]
 
 
-def mains(group: GroupShape, found: Mapping[str, Topic], denied: frozenset[str]) -> Iterator[Finding]:
+def mains(group: GroupShape, described: Mapping[str, Topic], denied: frozenset[str]) -> Iterator[Finding]:
     """Report main topics that are missing."""
     for name in group.topics:
-        if name not in found and name not in denied:
+        if name not in described and name not in denied:
             yield fail(f"main topic {name} does not exist", "create it, or correct topics: in the configuration")
 
 
@@ -60,21 +60,23 @@ def whole(topic: Topic) -> Iterator[Finding]:
 
 def owns(
     group: GroupShape,
-    found: Mapping[str, Topic],
+    described: Mapping[str, Topic],
     configs: Mapping[str, Mapping[str, str]],
     denied: frozenset[str],
     compare: Compare,
 ) -> Iterator[Finding]:
     """Report what is wrong with the group's own topics."""
-    sources = [source_of(found[name]._replace(config=configs.get(name, {}))) for name in group.topics if name in found]
+    sources = [
+        source_of(described[name]._replace(config=configs.get(name, {}))) for name in group.topics if name in described
+    ]
     if not sources:
         return  # their required settings follow from the main topics
     for spec in group_specs(group.names, sources, group.delays, rows=bool(group.rows)):
-        if spec.name in found:
-            yield from differing(spec, found[spec.name], configs.get(spec.name), compare)
+        if spec.name in described:
+            yield from differing(spec, described[spec.name], configs.get(spec.name), compare)
         elif spec.name not in denied:
             yield absent(spec, group)
-    unseen = [name for name in found if name not in configs]
+    unseen = [name for name in described if name not in configs]
     if unseen:
         yield warn(
             f"the settings of {plural(len(unseen), 'topic')} are not for this user to see (DESCRIBE_CONFIGS): "
@@ -92,9 +94,9 @@ def absent(spec: TopicSpec, group: GroupShape) -> Finding:
 
 def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, compare: Compare) -> Iterator[Finding]:
     """Report differences: settings that lose records are failures, a shape that only costs is a warning."""
-    found = topic._replace(config=config or {})
-    for text, mend in compare(replace(spec, config={}), found):
+    described = topic._replace(config=config or {})
+    for text, mend in compare(replace(spec, config={}), described):
         yield warn(f"{spec.name}: {text}", mend)
     if config is not None:
-        for text, mend in compare(replace(spec, partitions=topic.partitions, replication=topic.replication), found):
+        for text, mend in compare(replace(spec, partitions=topic.partitions, replication=topic.replication), described):
             yield fail(f"{spec.name}: {text}", mend)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sidecar.clock import wall
 from sidecar.doctor.findings import Finding, ago, fail, ok
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, Place
+from sidecar.kafka.admin.descriptions import Offset, PartitionName
 from sidecar.printable import plural
 from topics.acls import GroupShape
 
@@ -32,35 +32,35 @@ def transactions(
 ) -> list[Finding]:
     """Report the partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
     own = () if group.broadcast else group.own
-    found, _ = cluster.topics([*group.topics, *own])
-    places = [place for topic in found.values() for place in topic.led]
-    open_ = opened(cluster, places)
+    topics, _ = cluster.topics([*group.topics, *own])
+    partitions = [partition for topic in topics.values() for partition in topic.led]
+    open_ = opened(cluster, partitions)
     if open_:
         pause(AGAIN_AFTER)
         # If the stable offset has moved on meanwhile, the transaction has ended.
         still = opened(cluster, list(open_))
-        open_ = {place: stable for place, stable in open_.items() if still.get(place) == stable}
-    longest = {place: OTHERS if place[0] in group.topics else timeout + SCAN + SLACK for place in open_}
+        open_ = {partition: stable for partition, stable in open_.items() if still.get(partition) == stable}
+    longest = {partition: OTHERS if partition[0] in group.topics else timeout + SCAN + SLACK for partition in open_}
     findings = list(held(cluster, open_, longest))
-    return findings or [ok(f"none on {plural(len(places), 'partition')}")]
+    return findings or [ok(f"none on {plural(len(partitions), 'partition')}")]
 
 
-def opened(cluster: Cluster, places: Sequence[Place]) -> dict[Place, int]:
+def opened(cluster: Cluster, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
     """Return the partitions with an open transaction, and where each begins."""
-    stable = cluster.offsets(places, Offset.END)
-    ends = cluster.offsets(places, Offset.END, committed=False)
-    return {place: stable[place][0] for place in places if stable[place][0] < ends[place][0]}
+    stable = cluster.offsets(partitions, Offset.END)
+    ends = cluster.offsets(partitions, Offset.END, committed=False)
+    return {partition: stable[partition][0] for partition in partitions if stable[partition][0] < ends[partition][0]}
 
 
-def held(cluster: Cluster, open_: dict[Place, int], longest: dict[Place, int]) -> Iterator[Finding]:
+def held(cluster: Cluster, open_: dict[PartitionName, int], longest: dict[PartitionName, int]) -> Iterator[Finding]:
     """Yield a finding for each partition whose open transaction is older than it may be."""
     now = wall()
-    for place, stable in open_.items():
-        limit = longest[place]
-        newer, _ = cluster.offsets([place], now - limit, committed=False)[place]
+    for partition, stable in open_.items():
+        limit = longest[partition]
+        newer, _ = cluster.offsets([partition], now - limit, committed=False)[partition]
         if 0 <= newer <= stable:
             continue
-        topic, number = place
+        topic, number = partition
         mend = FIND.format(servers=cluster.kafka["bootstrap.servers"], topic=topic, partition=number)
         text = f"{topic}[{number}]: open at offset {stable} for more than {ago(limit)}; nothing behind it is read"
         yield fail(text, f"{mend}, then abort; one of a sidecar ends when its pod starts again")

@@ -19,14 +19,14 @@ def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
     if not group.view:
         return [ok("not followed here (view.enabled is false)")]
     names = group.names
-    found, _ = cluster.topics([names.events, *group.rows])
-    if names.events not in found:
+    topics, _ = cluster.topics([names.events, *group.rows])
+    if names.events not in topics:
         return [warn(f"{names.events} does not exist, or this user may not see it", "reconsume topics apply")]
     if group.source == "events":
         return [ok("it is made from the events (view.source is events)")]
-    if names.view not in found:
+    if names.view not in topics:
         return [absent_rows(group)]
-    event, view = newest(cluster, found[names.events]), newest(cluster, found[names.view])
+    event, view = newest(cluster, topics[names.events]), newest(cluster, topics[names.view])
     if event is None:
         return [ok("there are no events yet")]
     return [behind_events(group, event, view)]
@@ -55,5 +55,5 @@ def behind_events(group: GroupShape, event: int, view: int | None) -> Finding:
 
 def newest(cluster: Cluster, topic: Topic) -> int | None:
     """Return the greatest timestamp of a topic's records (epoch ms); None if the topic is empty."""
-    found = cluster.offsets(topic.led, Offset.NEWEST).values()
-    return max((timestamp for _, timestamp in found if timestamp >= 0), default=None)
+    offsets = cluster.offsets(topic.led, Offset.NEWEST).values()
+    return max((timestamp for _, timestamp in offsets if timestamp >= 0), default=None)

@@ -21,7 +21,7 @@ from sidecar.kafka.admin.descriptions import (
     ConsumerGroup,
     ListedOffset,
     Offset,
-    Place,
+    PartitionName,
     Span,
     Topic,
     group_of,
@@ -53,9 +53,9 @@ class Cluster(Connection):
                 TopicCollection(list(some)), include_authorized_operations=True, request_timeout=ANSWER_SECONDS
             )
 
-        found, refused = self.answers("topic {}".format, sorted(set(names)), send, DENIED | ABSENT)
+        descriptions, refused = self.answers("topic {}".format, sorted(set(names)), send, DENIED | ABSENT)
         denied = frozenset(name for name, code in refused.items() if code in DENIED)
-        return {name: topic_of(described) for name, described in found.items()}, denied
+        return {name: topic_of(described) for name, described in descriptions.items()}, denied
 
     def topic_names(self) -> frozenset[str]:
         """Return the names of all topics that this user may see."""
@@ -66,11 +66,11 @@ class Cluster(Connection):
 
     def find(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the topics that exist, with their settings. Raises DeniedError if this user may not see them."""
-        found, denied = self.topics(names)
+        topics, denied = self.topics(names)
         if denied:
             raise DeniedError(f"this user may not see {', '.join(sorted(denied))}")
-        configs = self._configs(ResourceType.TOPIC, found, frozenset())
-        return {name: topic._replace(config=configs[name]) for name, topic in found.items()}
+        configs = self._configs(ResourceType.TOPIC, topics, frozenset())
+        return {name: topic._replace(config=configs[name]) for name, topic in topics.items()}
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of those topics that exist and whose settings this user may see."""
@@ -99,14 +99,14 @@ class Cluster(Connection):
             futures = self.client.describe_configs(resources, request_timeout=ANSWER_SECONDS)
             return {resource.name: future for resource, future in futures.items()}
 
-        found, _ = self.answers("the settings of {}".format, sorted(set(names)), send, accepted)
-        return {name: {key: entry.value or "" for key, entry in entries.items()} for name, entries in found.items()}
+        configs, _ = self.answers("the settings of {}".format, sorted(set(names)), send, accepted)
+        return {name: {key: entry.value or "" for key, entry in entries.items()} for name, entries in configs.items()}
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def offsets(
-        self, places: Iterable[Place], which: Offset | int, *, committed: bool = True
-    ) -> dict[Place, ListedOffset]:
+        self, partitions: Iterable[PartitionName], which: Offset | int, *, committed: bool = True
+    ) -> dict[PartitionName, ListedOffset]:
         """Return an offset of each partition.
 
         If `which` is a number, it is a time (epoch ms), and the first offset at that time or later is returned. If
@@ -115,19 +115,20 @@ class Cluster(Connection):
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         spec = SPECS[which]() if isinstance(which, Offset) else OffsetSpec.for_timestamp(which)
 
-        def send(some: Collection[Place]) -> Mapping[Place, Future[Any]]:
-            asked = {TopicPartition(*place): spec for place in some}
+        def send(some: Collection[PartitionName]) -> Mapping[PartitionName, Future[Any]]:
+            asked = {TopicPartition(*partition): spec for partition in some}
             futures = self.client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECONDS)
-            return {(place.topic, place.partition): future for place, future in futures.items()}
+            return {(partition.topic, partition.partition): future for partition, future in futures.items()}
 
-        found, _ = self.answers(lambda place: f"the offsets of {place[0]}", tuple(places), send)
-        return {place: ListedOffset(listed.offset, listed.timestamp) for place, listed in found.items()}
+        listing, _ = self.answers(lambda partition: f"the offsets of {partition[0]}", tuple(partitions), send)
+        return {partition: ListedOffset(listed.offset, listed.timestamp) for partition, listed in listing.items()}
 
-    def spans(self, places: Iterable[Place]) -> dict[Place, Span]:
+    def spans(self, partitions: Iterable[PartitionName]) -> dict[PartitionName, Span]:
         """Return the first offset of each partition, and the end of what is committed."""
-        begins = self.offsets(wanted := tuple(places), Offset.BEGIN)
+        begins = self.offsets(wanted := tuple(partitions), Offset.BEGIN)
         return {
-            place: Span(begins[place].offset, end.offset) for place, end in self.offsets(wanted, Offset.END).items()
+            partition: Span(begins[partition].offset, end.offset)
+            for partition, end in self.offsets(wanted, Offset.END).items()
         }
 
     # --- groups ------------------------------------------------------------------------------------------------------
@@ -149,13 +150,13 @@ class Cluster(Connection):
             )
 
         asked = sorted(set(names))
-        found, refused = self.answers("group {}".format, asked, send, DENIED | ABSENT, FIRST_ANSWER_SECONDS)
+        descriptions, refused = self.answers("group {}".format, asked, send, DENIED | ABSENT, FIRST_ANSWER_SECONDS)
         absent = {name: ConsumerGroup(False, (), frozenset()) for name, code in refused.items() if code in ABSENT}
-        return {name: group_of(described) for name, described in found.items()} | absent
+        return {name: group_of(described) for name, described in descriptions.items()} | absent
 
-    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, int]:
+    def committed(self, group: str, partitions: Iterable[PartitionName]) -> dict[PartitionName, int]:
         """Return the offsets of these partitions that a group has committed."""
-        asked = [TopicPartition(*place) for place in places]
+        asked = [TopicPartition(*partition) for partition in partitions]
         if not asked:
             return {}
         # With read_committed an open transaction would delay the answer.
@@ -164,9 +165,11 @@ class Cluster(Connection):
         # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
         consumer = Consumer({**config, "log_level": 0})
         try:
-            found = committed_of(consumer, asked, FIRST_ANSWER_SECONDS, busy)
+            answers = committed_of(consumer, asked, FIRST_ANSWER_SECONDS, busy)
         except KafkaException as error:
             raise self.fault(f"the progress of group {group}", error) from error
         finally:
             consumer.close()
-        return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
+        return {
+            (partition.topic, partition.partition): partition.offset for partition in answers if partition.offset >= 0
+        }

@@ -117,7 +117,7 @@ class Connection:
 
         One request is sent for all keys, and another for a key whose error passes by itself. Raises BrokerError.
         """
-        found: dict[K, Any] = {}
+        results: dict[K, Any] = {}
         refused: dict[K, int] = {}
 
         def ask(key: K, sent: list[Future[Any]]) -> Any:
@@ -125,9 +125,9 @@ class Connection:
 
         for key, future in (send(keys) if keys else {}).items():
             try:
-                found[key] = retry_transient(partial(ask, key, [future]), within, busy)
+                results[key] = retry_transient(partial(ask, key, [future]), within, busy)
             except KafkaException as error:
                 if code_of(error) not in accepted:
                     raise self.fault(what(key), error) from error
                 refused[key] = code_of(error)
-        return found, refused
+        return results, refused

@@ -13,7 +13,7 @@ from topics.specs import Source
 KAFKA_LIMIT = 1_048_588
 """Bytes. Kafka's default of `max.message.bytes`, used if this user may not see a main topic's own value."""
 
-Place: TypeAlias = tuple[str, int]
+PartitionName: TypeAlias = tuple[str, int]
 """A topic and a partition's number."""
 
 
@@ -62,19 +62,19 @@ class Topic(NamedTuple):
     lagging: tuple[int, ...] = ()
 
     @property
-    def places(self) -> list[Place]:
+    def all_partitions(self) -> list[PartitionName]:
         """All partitions."""
         return [(self.name, number) for number in range(self.partitions)]
 
     @property
-    def led(self) -> list[Place]:
+    def led(self) -> list[PartitionName]:
         """The partitions that have a leader, so that requests about them can be answered."""
         return [(self.name, number) for number, leader in enumerate(self.leaders) if leader >= 0]
 
 
-def unled_places(topics: Iterable[Topic]) -> list[Place]:
+def unled_partitions(topics: Iterable[Topic]) -> list[PartitionName]:
     """Return the partitions without a leader: nobody can say now what they hold."""
-    return [place for topic in topics for place in topic.places if topic.leaders[place[1]] < 0]
+    return [partition for topic in topics for partition in topic.all_partitions if topic.leaders[partition[1]] < 0]
 
 
 class Member(NamedTuple):
@@ -82,12 +82,12 @@ class Member(NamedTuple):
 
     client: str
     host: str
-    places: frozenset[Place]
+    partitions: frozenset[PartitionName]
 
     @property
     def topics(self) -> frozenset[str]:
         """The topics of which it has a partition."""
-        return frozenset(topic for topic, _ in self.places)
+        return frozenset(topic for topic, _ in self.partitions)
 
 
 class ConsumerGroup(NamedTuple):
@@ -130,8 +130,8 @@ def group_of(described: Any) -> ConsumerGroup:
             member.client_id,
             member.host,
             frozenset(
-                (place.topic, place.partition)
-                for place in (member.assignment.topic_partitions if member.assignment else ())
+                (partition.topic, partition.partition)
+                for partition in (member.assignment.topic_partitions if member.assignment else ())
             ),
         )
         for member in described.members

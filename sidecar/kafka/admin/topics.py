@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # re-e
 
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.connection import DENIED, Connection
-from sidecar.kafka.admin.descriptions import Place
+from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
 from topics.specs import TopicSpec
 
@@ -90,14 +90,14 @@ class TopicAdmin:
         _, refused = self._connection.answers("topic {}".format, names, send, DENIED | {unknown})
         return [name for name, code in refused.items() if code == unknown]
 
-    def delete_records(self, before: Mapping[Place, int]) -> dict[Place, str]:
+    def delete_records(self, before: Mapping[PartitionName, int]) -> dict[PartitionName, str]:
         """Delete all records below an offset of each partition. Return the broker's reasons where it refuses."""
-        asked = [TopicPartition(*place, offset) for place, offset in before.items()]
-        refused: dict[Place, str] = {}
+        asked = [TopicPartition(*partition, offset) for partition, offset in before.items()]
+        refused: dict[PartitionName, str] = {}
         futures = self._connection.client.delete_records(asked, request_timeout=2 * ANSWER_SECONDS)
-        for place, future in futures.items():
+        for partition, future in futures.items():
             try:
                 self._connection.answer(future, 2 * ANSWER_SECONDS)
             except KafkaException as error:
-                refused[place.topic, place.partition] = sentence_of(error)
+                refused[partition.topic, partition.partition] = sentence_of(error)
         return refused

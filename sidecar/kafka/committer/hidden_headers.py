@@ -18,7 +18,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.decide import Commit
 from sidecar.core.record import Partition, Record, RecordId
 from sidecar.kafka.credentials.registry import ClientCredentials
-from sidecar.kafka.native_reader import Found, NativeReader
+from sidecar.kafka.native_reader import NativeReader, UnreadRecord
 from topics.headers import MOST_HEADERS, MOST_OF_OURS
 
 SECONDS = 3.0
@@ -96,12 +96,12 @@ class HiddenHeaders:
             self._reader = None
 
 
-def _is_among(wanted: deque[int], found: Found) -> bool:
+def _is_among(wanted: deque[int], record: UnreadRecord) -> bool:
     """Whether what was found is wanted. Take it out, and what comes before it: that is gone, and nobody knows more."""
     last = -1
-    while wanted and (found.error or wanted[0] <= found.offset):
+    while wanted and (record.error or wanted[0] <= record.offset):
         last = wanted.popleft()
-    return last == found.offset
+    return last == record.offset
 
 
 def _is_suspect(entry: SettledRecord) -> bool:

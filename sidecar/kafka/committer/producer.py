@@ -52,7 +52,7 @@ class ReplaceableProducer:
         """How many producers have been replaced."""
         self.partitions: dict[str, int] = {}
         """The number of partitions of each topic that a record was written to, by the last look at it."""
-        self.places = RefusingPartitions()
+        self.refusing = RefusingPartitions()
         """The target partitions that refuse records."""
         self.denied = RefusingTopics()
         """The target topics that exist and refuse records."""
@@ -205,27 +205,27 @@ class ReplaceableProducer:
         if self.producer is None or (not anew and time.monotonic() - self._looked_at < LOOK_EVERY):
             return
         self._looked_at = time.monotonic()
-        wanted = names | self.places.topics
+        wanted = names | self.refusing.topics
         known = self.partitions.keys() | self._absent
-        found = self.producer.look([*sorted(wanted - known), *sorted(wanted & known)])
-        if unknown := wanted - known - found.places.keys() - found.absent:
+        targets = self.producer.look([*sorted(wanted - known), *sorted(wanted & known)])
+        if unknown := wanted - known - targets.states.keys() - targets.absent:
             self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(unknown)))
-        self._absent = (self._absent - found.places.keys()) | found.absent
-        self.partitions |= {name: len(states) for name, states in found.places.items()}
-        for name in found.absent:
+        self._absent = (self._absent - targets.states.keys()) | targets.absent
+        self.partitions |= {name: len(states) for name, states in targets.states.items()}
+        for name in targets.absent:
             self.partitions.pop(name, None)
-        self.places.looked({**self.places.known, **found.places}, found.absent)
+        self.refusing.looked({**self.refusing.known, **targets.states}, targets.absent)
 
     def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Return a refusal for each entry with which a transaction would only wait and fail.
 
         Its topic does not exist or refused records a moment ago, or its partition did and has not changed since.
         """
-        if self.places:
+        if self.refusing:
             # Before the topics are looked up: the transaction goes by the same list.
             self.refresh_topics({copy.topic for entry in entries for copy in entry.writes})
         missing = self.missing({copy.topic for entry in entries for copy in entry.writes})
-        found = [
+        refusals = [
             Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
             for entry in (entries if missing else ())
             for copy in entry.writes
@@ -233,16 +233,16 @@ class ReplaceableProducer:
         ]
         if self.denied:
             why = {copy.topic: self.denied.why(copy.topic) for entry in entries for copy in entry.writes}
-            found += [
+            refusals += [
                 Refusal(entry, "topic", why[copy.topic], copy.topic)
                 for entry in entries
                 for copy in entry.writes
                 if why[copy.topic]
             ]
-        if self.places:
-            where = [(entry, self.places.refuses(copy)) for entry in entries for copy in entry.writes]
-            found += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
-        return tuple(found)
+        if self.refusing:
+            where = [(entry, self.refusing.refuses(copy)) for entry in entries for copy in entry.writes]
+            refusals += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
+        return tuple(refusals)
 
     def refused(self, refusals: Iterable[Refusal]) -> None:
         """Take in why a transaction was aborted.
@@ -254,15 +254,15 @@ class ReplaceableProducer:
             self.refresh_topics({where.partition("[")[0] for _, where in abouts}, anew=True)
         for (about, where), reason in abouts.items():
             if about == "place":
-                self.places.refuse(where)
+                self.refusing.refuse(where)
             elif about == "topic" and where in self.partitions:
                 self.denied.refuse(where, reason)
 
     def topics(self, wanted: Set[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if Kafka does not tell of all. Blocks; for any thread."""
         producer = self.producer
-        found = None if producer is None else producer.look(sorted(wanted), inf)
-        return None if found is None or wanted - found.places.keys() - found.absent else found.absent
+        targets = None if producer is None else producer.look(sorted(wanted), inf)
+        return None if targets is None or wanted - targets.states.keys() - targets.absent else targets.absent
 
     def answers(self) -> bool:
         """Whether the cluster answers. Blocks."""

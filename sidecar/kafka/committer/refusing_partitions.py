@@ -80,21 +80,21 @@ class RefusingPartitions:
     def looked(self, known: Mapping[str, list[State]], absent: Collection[str] = ()) -> None:
         """Take in the present state of partitions; forget those that may take records again, or are gone."""
         self.known = {topic: states for topic, states in known.items() if topic not in absent}
-        for topic, places in list(self._refusing.items()):
-            kept = {number: seen for number, seen in places.items() if self._still(topic, number, seen)}
+        for topic, refusing in list(self._refusing.items()):
+            kept = {number: seen for number, seen in refusing.items() if self._still(topic, number, seen)}
             self._refusing[topic] = kept
             if not kept:
                 del self._refusing[topic]
 
     def refuses(self, copy: Copy) -> str:
         """Return the partition that a copy goes to if it refuses records; else an empty string."""
-        places = self._refusing.get(copy.topic)
-        if places is None or copy.topic not in self.known:
+        refusing = self._refusing.get(copy.topic)
+        if refusing is None or copy.topic not in self.known:
             return ""
         count = len(self.known[copy.topic])
         by_key = copy.key is not None and not copy.scattered
         number = murmur2_partition(copy.key or b"", count) if by_key else copy.spread % count
-        return f"{copy.topic}[{number}]" if number in places else ""
+        return f"{copy.topic}[{number}]" if number in refusing else ""
 
     def _state(self, topic: str, number: int) -> State | None:
         states = self.known.get(topic, [])
@@ -114,13 +114,13 @@ def murmur2_partition(key: bytes, count: int) -> int:
 
 def _murmur2(data: bytes) -> int:
     mixed, length = 0x5BD1E995, len(data)
-    found = 0x9747B28C ^ length
+    digest = 0x9747B28C ^ length
     whole = length & ~3
-    for place in range(0, whole, 4):
-        word = int.from_bytes(data[place : place + 4], "little") * mixed & 0xFFFFFFFF
+    for index in range(0, whole, 4):
+        word = int.from_bytes(data[index : index + 4], "little") * mixed & 0xFFFFFFFF
         word = (word ^ word >> 24) * mixed & 0xFFFFFFFF
-        found = (found * mixed & 0xFFFFFFFF) ^ word
+        digest = (digest * mixed & 0xFFFFFFFF) ^ word
     if length > whole:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * mixed & 0xFFFFFFFF
-    found = (found ^ found >> 13) * mixed & 0xFFFFFFFF
-    return found ^ found >> 15
+        digest = (digest ^ int.from_bytes(data[whole:], "little")) * mixed & 0xFFFFFFFF
+    digest = (digest ^ digest >> 13) * mixed & 0xFFFFFFFF
+    return digest ^ digest >> 15

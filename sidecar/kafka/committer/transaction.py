@@ -83,7 +83,7 @@ Report: TypeAlias = partial[None]
 class Targets(NamedTuple):
     """What Kafka says of topics: the partitions of those that exist, and the names of those that do not."""
 
-    places: dict[str, list[State]]
+    states: dict[str, list[State]]
     absent: frozenset[str]
 
 
@@ -132,12 +132,12 @@ class TransactionalProducer:
 
         The request never creates a topic. Blocks; for any thread.
         """
-        found = named_topics(self._producer, names, TOPIC_LIMIT, whole)
+        topics = named_topics(self._producer, names, TOPIC_LIMIT, whole)
         states = {
-            name: [State(place.leader, len(place.isrs)) for _, place in sorted(topic.partitions.items())]
-            for name, topic in found.found.items()
+            name: [State(metadata.leader, len(metadata.isrs)) for _, metadata in sorted(topic.partitions.items())]
+            for name, topic in topics.described.items()
         }
-        return Targets(states, found.absent)
+        return Targets(states, topics.absent)
 
     def answers(self) -> bool:
         """Whether the cluster answers at all."""
@@ -252,25 +252,25 @@ class TransactionalProducer:
         for report, entry in zip(reports, entries, strict=False):
             for copy in entry.writes:
                 by_key = copy.key is not None and not copy.scattered
-                place = -1 if by_key else copy.spread % partitions[copy.topic]
+                number = -1 if by_key else copy.spread % partitions[copy.topic]
                 if len(copy.headers) > MOST_HEADERS:
                     self._errors.setdefault(report.args[1], (TOO_MANY, copy.topic))
                     raise Refused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
-                    produce(copy.topic, copy.value, copy.key, place, report, None, at, copy.headers)  # type: ignore[arg-type]
+                    produce(copy.topic, copy.value, copy.key, number, report, None, at, copy.headers)  # type: ignore[arg-type]
                 except BufferError:
-                    self._produce_later(copy, place, report, at)
+                    self._produce_later(copy, number, report, at)
                 except KafkaException as failure:  # too large for the client itself
                     self._errors.setdefault(report.args[1], (failure.args[0], copy.topic))
                     raise
 
-    def _produce_later(self, copy: Copy, place: int, report: Report, at: int) -> None:
+    def _produce_later(self, copy: Copy, number: int, report: Report, at: int) -> None:
         """Wait until the client's full queue has room, then produce the copy."""
         while True:
             self._producer.poll(0.05)
             with suppress(BufferError):
-                self._producer.produce(copy.topic, copy.value, copy.key, place, report, None, at, copy.headers)  # type: ignore[arg-type]
+                self._producer.produce(copy.topic, copy.value, copy.key, number, report, None, at, copy.headers)  # type: ignore[arg-type]
                 return
 
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:

@@ -35,16 +35,16 @@ def settled(
     """
     credentials = supply.credentials
     pending, reader = credentials.pending, None
-    places = [TopicPartition(*source) for source in batch.commits]
+    topic_partitions = [TopicPartition(*source) for source in batch.commits]
     try:
         while not stopping.is_set():
             try:
                 if reader is None:
                     pending, reader = credentials.pending, Consumer(credentials.newest(config))
-                found = raise_partition_errors(reader.committed(places, timeout=ASK_LIMIT))
-                if is_written(found, written):
+                committed = raise_partition_errors(reader.committed(topic_partitions, timeout=ASK_LIMIT))
+                if is_written(committed, written):
                     return CommitResult(batch, committed=True, done=batch.entries)
-                return result_from_progress(batch, _progress(found))
+                return result_from_progress(batch, _progress(committed))
             except KafkaException as failure:
                 supply.warn("progress-unanswered", "Kafka does not answer yet which progress is committed: %s", failure)
                 stopping.wait(AGAIN_AFTER)
@@ -58,29 +58,36 @@ def settled(
     return None
 
 
-def is_written(found: list[TopicPartition], written: Mapping[Partition, tuple[int, str]]) -> bool:
+def is_written(committed: list[TopicPartition], written: Mapping[Partition, tuple[int, str]]) -> bool:
     """Whether the committed offsets and metadata are those of the batch, to the letter.
 
     Metadata that was left out says nothing: the batch before may have had the same offset.
     """
-    return bool(found) and all(
-        (place.offset, place.metadata) == written.get(Partition(place.topic, place.partition)) and place.metadata
-        for place in found
+    return bool(committed) and all(
+        (topic_partition.offset, topic_partition.metadata)
+        == written.get(Partition(topic_partition.topic, topic_partition.partition))
+        and topic_partition.metadata
+        for topic_partition in committed
     )
 
 
-def _progress(found: list[TopicPartition]) -> dict[Partition, Progress]:
-    sources = {Partition(place.topic, place.partition): place for place in found}
-    return {source: decode_at(source, place.offset, place.metadata) for source, place in sources.items()}
+def _progress(committed: list[TopicPartition]) -> dict[Partition, Progress]:
+    sources = {
+        Partition(topic_partition.topic, topic_partition.partition): topic_partition for topic_partition in committed
+    }
+    return {
+        source: decode_at(source, topic_partition.offset, topic_partition.metadata)
+        for source, topic_partition in sources.items()
+    }
 
 
-def result_from_progress(batch: CommitBatch, found: Mapping[Partition, Progress]) -> CommitResult | None:
+def result_from_progress(batch: CommitBatch, progress: Mapping[Partition, Progress]) -> CommitResult | None:
     """Return what the committed progress says of a batch; None if it covers none of its records."""
-    if all(found[source] == share.progress for source, share in batch.commits.items()):
+    if all(progress[source] == share.progress for source, share in batch.commits.items()):
         return CommitResult(batch, committed=True, done=batch.entries)
     done, again = list[SettledRecord](), list[SettledRecord]()
     for entry in batch.entries:
-        (done if is_done(entry.record, found[entry.record.source]) else again).append(entry)
+        (done if is_done(entry.record, progress[entry.record.source]) else again).append(entry)
     return CommitResult(batch, committed=False, done=tuple(done), again=tuple(again)) if done else None
 
 

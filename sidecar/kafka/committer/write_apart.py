@@ -119,10 +119,10 @@ def halves(items: list[T], take: Sequence[T]) -> list[list[T]]:
 def by_number(entries: Sequence[SettledRecord], refusals: Iterable[Refusal]) -> Refused:
     """Return the refusals by the position of their entry; of an entry with several, the first."""
     numbers = {id(entry): number for number, entry in enumerate(entries)}
-    found = dict[int, Refusal]()
+    numbered = dict[int, Refusal]()
     for refusal in refusals:
-        found.setdefault(numbers[id(refusal.entry)], refusal)
-    return found
+        numbered.setdefault(numbers[id(refusal.entry)], refusal)
+    return numbered
 
 
 def copy_sizes(copies: Iterable[Copy]) -> Iterable[tuple[str, int]]:

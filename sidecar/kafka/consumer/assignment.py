@@ -89,7 +89,7 @@ class Assignment(OwnedPartitions):
         two pods ended one after the other, nothing more of the second could be committed.
         """
         self._leave_by = time.monotonic() + self.lock_timeout
-        consumer.pause([slot.place for slot in self.slots.values()])
+        consumer.pause([slot.topic_partition for slot in self.slots.values()])
         sources = [slot.partition for slot in self.slots.values()]
         release(sources, self._listener, self.lock_timeout, lambda: self._serve(consumer))
         self._closing = True
@@ -106,7 +106,7 @@ class Assignment(OwnedPartitions):
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Start each partition at its committed offset."""
         self.rebalances["assigned"] += 1
-        sources = [Partition(place.topic, place.partition) for place in partitions]
+        sources = [Partition(topic_partition.topic, topic_partition.partition) for topic_partition in partitions]
         if self._leave_by is not None:
             self._hold(consumer, sources)
             return
@@ -126,7 +126,7 @@ class Assignment(OwnedPartitions):
         If the group does not wait for that, they may be another member's already: they are dropped at once.
         """
         self.rebalances["revoked"] += 1
-        sources = [Partition(place.topic, place.partition) for place in partitions]
+        sources = [Partition(topic_partition.topic, topic_partition.partition) for topic_partition in partitions]
         if not self._closing:
             self._give_up(consumer, sources)
         self._forget(consumer, sources)
@@ -134,7 +134,7 @@ class Assignment(OwnedPartitions):
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Drop partitions that another consumer may own already; commit nothing of them."""
         self.rebalances["lost"] += 1
-        sources = [Partition(place.topic, place.partition) for place in partitions]
+        sources = [Partition(topic_partition.topic, topic_partition.partition) for topic_partition in partitions]
         self._listener.dropped(sources)
         self.group.lose()
         self._forget(consumer, sources)
@@ -157,16 +157,20 @@ class Assignment(OwnedPartitions):
         """
         self.starts.leaders.reached(wanted)
         logs, read = self.starts.lookup(consumer), {source: self._next(source, at) for source, at in wanted.items()}
-        found = edges(logs, read)
-        cut = {source: edge for source, edge in found.items() if read[source] < edge.low}
+        edges_of = edges(logs, read)
+        cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low}
         last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at) is not None}
         another = made_anew(logs, {source: (read[source], at) for source, at in last.items()})
-        short = {source: edge for source, edge in found.items() if read[source] > edge.high and source not in another}
+        short = {
+            source: edge for source, edge in edges_of.items() if read[source] > edge.high and source not in another
+        }
         for source, edge in (cut | short).items():
             log_loss(source, read[source], edge)
         self._cut(consumer, cut, read)
         # Another log may have grown beyond the offset meanwhile.
-        restarted = self._restart_others(consumer, {source: found[source] for source in another if source in found})
+        restarted = self._restart_others(
+            consumer, {source: edges_of[source] for source in another if source in edges_of}
+        )
         restarted |= self._go_back(consumer, logs, short)
         again = read.keys() - cut.keys() - restarted
         self._anew(consumer, [Start(source, read[source], None) for source in read if source in again])
@@ -202,29 +206,29 @@ class Assignment(OwnedPartitions):
         sought = self.slots[source].sought
         return offset if sought is None else min(offset, sought)
 
-    def _cut(self, consumer: Consumer, found: Mapping[Partition, Edges], wanted: Mapping[Partition, int]) -> None:
-        self._anew(consumer, [Start(source, edge.low, None) for source, edge in found.items()])
-        for source, edge in found.items():
+    def _cut(self, consumer: Consumer, edges_of: Mapping[Partition, Edges], wanted: Mapping[Partition, int]) -> None:
+        self._anew(consumer, [Start(source, edge.low, None) for source, edge in edges_of.items()])
+        for source, edge in edges_of.items():
             self.slots[source].sought = edge.low
             self._listener.cut(source, self.slots[source].epoch, wanted[source], edge.low)
 
-    def _restart_others(self, consumer: Consumer, found: Mapping[Partition, Edges]) -> set[Partition]:
-        for source in found:
+    def _restart_others(self, consumer: Consumer, edges_of: Mapping[Partition, Edges]) -> set[Partition]:
+        for source in edges_of:
             text = "%s: the topic was deleted and created again; it is read from its beginning"
             _LOG.warning(text, source, extra={"event": "topic-made-anew", "partition": str(source)})
-        return self._restart(consumer, found, {source: untouched(edge.low) for source, edge in found.items()})
+        return self._restart(consumer, edges_of, {source: untouched(edge.low) for source, edge in edges_of.items()})
 
-    def _go_back(self, consumer: Consumer, logs: OffsetLookup, found: Mapping[Partition, Edges]) -> set[Partition]:
-        return self._restart(consumer, found, self.starts.after_truncation(logs, found) if found else {})
+    def _go_back(self, consumer: Consumer, logs: OffsetLookup, edges_of: Mapping[Partition, Edges]) -> set[Partition]:
+        return self._restart(consumer, edges_of, self.starts.after_truncation(logs, edges_of) if edges_of else {})
 
     def _restart(
-        self, consumer: Consumer, found: Mapping[Partition, Edges], known: Mapping[Partition, Progress]
+        self, consumer: Consumer, edges_of: Mapping[Partition, Edges], known: Mapping[Partition, Progress]
     ) -> set[Partition]:
         """Read logs from other offsets, as new assignments of their partitions. Return these partitions."""
         if not known:
             return set()
         for source in known:
-            self._listener.truncated(source, found[source].high)
+            self._listener.truncated(source, edges_of[source].high)
             slot = self.slots[source]
             slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
             slot.told_end = False

@@ -69,11 +69,11 @@ class Batches:
     def _rest(self, consumer: Consumer, messages: list[Message]) -> Iterator[Message]:
         count, asked = 0, 1
         while messages:
-            count, found = count + len(messages), len(messages)
+            count, taken = count + len(messages), len(messages)
             left = self.left = messages[::-1]
             while left:
                 yield left.pop()
-            if found < asked or count == BATCH:
+            if taken < asked or count == BATCH:
                 return
             asked = min(self._step, BATCH - count)
             messages = consumer.consume(asked, 0)

@@ -50,31 +50,39 @@ def committed(
     is told of progress that does not count. If not `patient`, all are requested once, for a short time, and all are
     left out if one is held back.
     """
-    places = [TopicPartition(*source) for source in partitions]
+    topic_partitions = [TopicPartition(*source) for source in partitions]
     try:
-        answers = consumer.committed(places, timeout=COMMITTED_WITHIN if patient else ONE_WITHIN) if places else []
+        answers = (
+            consumer.committed(topic_partitions, timeout=COMMITTED_WITHIN if patient else ONE_WITHIN)
+            if topic_partitions
+            else []
+        )
     except KafkaException as refusal:
-        answers = _each(consumer, places) if patient else []
-        _held_back(len(places) - len(answers) if patient else 0, refusal)
-    found = {Partition(place.topic, place.partition): place for place in answers if place.error is None}
-    errors = [place.error for place in answers if place.error is not None]
+        answers = _each(consumer, topic_partitions) if patient else []
+        _held_back(len(topic_partitions) - len(answers) if patient else 0, refusal)
+    answered = {
+        Partition(topic_partition.topic, topic_partition.partition): topic_partition
+        for topic_partition in answers
+        if topic_partition.error is None
+    }
+    errors = [topic_partition.error for topic_partition in answers if topic_partition.error is not None]
     _held_back(len(errors), errors[0] if errors else "")
-    for source, place in found.items():
-        if place.offset < 0:
+    for source, topic_partition in answered.items():
+        if topic_partition.offset < 0:
             continue
-        if why := unread(place.metadata):
+        if why := unread(topic_partition.metadata):
             passed_over.unread(source, why)
-        elif why := misplaced(source, place.offset, place.metadata):
+        elif why := misplaced(source, topic_partition.offset, topic_partition.metadata):
             passed_over.misplaced(source, why)
-    return {source: _progress(source, place) for source, place in found.items()}
+    return {source: _progress(source, topic_partition) for source, topic_partition in answered.items()}
 
 
-def _each(consumer: Consumer, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+def _each(consumer: Consumer, topic_partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
     end, answers = time.monotonic() + EACH_WITHIN, list[TopicPartition]()
-    for place in places:
+    for topic_partition in topic_partitions:
         if time.monotonic() < end:
             with suppress(KafkaException):  # `committed` says how many are left out
-                answers += consumer.committed([place], timeout=ONE_WITHIN)
+                answers += consumer.committed([topic_partition], timeout=ONE_WITHIN)
     return answers
 
 
@@ -84,5 +92,5 @@ def _held_back(count: int, why: object) -> None:
         _LOG.warning(text, count, why, extra={"event": "offset-held-back"})
 
 
-def _progress(source: Partition, place: TopicPartition) -> Progress | None:
-    return decode_at(source, place.offset, place.metadata) if place.offset >= 0 else None
+def _progress(source: Partition, topic_partition: TopicPartition) -> Progress | None:
+    return decode_at(source, topic_partition.offset, topic_partition.metadata) if topic_partition.offset >= 0 else None

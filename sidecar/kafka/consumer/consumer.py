@@ -214,14 +214,14 @@ class ConsumerThread(threading.Thread):
 
     def _pause_all(self, choked: bool) -> None:
         self.assignment.all_paused = choked
-        places = [slot.place for slot in self.assignment.slots.values() if not slot.paused]
-        (self._consumer.pause if choked else self._consumer.resume)(places)
+        topic_partitions = [slot.topic_partition for slot in self.assignment.slots.values() if not slot.paused]
+        (self._consumer.pause if choked else self._consumer.resume)(topic_partitions)
 
     def _pause(self, partition: Partition, epoch: int) -> None:
         slot = self.assignment.slots.get(partition)
         if slot is not None and slot.epoch == epoch:
             slot.paused, self._poll = True, POLL
-            self._consumer.pause([slot.place])
+            self._consumer.pause([slot.topic_partition])
 
     def _resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         slot = self.assignment.slots.get(partition)
@@ -230,28 +230,28 @@ class ConsumerThread(threading.Thread):
         slot.paused, slot.seek_count = False, turn
         self.assignment.seek(self._consumer, slot, offset)  # only after the pause: one before it was lost (rdk#3471)
         if not self.assignment.all_paused:
-            self._consumer.resume([slot.place])
+            self._consumer.resume([slot.topic_partition])
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     def _hand_over(self, messages: Iterable[Message]) -> None:
         self._give(self._hand_overs.collect(messages, self.looks.due_offsets.waits()))
 
-    def _give(self, found: HandedOver) -> None:
-        if found.runs:
+    def _give(self, handed_over: HandedOver) -> None:
+        if handed_over.runs:
             levels, slots = self.looks.due_offsets.waits(), self.assignment.slots
             runs = [
                 with_edges(self._consumer, slots[run.partition], run) if run.partition.topic in levels else run
-                for run in found.runs
+                for run in handed_over.runs
             ]
-            self._handler.received(runs, found.weight)
-        if found.firsts:
-            self._hand_overs.forget(found.firsts)
-            self.assignment.learn(self._consumer, found.firsts)
-        if found.gap is not None:
-            self._fetch_whole(found.gap)
-        elif found.errors:  # after the records before them: an error may say that the log is cut there
-            self._on_errors(found.errors)
+            self._handler.received(runs, handed_over.weight)
+        if handed_over.firsts:
+            self._hand_overs.forget(handed_over.firsts)
+            self.assignment.learn(self._consumer, handed_over.firsts)
+        if handed_over.gap is not None:
+            self._fetch_whole(handed_over.gap)
+        elif handed_over.errors:  # after the records before them: an error may say that the log is cut there
+            self._on_errors(handed_over.errors)
 
     def _fetch_whole(self, source: Partition) -> None:
         """Fetch more at a time from now on, as transactions may write where offsets are missing; with a new client."""
@@ -261,12 +261,12 @@ class ConsumerThread(threading.Thread):
         self._begin_anew()
 
     def _on_errors(self, errors: Iterable[tuple[Message, KafkaError]]) -> None:
-        found = lost_positions(self.assignment.slots, errors)
-        self.assignment.without_offset(self._consumer, found.unstarted)
-        if found.lost:
-            self.last_error = f"the offsets are not in the logs: {named(found.lost)}"
-            self.assignment.out_of_range(self._consumer, found.lost)
-        for error in found.others:
+        positions = lost_positions(self.assignment.slots, errors)
+        self.assignment.without_offset(self._consumer, positions.unstarted)
+        if positions.lost:
+            self.last_error = f"the offsets are not in the logs: {named(positions.lost)}"
+            self.assignment.out_of_range(self._consumer, positions.lost)
+        for error in positions.others:
             self._on_error(error)
 
     def _on_error(self, error: KafkaError) -> None:

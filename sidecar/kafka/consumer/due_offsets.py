@@ -49,10 +49,10 @@ class DueOffsets:
             self._known, self.problem = {}, ""
             return
         asked = [TopicPartition(*source, due_before(waits, source.topic)) for source in sources]
-        found = logs.offsets(asked, ANSWER_WITHIN)
-        heads = {source: head for source in found if (head := head_of(source, found[source], ends)) is not None}
+        offsets = logs.offsets(asked, ANSWER_WITHIN)
+        heads = {source: head for source in offsets if (head := head_of(source, offsets[source], ends)) is not None}
         self._known = {source: head for source in sources if (head := heads.get(source, self._known.get(source)))}
-        silent = [source for source in sources if source not in found]
+        silent = [source for source in sources if source not in offsets]
         self.problem = f"Kafka does not say how far the levels are due: {named(silent)}" if silent else ""
         self.tell(dict(self._known))
 

@@ -68,11 +68,11 @@ class HandOver:
         """
         if self._batches.left:
             return self.collect(self._still_wanted(), levels)
-        found = self.collect(self._batches.take(consumer, wait), levels)
-        if found.messages:
-            self._batches.ended(found.messages, found.weight)
+        records = self.collect(self._batches.take(consumer, wait), levels)
+        if records.messages:
+            self._batches.ended(records.messages, records.weight)
             self._ages = [self._age(message) for message in self._batches.left]
-        return found
+        return records
 
     def put_off(self, messages: Sequence[Message]) -> bool:
         """Leave messages for a later hand-over, behind those that are left; return False if none are."""

@@ -44,11 +44,11 @@ def edges(logs: OffsetLookup, partitions: Collection[Partition]) -> dict[Partiti
     return {source: Edges(lows[source], high) for source, high in highs.items()}
 
 
-def log_loss(partition: Partition, wanted: int, found: Edges) -> None:
+def log_loss(partition: Partition, wanted: int, edges_now: Edges) -> None:
     """Log that the next offset of a partition is not in its log."""
     extra = {"event": "offset-lost", "partition": str(partition), "offset": wanted}
     text = "%s: offset %d is not in the log, which holds %d to %d"
-    _LOG.error(text, partition, wanted, found.low, found.high, extra=extra)
+    _LOG.error(text, partition, wanted, edges_now.low, edges_now.high, extra=extra)
 
 
 def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
@@ -80,13 +80,13 @@ def _begins(
 ) -> dict[Partition, int | None]:
     """As `made_anew`, with None for each partition whose log is the one that was read."""
     asked = [TopicPartition(*source, at + 1) for source, (_, at) in read.items()]
-    found = logs.offsets(asked, within)
-    younger = {source: first for source, first in found.items() if 0 <= first < read[source][0]}
+    offsets = logs.offsets(asked, within)
+    younger = {source: first for source, first in offsets.items() if 0 <= first < read[source][0]}
     # All of another log is younger than what was read. In the same log only a transaction's marker can be younger and
     # lie below the place: a search by time finds markers too, and what was read lies before it.
     begins = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in younger], within)
     another = {source: first if first == younger[source] else None for source, first in begins.items()}
-    return dict.fromkeys(found.keys() - younger.keys()) | another
+    return dict.fromkeys(offsets.keys() - younger.keys()) | another
 
 
 def reach(progress: Progress) -> int:

@@ -71,11 +71,11 @@ class Looks:
 
     def _ends(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
         owned = [slot.partition for slot in slots.values()]
-        found = logs.numbers([TopicPartition(*source, OFFSET_END) for source in owned], ANSWER_WITHIN)
+        ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in owned], ANSWER_WITHIN)
         earlier = {source: self.ends[source] for source in owned if source in self.ends}
-        self.ends = earlier | found
+        self.ends = earlier | ends
         self._unanswered_since = {
-            source: self._unanswered_since.get(source, now) for source in owned if source not in found
+            source: self._unanswered_since.get(source, now) for source in owned if source not in ends
         }
         self._name(frozenset(source for source, at in self._unanswered_since.items() if now - at >= UNANSWERED_FOR))
         return []

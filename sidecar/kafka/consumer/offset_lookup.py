@@ -90,24 +90,24 @@ class Leaders:
         rest = min(2 * rest, LONGEST_REST) if rest else REST
         self._silent[leader] = self.clock() + rest, rest
 
-    def learn(self, consumer: Consumer, places: Iterable[TopicPartition], until: float) -> None:
+    def learn(self, consumer: Consumer, topic_partitions: Iterable[TopicPartition], until: float) -> None:
         """Ask the cluster who leads these partitions. Where it does not answer by `until`, the earlier answer stays."""
-        for topic in sorted({place.topic for place in places}):
+        for topic in sorted({topic_partition.topic for topic_partition in topic_partitions}):
             if (left := until - self.clock()) <= 0:
                 return
             try:
                 listed = consumer.list_topics(topic, timeout=min(left, LEADERS_WITHIN)).topics[topic]
             except KafkaException:
                 return  # no broker answers, and none would for the next topic
-            leaders = {Partition(topic, number): found.leader for number, found in listed.partitions.items()}
+            leaders = {Partition(topic, number): metadata.leader for number, metadata in listed.partitions.items()}
             self._leader_of |= {source: leader for source, leader in leaders.items() if leader >= 0}
 
-    def by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    def by_leader(self, topic_partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Return the places of each leader."""
-        found = defaultdict[int, list[TopicPartition]](list)
-        for place in places:
-            found[self._leader(Partition(place.topic, place.partition))].append(place)
-        return dict(found)
+        grouped = defaultdict[int, list[TopicPartition]](list)
+        for topic_partition in topic_partitions:
+            grouped[self._leader(Partition(topic_partition.topic, topic_partition.partition))].append(topic_partition)
+        return dict(grouped)
 
     def in_turn(self, leaders: Iterable[int]) -> list[int]:
         """Return the leaders in the order in which they are to be asked: the last that did not answer comes last."""
@@ -134,33 +134,35 @@ class OffsetLookup:
         """Return the seconds that are left for further requests."""
         return max(0.0, self._until - self._leaders.clock())
 
-    def numbers(self, places: Iterable[TopicPartition], within: float) -> dict[Partition, int]:
-        """Return the offset behind each logical offset or time in `places`, where there is one.
+    def numbers(self, topic_partitions: Iterable[TopicPartition], within: float) -> dict[Partition, int]:
+        """Return the offset behind each logical offset or time in `topic_partitions`, where there is one.
 
         Partitions whose leader does not answer are left out.
         """
-        return {source: offset for source, offset in self.offsets(places, within).items() if offset >= 0}
+        return {source: offset for source, offset in self.offsets(topic_partitions, within).items() if offset >= 0}
 
-    def offsets(self, places: Iterable[TopicPartition], within: float) -> dict[Partition, int]:
+    def offsets(self, topic_partitions: Iterable[TopicPartition], within: float) -> dict[Partition, int]:
         """As `numbers`, with `OFFSET_END` where there is no such record. `within`: seconds for all places together."""
         known, silent = list[TopicPartition](), list[TopicPartition]()
-        for place in places:
-            rests = self._leaders.rests(Partition(place.topic, place.partition))
-            if not rests and place.offset != OFFSET_STORED:
-                (known if rests is False else silent).append(place)
+        for topic_partition in topic_partitions:
+            rests = self._leaders.rests(Partition(topic_partition.topic, topic_partition.partition))
+            if not rests and topic_partition.offset != OFFSET_STORED:
+                (known if rests is False else silent).append(topic_partition)
         return self._all(known, within) | self._by_leaders(silent)
 
-    def _all(self, places: Sequence[TopicPartition], within: float) -> dict[Partition, int]:
-        answer = self._request(places, within)
-        return self._by_leaders(places, answer) if isinstance(answer, KafkaException) else answer
+    def _all(self, topic_partitions: Sequence[TopicPartition], within: float) -> dict[Partition, int]:
+        answer = self._request(topic_partitions, within)
+        return self._by_leaders(topic_partitions, answer) if isinstance(answer, KafkaException) else answer
 
-    def _by_leaders(self, places: Sequence[TopicPartition], why: KafkaException | None = None) -> dict[Partition, int]:
+    def _by_leaders(
+        self, topic_partitions: Sequence[TopicPartition], why: KafkaException | None = None
+    ) -> dict[Partition, int]:
         """Request the places by their leaders. `why`: how the request for all of them failed, if there was one."""
-        if not places:
+        if not topic_partitions:
             return {}
         if self.may_list:
-            self._leaders.learn(self.consumer, places, self._until)
-        groups = self._leaders.by_leader(places)
+            self._leaders.learn(self.consumer, topic_partitions, self._until)
+        groups = self._leaders.by_leader(topic_partitions)
         if why is not None and len(groups) == 1:
             if self.may_list:
                 self._leaders.failed(next(iter(groups)), why)
@@ -171,33 +173,37 @@ class OffsetLookup:
 
     def _by_parts(self, groups: Mapping[int, list[TopicPartition]]) -> dict[Partition, int]:
         """Request the places of each leader, of several leaders at a time; divide a part that fails."""
-        found, until = dict[Partition, int](), min(self._until, self._leaders.clock() + PARTS_WITHIN)
+        offsets, until = dict[Partition, int](), min(self._until, self._leaders.clock() + PARTS_WITHIN)
         parts = divided(self._leaders.in_turn(groups))
         while parts and self._leaders.clock() < until:
             part = parts.pop(0)
-            answer = self._request([place for leader in part for place in groups[leader]], PART_WITHIN)
+            answer = self._request(
+                [topic_partition for leader in part for topic_partition in groups[leader]], PART_WITHIN
+            )
             if not isinstance(answer, KafkaException):
                 self._leaders.answered(part)
-                found |= answer
+                offsets |= answer
             elif len(part) == 1:
                 self._leaders.failed(part[0], answer)
             else:
                 parts += divided(part)
         self._leaders.suspect(leader for part in parts for leader in part)
-        return found
+        return offsets
 
-    def _request(self, places: Sequence[TopicPartition], within: float) -> dict[Partition, int] | KafkaException:
+    def _request(
+        self, topic_partitions: Sequence[TopicPartition], within: float
+    ) -> dict[Partition, int] | KafkaException:
         """Return the client's answer, or its failure if not all of the leaders have answered."""
-        if not places or not self.left():
+        if not topic_partitions or not self.left():
             return {}
         try:
-            answer = self.consumer.offsets_for_times(list(places), timeout=min(within, self.left()))
+            answer = self.consumer.offsets_for_times(list(topic_partitions), timeout=min(within, self.left()))
         except KafkaException as failure:
             return failure
         return {
-            Partition(place.topic, place.partition): place.offset
-            for place in answer
-            if place.error is None and (place.offset >= 0 or place.offset == OFFSET_END)
+            Partition(topic_partition.topic, topic_partition.partition): topic_partition.offset
+            for topic_partition in answer
+            if topic_partition.error is None and (topic_partition.offset >= 0 or topic_partition.offset == OFFSET_END)
         }
 
 

@@ -38,7 +38,7 @@ class OwnedPartition:
     """Of a main topic: whether the lane was told of an end of the log in this epoch."""
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The partition in the client's type."""
         return TopicPartition(*self.partition)
 
@@ -65,5 +65,5 @@ def with_edges(consumer: Consumer, slot: OwnedPartition, run: FetchedRecords) ->
     if run.records:
         slot.last = run.records[-1].offset
         slot.last_at = max(slot.last_at or 0, *(record.timestamp for record in run.records))
-    _, high = consumer.get_watermark_offsets(slot.place, cached=True)
+    _, high = consumer.get_watermark_offsets(slot.topic_partition, cached=True)
     return run._replace(high=max(0, high), last_at=slot.last_at)

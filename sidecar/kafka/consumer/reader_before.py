@@ -42,12 +42,12 @@ class ReaderBefore:
             _LOG.warning(held_back, config["group.id"], fault, extra={"event": "offset-held-back"})
             return {}
         try:
-            found = committed(consumer, asked)
+            answered = committed(consumer, asked)
         finally:
             consumer.close()
-        for source, progress in found.items():
+        for source, progress in answered.items():
             if progress is not None:
                 text = "%s: begins at %d, where group %s stood that read it before"
                 extra = {"event": "taken-over", "partition": str(source)}
                 _LOG.info(text, source, progress.next, config["group.id"], extra=extra)
-        return found
+        return answered

@@ -70,17 +70,17 @@ class Starts(PassedOver):
 
         `patient`: as in `committed`. `in_callback`: as in `OffsetLookup`.
         """
-        found = {source: Start(source, OFFSET_STORED, None) for source in partitions}
+        starts = {source: Start(source, OFFSET_STORED, None) for source in partitions}
         answered = self.committed(consumer, partitions, patient=patient)
-        found |= {source: Start(source, got.next, None) for source, got in answered.items() if got is not None}
+        starts |= {source: Start(source, got.next, None) for source, got in answered.items() if got is not None}
         logs = OffsetLookup(consumer, self.leaders, in_callback=in_callback)
         known = checked(logs, answered)
-        found |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
+        starts |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         fresh = [source for source, progress in known.items() if progress is None]
         earlier = self._before.committed(fresh) if self._before is not None else dict.fromkeys(fresh)
-        found |= {source: _taken_over(source, got) for source, got in earlier.items() if got is not None}
-        found |= self._fresh(logs, [source for source, got in earlier.items() if got is None])
-        return list(found.values())
+        starts |= {source: _taken_over(source, got) for source, got in earlier.items() if got is not None}
+        starts |= self._fresh(logs, [source for source, got in earlier.items() if got is None])
+        return list(starts.values())
 
     def lookup(self, consumer: Consumer) -> OffsetLookup:
         """Return the lookup of one operation."""
@@ -107,17 +107,17 @@ class Starts(PassedOver):
         text = "%s: all records from the committed offset on are delivered, whatever its metadata says: %s"
         _LOG.warning(text, source, why, extra={"event": "progress-misplaced", "partition": str(source)})
 
-    def after_truncation(self, logs: OffsetLookup, found: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
+    def after_truncation(self, logs: OffsetLookup, edges_of: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
         """Return where to continue in logs that end before what was read, where Kafka answers."""
-        known = self.committed(logs.consumer, list(found))
+        known = self.committed(logs.consumer, list(edges_of))
         # Kafka forgets the offsets of a deleted topic. Without one, the topic was created again: read all of it.
-        fresh = {source: untouched(found[source].low) for source, progress in known.items() if progress is None}
+        fresh = {source: untouched(edges_of[source].low) for source, progress in known.items() if progress is None}
         # The topic was also created again if all of the log is younger than what was read. An owner that had read ahead
         # may commit an offset of the old topic in the new one.
         left = {source: progress for source, progress in known.items() if progress is not None}
         later = first_later(logs, {source: got.last_at for source, got in left.items() if got.last_at is not None})
         return fresh | {
-            source: _within(progress, found[source], later.get(source))
+            source: _within(progress, edges_of[source], later.get(source))
             for source, progress in left.items()
             if progress.last_at is None or source in later
         }
@@ -136,16 +136,16 @@ def _taken_over(source: Partition, progress: Progress) -> Start:
     return Start(source, progress.next, Progress(progress.next, progress.done, ours=False))
 
 
-def _within(progress: Progress, found: Edges, later: int | None) -> Progress:
+def _within(progress: Progress, edges_now: Edges, later: int | None) -> Progress:
     """Return where to continue in a log that ends before what was read.
 
     `later`: the first offset that is younger than what was read; None if nobody knows when that was.
     """
-    if later == found.low:
-        return untouched(found.low)
-    if progress.next > found.high:
-        return Progress(found.high, ours=False)
-    return without_marks_from(progress, found.high)
+    if later == edges_now.low:
+        return untouched(edges_now.low)
+    if progress.next > edges_now.high:
+        return Progress(edges_now.high, ours=False)
+    return without_marks_from(progress, edges_now.high)
 
 
 def _beginning(source: Partition, width: int | None) -> Start:
@@ -174,11 +174,13 @@ def first_widths(logs: OffsetLookup, topics: Sequence[str]) -> dict[str, int]:
     beginning.
     """
     every = {topic: partitions for topic in topics if (partitions := _partitions(logs, topic))}
-    found = committed(logs.consumer, [source for partitions in every.values() for source in partitions])
+    progress = committed(logs.consumer, [source for partitions in every.values() for source in partitions])
     return {
-        topic: max((got.width or 0 for got in map(found.get, partitions) if got is not None), default=len(partitions))
+        topic: max(
+            (got.width or 0 for got in map(progress.get, partitions) if got is not None), default=len(partitions)
+        )
         for topic, partitions in every.items()
-        if found.keys() >= set(partitions)
+        if progress.keys() >= set(partitions)
     }
 
 

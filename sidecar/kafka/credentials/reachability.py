@@ -165,10 +165,10 @@ def untrusted(kafka: Mapping[str, str], texts: Iterable[str]) -> Unreachable | N
     """Return the exact fault of a broker's certificate; None if it is unknown or something else is wrong."""
     if not any(UNTRUSTED in text for text in texts):
         return None
-    found = distrust(listed_in(kafka["bootstrap.servers"]), kafka)
-    if found is None:
+    problem = distrust(listed_in(kafka["bootstrap.servers"]), kafka)
+    if problem is None:
         return None
-    address, why = found
+    address, why = problem
     return Unreachable(f"{address}: TLS: the broker's certificate is not trusted: {why.cause}", why.mend)
 
 

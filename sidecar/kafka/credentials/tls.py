@@ -43,8 +43,8 @@ def distrust(addresses: Iterable[str], kafka: Mapping[str, str]) -> tuple[str, D
     except (OSError, ValueError):  # ssl.SSLError is an OSError; the client could not have been made either
         return None
     for address in addresses:
-        if (found := certificate_fault(context, address)) is not None:
-            return address, found
+        if (fault := certificate_fault(context, address)) is not None:
+            return address, fault
     return None
 
 

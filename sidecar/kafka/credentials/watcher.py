@@ -112,11 +112,11 @@ class CredentialWatcher(threading.Thread):
             return
         if digest == self._worn:
             return
-        found = answers(fresh)
-        if isinstance(found, Unreachable):
-            if self._is_news("files", found.finding):
+        answer = answers(fresh)
+        if isinstance(answer, Unreachable):
+            if self._is_news("files", answer.finding):
                 text = "the new credentials do not work; the clients keep the previous ones: %s; %s"
-                _LOG.error(text, found.finding, found.mend, extra={"event": "credentials-refused"})
+                _LOG.error(text, answer.finding, answer.mend, extra={"event": "credentials-refused"})
             return
         self._hand_out(fresh, by_login=digest.rest == self._worn.rest)
         self._worn, self._kafka, self._said = digest, fresh, {}
@@ -157,10 +157,10 @@ class CredentialWatcher(threading.Thread):
     def _ask(self) -> None:
         """Ask Kafka with a client of our own; keep and log what it finds."""
         self._hint.heard.clear()
-        found = answers(self._kafka)
+        answer = answers(self._kafka)
         self._ask_at = time.monotonic() + ASK_EVERY
-        if isinstance(found, Unreachable):
-            self.problem = f"{found.finding}; {found.mend}"
+        if isinstance(answer, Unreachable):
+            self.problem = f"{answer.finding}; {answer.mend}"
             if self._is_news("kafka", self.problem):
                 text = "Kafka cannot be reached; the sidecar keeps trying: %s"
                 _LOG.error(text, self.problem, extra={"event": "kafka-unreachable"})

@@ -65,8 +65,8 @@ def _written(span: Span) -> dict[str, str]:
 
 
 def _read(carrier: dict[str, str]) -> SpanContext | None:
-    found = get_current_span(_W3C.extract(carrier, Context())).get_span_context()
-    return found if found.is_valid else None
+    context = get_current_span(_W3C.extract(carrier, Context())).get_span_context()
+    return context if context.is_valid else None
 
 
 def _text(value: bytes | None) -> str:

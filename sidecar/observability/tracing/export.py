@@ -46,6 +46,6 @@ class Exported:
 def resource(instance: str) -> Resource:
     """Return the identity of this process: OpenTelemetry's variables first, our names where they give none."""
     ours = Resource({SERVICE_NAME: "reconsume", SERVICE_INSTANCE_ID: instance, SERVICE_VERSION: version("reconsume")})
-    found = Resource.create()
-    named = not str(found.attributes.get(SERVICE_NAME, UNNAMED)).startswith(UNNAMED)
-    return ours.merge(found) if named else found.merge(ours)
+    theirs = Resource.create()
+    named = not str(theirs.attributes.get(SERVICE_NAME, UNNAMED)).startswith(UNNAMED)
+    return ours.merge(theirs) if named else theirs.merge(ours)

@@ -128,7 +128,7 @@ class Deliver(Section):
         description=(
             "What must be delivered one at a time: nothing, records of one key, or a whole partition. A failure "
             "is then retried in place and holds back what follows. While one key fails for long, its partition goes "
-            "on for up to 16384 offsets or a quarter of `deliver.max_held`, then waits; other partitions do not."
+            "on for up to 16384 offsets or a quarter of `deliver.buffer_memory`, then waits; other partitions do not."
         ),
     )
     broadcast: bool = Field(
@@ -217,10 +217,10 @@ class Deliver(Section):
             "sidecar and service makes lost answers, and so duplicates, common."
         ),
     )
-    max_held: Annotated[int, size("1MiB", "1GiB")] = Field(
+    buffer_memory: Annotated[int, size("1MiB", "1GiB")] = Field(
         default=16 << 20,
         description=(
-            "Bytes of records that one lane may hold in memory, in delivery or waiting, with their keys, headers and "
+            "Bytes of records that one lane may keep in memory, in delivery or waiting, with their keys, headers and "
             "what Python adds; above it fetching pauses. Copies that Kafka refuses have half as much beside it. It "
             "bounds the sidecar's memory, and a single larger record still passes."
         ),

@@ -91,9 +91,9 @@ def read_kafka(value: object) -> Kafka:
         raise ValueError("must be a mapping of librdkafka properties")
     faults: list[tuple[KeyPath, str]] = []
     taken: dict[str, str] = {}
-    for name, given in value.items():
+    for name, property_value in value.items():
         try:
-            taken[str(name)] = check_property(str(name), given)
+            taken[str(name)] = check_property(str(name), property_value)
         except ValueError as fault:
             faults.append(((str(name),), str(fault)))
     if not taken.get("bootstrap.servers", "").strip() and not names_servers(faults):
@@ -113,13 +113,13 @@ def names_servers(faults: list[tuple[KeyPath, str]]) -> bool:
     return any(path[0] in ("bootstrap.servers", "metadata.broker.list") for path, _ in faults)
 
 
-def check_property(name: str, given: object) -> str:
+def check_property(name: str, property_value: object) -> str:
     """Return one property's value as text. Raises ValueError if it is refused or is no scalar."""
-    if isinstance(given, Mapping):
-        raise ValueError(f"must be written flat, with dots: {name}.{next(iter(given), 'x')}")
+    if isinstance(property_value, Mapping):
+        raise ValueError(f"must be written flat, with dots: {name}.{next(iter(property_value), 'x')}")
     if CODE.fullmatch(name):
         raise ValueError("is code, and cannot be given in a configuration")
-    value = scalar(given)
+    value = scalar(property_value)
     fixed = FIXED.get(name)
     if fixed is not None and value.lower() not in fixed.values:
         raise ValueError(f"cannot be set: {fixed.why}")
@@ -133,12 +133,12 @@ def check_property(name: str, given: object) -> str:
     return value
 
 
-def scalar(given: object) -> str:
+def scalar(value: object) -> str:
     """Return a YAML scalar as librdkafka reads it. Raises ValueError for anything else."""
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    if isinstance(given, str | int | float):
-        return str(given)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
     raise ValueError("must be text, a number, true or false")
 
 
@@ -180,5 +180,5 @@ KAFKA = Checked(
     read_kafka,
     "a mapping of librdkafka properties, with bootstrap.servers",
     kafka_schema(),
-    write=lambda kafka: dict(kafka.given),
+    write=lambda kafka: dict(kafka.properties),
 )

@@ -72,28 +72,28 @@ class Kafka(Mapping[str, str]):
 
     __slots__ = ("_read", "folder", "given")
 
-    def __init__(self, given: Mapping[str, str], folder: Path | None = None) -> None:
-        self.given = MappingProxyType(dict(given))
+    def __init__(self, properties: Mapping[str, str], folder: Path | None = None) -> None:
+        self.properties = MappingProxyType(dict(properties))
         self.folder = folder
         self._read: Mapping[str, str] | None = None
 
     def fresh(self) -> Kafka:
         """Return the same properties, whose files are read again."""
-        return Kafka(self.given, self.folder)
+        return Kafka(self.properties, self.folder)
 
     @property
     def by_file(self) -> Mapping[str, Path]:
         """The properties that are given as `<name>.file`, with the paths of their files."""
-        names = (name.removesuffix(SUFFIX) for name in self.given if is_filed(name))
-        return {name: Path(self.given[name + SUFFIX]) for name in names}
+        names = (name.removesuffix(SUFFIX) for name in self.properties if is_filed(name))
+        return {name: Path(self.properties[name + SUFFIX]) for name in names}
 
     def read_by_client(self) -> tuple[Path, ...]:
         """Return the files and folders that librdkafka itself reads, once for each client. Raises ConfigError."""
         return tuple(Path(self[name]) for name in LOCATIONS if name in self and self[name] != "probe")
 
     def __getitem__(self, name: str) -> str:
-        if name in self.given and not is_filed(name):
-            return self.given[name]
+        if name in self.properties and not is_filed(name):
+            return self.properties[name]
         if name in self.by_file or (self.folder is not None and name in BY_FOLDER):
             return self._properties()[name]
         raise KeyError(name)
@@ -112,13 +112,13 @@ class Kafka(Mapping[str, str]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Kafka):
-            return self.given == other.given and self.folder == other.folder
+            return self.properties == other.properties and self.folder == other.folder
         return isinstance(other, Mapping) and dict(self) == dict(other)
 
     __hash__ = None  # type: ignore[assignment]  # as every mapping
 
     def __repr__(self) -> str:
-        return f"Kafka({', '.join(sorted(self.given))})"  # names alone, because it may appear in a traceback
+        return f"Kafka({', '.join(sorted(self.properties))})"  # names alone, because it may appear in a traceback
 
     def _properties(self) -> Mapping[str, str]:
         if self._read is None:
@@ -134,26 +134,26 @@ def is_filed(name: str) -> bool:
 def resolved(kafka: Kafka) -> dict[str, str]:
     """Return all properties with the contents of the files. Raises ConfigError with every fault, never with a value."""
     faults: list[str] = []
-    found = {name: value for name, value in kafka.given.items() if not is_filed(name)}
+    properties = {name: value for name, value in kafka.properties.items() if not is_filed(name)}
     for name, path in kafka.by_file.items():
         try:
-            found[name] = secret_in(path)
+            properties[name] = secret_in(path)
         except ValueError as fault:
             faults.append(f"kafka.{name}{SUFFIX} = {path}: {fault}")
     if kafka.folder is not None:
         try:
             theirs = of_user(kafka.folder)
-            if "sasl.mechanisms" in found:  # librdkafka's other name for the same
+            if "sasl.mechanisms" in properties:  # librdkafka's other name for the same
                 theirs.pop("sasl.mechanism", None)
-            found = {**theirs, **found}
+            properties = {**theirs, **properties}
         except ValueError as fault:
             faults.append(str(fault))
     for name in LOCATIONS:
-        if name in found and (why := unreadable(found[name])):
-            faults.append(f"kafka.{name} = {found[name]}: {why}")
+        if name in properties and (why := unreadable(properties[name])):
+            faults.append(f"kafka.{name} = {properties[name]}: {why}")
     if faults:
         raise ConfigError(faults)
-    return found
+    return properties
 
 
 def secret_in(path: Path) -> str:

@@ -26,7 +26,7 @@ class Pull(Section):
     max_leased: Annotated[int, whole(1, 65_536)] = Field(
         default=4096,
         description=(
-            "Records that may be leased or ready to be received at once, over all partitions. `deliver.max_held` "
+            "Records that may be leased or ready to be received at once, over all partitions. `deliver.buffer_memory` "
             "bounds their bytes."
         ),
     )

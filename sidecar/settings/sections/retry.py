@@ -45,11 +45,11 @@ def read_ladder(value: object) -> LadderSpec:
 def read_formula(value: Mapping[object, object]) -> Exponential:
     """Return the formula of an exponential ladder. Raises RefusedError with every fault."""
     readers = {"initial": DELAY.take, "multiplier": read_multiplier, "max": DELAY.take}
-    given: dict[str, int | float] = {}
+    numbers: dict[str, int | float] = {}
     faults: list[tuple[KeyPath, str]] = []
-    for name, part in value.items():
+    for name, number in value.items():
         try:
-            given[str(name)] = readers[str(name)](part)
+            numbers[str(name)] = readers[str(name)](number)
         except KeyError:
             faults.append(((str(name),), "unknown key; a formula has initial, multiplier and max"))
         except ValueError as fault:
@@ -58,9 +58,9 @@ def read_formula(value: Mapping[object, object]) -> Exponential:
         raise RefusedError(faults)
     default = Exponential()
     return Exponential(
-        initial=int(given.get("initial", default.initial)),
-        multiplier=float(given.get("multiplier", default.multiplier)),
-        max=int(given.get("max", default.max)),
+        initial=int(numbers.get("initial", default.initial)),
+        multiplier=float(numbers.get("multiplier", default.multiplier)),
+        max=int(numbers.get("max", default.max)),
     )
 
 
@@ -145,8 +145,8 @@ class Retry(Section):
             "The level topics: `ladder` (one for each delay of the ladder, none with `deliver.order`), `table` (those "
             "of all 18 levels, 1s to 2h, as well), or a rising list of delays. Other delays are made of hops through "
             "these. A numbered level counts in a list that is given, else among the 18. A wait below the shortest "
-            "level is made in memory, or in that level when such waits take a quarter of `deliver.max_held`. null is "
-            "`ladder`, and in relay mode, where services write to the levels, `table`."
+            "level is made in memory, or in that level when such waits take a quarter of `deliver.buffer_memory`. "
+            "null is `ladder`, and in relay mode, where services write to the levels, `table`."
         ),
     )
     ordered_interval: Annotated[int, duration("10ms", "30s")] = Field(

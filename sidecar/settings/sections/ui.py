@@ -45,6 +45,6 @@ class Ui(Section):
     )
 
     @property
-    def place(self) -> Listen:
+    def address(self) -> Listen:
         """The address on which the dashboard listens."""
         return parse_listen(self.listen)

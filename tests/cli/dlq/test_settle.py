@@ -72,7 +72,7 @@ def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
     record = heard.record
     assert record is not None
     assert (heard.id, record.how, record.why, record.who) == (ident, "commit", "cancelled", "ann")
-    assert (record.place, record.redrives) == (f"{group.dlq}:0:0", 0)
+    assert (record.position, record.redrives) == (f"{group.dlq}:0:0", 0)
     told = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events) if row.key == ident.encode()]
     (event,) = told
     assert isinstance(event, Event)

@@ -175,7 +175,7 @@ def run(new_group: FreshGroup, start_service: StartService, start_sidecar: Start
         lambda: len(dump(group.bootstrap, group.dlq)) == len(hostile) + len(unreadable), 15, "the bad ones are dead"
     )
     sidecar.wait_log(narrow)
-    held = [part["held"] for part in sidecar.status()["partitions"] if part["topic"] == group.main]
+    held = [part["refused_copies"] for part in sidecar.status()["partitions"] if part["topic"] == group.main]
     loud = str(sidecar.status()["last_error"])
     while_held = tuple(dump(group.bootstrap, narrow))
     set_config(group.bootstrap, narrow, "max.message.bytes", "1000000")

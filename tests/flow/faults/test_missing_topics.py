@@ -44,7 +44,7 @@ def test_a_missing_topic_holds_the_partition_that_needs_it_alone_until_it_is_cre
     others = [Out(b"good:%d" % number, partition=1) for number in range(GOOD)]
     produce(group.bootstrap, group.main, [*others, Out(b"flaky:", b"k", partition=1)])
     sidecar.until(lambda: len(service.ledger.taken()) == GOOD + 1, 10, "the other partition flows, retries too")
-    assert f"held: topic {topic} is missing" in states_of(sidecar)
+    assert f"stopped: topic {topic} is missing" in states_of(sidecar)
     assert sidecar.metric('reconsume_transactions_total{result="refused"}') > 0
     later = [Out(b"good:later %d" % number, partition=0) for number in range(GOOD)]
     produce(group.bootstrap, group.main, later)

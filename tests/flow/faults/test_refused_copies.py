@@ -21,7 +21,7 @@ def test_refused_copies_of_nine_megabytes_stop_their_partition_and_no_other(
     group = new_group()
     create_group(group, config={group.dlq: {"max.message.bytes": "100000"}})
     service = start_service(by_name({"dead": (verdict("dead-letter"),)}))
-    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"max_held": "4MiB"}})
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"buffer_memory": "4MiB"}})
     produce(group.bootstrap, group.main, [Out(b"dead:%d " % n + dense(LARGE, n), partition=0) for n in range(MANY)])
     sidecar.wait_log("because Kafka refuses copies of its records")
     produce(group.bootstrap, group.main, [Out(b"good:%d" % number, partition=1) for number in range(GOOD)])
@@ -32,7 +32,7 @@ def test_refused_copies_of_nine_megabytes_stop_their_partition_and_no_other(
         )
 
     sidecar.until(lambda: good() == GOOD, 15, "all records of the other partition are delivered")
-    assert "held: its refused copies take too much memory" in states_of(sidecar)
+    assert "stopped: its refused copies take too much memory" in states_of(sidecar)
     assert len(dump(group.bootstrap, group.dlq)) == 0
     set_config(group.bootstrap, group.dlq, "max.message.bytes", "1000000")
     sidecar.until(lambda: len(dump(group.bootstrap, group.dlq)) == MANY, 30, "what was refused and what waited is dead")

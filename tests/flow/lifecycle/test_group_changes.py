@@ -115,10 +115,10 @@ def test_a_stopped_partition_leaves_the_room_to_the_others(
     group = new_group()
     create_group(group, leave_out=[group.dlq])
     service = start_service(by_name({"dead": (verdict("dead-letter"),)}))
-    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"max_held": "1MiB", "concurrency": 4}})
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"buffer_memory": "1MiB", "concurrency": 4}})
     large = b"good:" + b"x" * 100_000
     produce(group.bootstrap, group.main, [Out(b"dead:", partition=0), *[Out(large, partition=0)] * 100])
-    sidecar.until(lambda: "held" in json.dumps(sidecar.status()["partitions"]), 20, "the partition is stopped")
+    sidecar.until(lambda: "stopped: " in json.dumps(sidecar.status()["partitions"]), 20, "the partition is stopped")
     before = len(service.ledger.taken())
     produce(group.bootstrap, group.main, [Out(b"good:%d" % number, partition=1) for number in range(40)])
 

@@ -23,7 +23,7 @@ from spark.consumer import Counts, Record, build_rules, dead_letter, retry
 from spark.session import build
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.proof.evidence import Place, Progress
+from tests.support.proof.evidence import PartitionName, Progress
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from topics.durations import render_duration
 
@@ -121,14 +121,14 @@ class SparkJob(NamedTuple):
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return tuple(_delivery(number, line) for number, line in enumerate(lines))
 
-    def progress(self) -> dict[Place, Progress]:
+    def progress(self) -> dict[PartitionName, Progress]:
         """How far it has come, by its checkpoint: the offsets of the last batch that is committed."""
         checkpoint = self.folder / "checkpoint"
         batches = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")]
         if not batches:
             return {}
         sources = (checkpoint / "offsets" / str(max(batches))).read_text().splitlines()[2:]
-        found: dict[Place, Progress] = {}
+        found: dict[PartitionName, Progress] = {}
         for source in sources:
             kept = json.loads(source)
             for topic, parts in kept.get("next", kept).items():

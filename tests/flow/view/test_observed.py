@@ -46,6 +46,7 @@ INTERFACE = (
     "in_flight",
     "retries_scheduled_total",
     "dead_lettered_total",
+    "buffered_records",
     "held_records",
     "overdue_seconds",
     "lateness_seconds",

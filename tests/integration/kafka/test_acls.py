@@ -206,11 +206,11 @@ def test_the_view_of_events_needs_no_right_on_rows_and_says_what_it_may_not_read
     thread = ViewFollower(guarded.login("sidecar"), group.names, None, "t", 0.5, source=Source.EVENTS)
     thread.start()
     try:
-        until(lambda: "the view cannot be read" in thread.seen.problem, SECONDS, "it says so")
-        assert thread.seen.as_of is None
+        until(lambda: "the view cannot be read" in thread.status.problem, SECONDS, "it says so")
+        assert thread.status.as_of is None
         guarded.allow("sidecar", [reading])
-        until(lambda: thread.seen.as_of is not None, SECONDS, "the right is noticed")
-        assert thread.seen.problem == ""
+        until(lambda: thread.status.as_of is not None, SECONDS, "the right is noticed")
+        assert thread.status.problem == ""
     finally:
         thread.stop()
         thread.join(SECONDS)

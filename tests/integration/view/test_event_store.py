@@ -91,11 +91,11 @@ def test_a_batch_that_fails_leaves_rows_sums_and_positions_as_they_were(store: V
 def test_what_a_batch_has_changed_is_told_as_it_is_now(store: ViewStore) -> None:
     first, later = EVENT, changed(times=2, at=BASE + 5)
     (told,) = take(store, [later])
-    assert (told.kind, told.heard) == (Kind.VIEW, item(later, 0).heard)
+    assert (told.kind, told.value) == (Kind.VIEW, item(later, 0).value)
     assert take(store, [later], 0) == [], "nothing is new"
     assert take(store, [first], 1) == [], "an older state is no news"
     (told,) = take(store, [changed(state=State.COMMIT, times=2, level=None, due=0, at=BASE + 9)], 2)
-    assert (told.heard.state, told.heard.last_failed_at) == (State.COMMIT, BASE + 5)  # type: ignore[union-attr]
+    assert (told.value.state, told.value.last_failed_at) == (State.COMMIT, BASE + 5)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("identity", ["a\0b", "", "'; DROP TABLE message", "😀" * 300, "x" * 60_000])

@@ -71,7 +71,7 @@ def sums(thread: ViewFollower) -> dict[str, Any]:
 
 
 def asked(thread: ViewFollower, question: Callable[..., Any]) -> list[dict[str, Any]]:
-    seen = thread.seen
+    seen = thread.status
     try:
         if seen.path is None or not seen.path.exists():
             return []
@@ -82,7 +82,10 @@ def asked(thread: ViewFollower, question: Callable[..., Any]) -> list[dict[str, 
 
 
 def known(thread: ViewFollower) -> CopyStatus:
-    return until(lambda: thread.seen if thread.seen.as_of is not None else None, SECONDS, "it is known") or thread.seen
+    return (
+        until(lambda: thread.status if thread.status.as_of is not None else None, SECONDS, "it is known")
+        or thread.status
+    )
 
 
 def life(group: str, number: int) -> list[Any]:
@@ -104,15 +107,15 @@ def test_the_copy_is_the_fold_of_the_topic_and_its_sums_row_by_row(
     told = dump(kafka.bootstrap, names.events)
     until(lambda: rows(thread) == folded(told), SECONDS, "the rows are the fold")
     assert sums(thread) == summed(told)
-    until(lambda: not thread.seen.problem, SECONDS, "nothing is wrong")
-    seen = thread.seen
+    until(lambda: not thread.status.problem, SECONDS, "nothing is wrong")
+    seen = thread.status
     assert (seen.source, seen.since, seen.shortfall) == (Source.EVENTS, 0, "")
-    until(lambda: (thread.seen.as_of or 0) > (seen.as_of or 0), SECONDS, "it gets newer by itself")
+    until(lambda: (thread.status.as_of or 0) > (seen.as_of or 0), SECONDS, "it gets newer by itself")
 
 
 def test_no_event_is_an_empty_view_and_a_missing_topic_is_said(kafka: Broker, group: str, follow: Follow) -> None:
     thread = follow()
-    until(lambda: "does not exist" in thread.seen.problem, SECONDS, "it says that there is none")
+    until(lambda: "does not exist" in thread.status.problem, SECONDS, "it says that there is none")
     create_view_topics(kafka.bootstrap, group)
     assert known(thread).problem == ""
     assert rows(thread) == {}
@@ -127,7 +130,7 @@ def test_hostile_events_are_counted_and_stop_nothing(kafka: Broker, names: Names
     produce(kafka.bootstrap, names.events, [*bad, Out(encode_event(good), b"any key", partition=0)])
     thread = follow()
     until(lambda: list(rows(thread)) == [good.id], SECONDS, "what follows them is read, and they are not")
-    until(lambda: thread.seen.bad == {Kind.EVENTS: len(bad)}, SECONDS, "all are counted")
+    until(lambda: thread.status.bad == {Kind.EVENTS: len(bad)}, SECONDS, "all are counted")
 
 
 def test_what_a_transaction_took_back_is_never_seen(kafka: Broker, names: Names, group: str, follow: Follow) -> None:
@@ -171,7 +174,7 @@ def test_a_topic_that_was_made_anew_is_read_anew(
     told = dump(kafka.bootstrap, names.events)
     until(lambda: rows(again) == folded(told), SECONDS, "the new topic is read, and nothing else is there")
     assert sums(again) == summed(told)
-    assert again.seen.since == 0
+    assert again.status.since == 0
 
 
 def test_it_says_since_when_it_is_complete(
@@ -183,8 +186,8 @@ def test_it_says_since_when_it_is_complete(
     tell(kafka.bootstrap, [event(group, number) for number in range(40, 60)])
     thread = follow(tmp_path)
     until(lambda: len(rows(thread)) == 20, SECONDS, "what is left is read")
-    assert cut <= thread.seen.since <= wall()
-    since = thread.seen.since
+    assert cut <= thread.status.since <= wall()
+    since = thread.status.since
     end(thread)
     assert follow_since(follow(tmp_path)) == since, "a restart knows it"
     away = wall()
@@ -193,13 +196,13 @@ def test_it_says_since_when_it_is_complete(
     tell(kafka.bootstrap, [event(group, number) for number in range(90, 100)])
     again = follow(tmp_path)
     until(lambda: "orders:0:99" in rows(again), SECONDS, "it goes on")
-    until(lambda: again.seen.since >= away, SECONDS, "events are lacking that left while it was away")
+    until(lambda: again.status.since >= away, SECONDS, "events are lacking that left while it was away")
     assert "orders:0:41" in rows(again)
 
 
 def follow_since(thread: ViewFollower) -> int:
     known(thread)
-    since = thread.seen.since
+    since = thread.status.since
     end(thread)
     return since
 
@@ -235,16 +238,16 @@ def test_with_auto_the_jobs_view_takes_the_place_of_the_events_and_gives_it_back
     tell(kafka.bootstrap, [event(group, 1)])
     thread = follow(tmp_path, Source.AUTO)
     until(lambda: "orders:0:1" in rows(thread), SECONDS, "without a job the events are shown")
-    assert thread.seen.source is Source.EVENTS
+    assert thread.status.source is Source.EVENTS
     sparks = view_row(1, group=group, instance="as Spark says")
     produce(kafka.bootstrap, names.view, [out(sparks)])
     commit(kafka.bootstrap, names)
-    until(lambda: thread.seen.source is Source.SPARK, SECONDS, "the job's view is taken")
-    assert thread.seen.as_of is not None, "it was complete before it was taken"
+    until(lambda: thread.status.source is Source.SPARK, SECONDS, "the job's view is taken")
+    assert thread.status.as_of is not None, "it was complete before it was taken"
     assert rows(thread)[sparks.id] == msgspec.json.decode(encode_row(sparks))
     until(lambda: not list(tmp_path.glob("*events*.sqlite")), SECONDS, "the former file is gone")
     remove_job(kafka.bootstrap, names)
-    until(lambda: thread.seen.source is Source.EVENTS, SECONDS, "without the job the events are taken again")
+    until(lambda: thread.status.source is Source.EVENTS, SECONDS, "without the job the events are taken again")
     until(lambda: rows(thread)["orders:0:1"]["instance"] != "as Spark says", SECONDS, "and shown")
     until(lambda: not list(tmp_path.glob("*view*.sqlite")), SECONDS, "the former file is gone")
     assert "the view is that of spark now: the Spark job keeps up" in caplog.text
@@ -263,13 +266,15 @@ def test_with_auto_what_is_served_stays_while_the_other_source_cannot_be_read(
     tell(kafka.bootstrap, [event(group, 1)])
     commit(kafka.bootstrap, names)  # a job that reads, and has never written
     thread = follow(None, Source.AUTO)
-    until(lambda: "nothing was ever written" in thread.seen.problem, SECONDS, "it was asked first, as nothing is known")
+    until(
+        lambda: "nothing was ever written" in thread.status.problem, SECONDS, "it was asked first, as nothing is known"
+    )
     remove_job(kafka.bootstrap, names)
-    until(lambda: thread.seen.source is Source.EVENTS, SECONDS, "the events are taken")
+    until(lambda: thread.status.source is Source.EVENTS, SECONDS, "the events are taken")
     commit(kafka.bootstrap, names)
-    looked = thread.seen.as_of or 0
-    until(lambda: (thread.seen.as_of or 0) > looked + 3_000, SECONDS, "some questions have passed")
-    assert (thread.seen.source, list(rows(thread))) == (Source.EVENTS, ["orders:0:1"])
+    looked = thread.status.as_of or 0
+    until(lambda: (thread.status.as_of or 0) > looked + 3_000, SECONDS, "some questions have passed")
+    assert (thread.status.source, list(rows(thread))) == (Source.EVENTS, ["orders:0:1"])
 
 
 @pytest.mark.parametrize(

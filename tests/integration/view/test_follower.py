@@ -70,7 +70,7 @@ def end(thread: ViewFollower) -> None:
 
 
 def message(thread: ViewFollower, key: str) -> bytes | None:
-    seen = thread.seen
+    seen = thread.status
     if seen.path is None or not seen.path.exists():
         return None
     with questions(seen.path) as query:
@@ -83,7 +83,10 @@ def has(thread: ViewFollower, row: ViewRow) -> bool:
 
 def known(thread: ViewFollower) -> CopyStatus:
     """What is seen once the view was read to its end."""
-    return until(lambda: thread.seen if thread.seen.as_of is not None else None, SECONDS, "it is known") or thread.seen
+    return (
+        until(lambda: thread.status if thread.status.as_of is not None else None, SECONDS, "it is known")
+        or thread.status
+    )
 
 
 def test_rows_sums_and_tombstones_reach_the_file(
@@ -95,7 +98,7 @@ def test_rows_sums_and_tombstones_reach_the_file(
     seen = known(thread)
     assert has(thread, first)
     assert seen.path is not None
-    until(lambda: not thread.seen.problem, SECONDS, "nothing is wrong")
+    until(lambda: not thread.status.problem, SECONDS, "nothing is wrong")
     with questions(seen.path) as query:
         assert query.sums(0, 10).values == [encode_row(sums)]
     dead = view_row(1, State.DLQ, group=group, times=2)
@@ -119,7 +122,7 @@ def test_hostile_records_are_counted_and_stop_nothing(
     thread = follow()
     until(lambda: has(thread, good), SECONDS, "what follows them is read")
     wanted = {Kind.VIEW: len(keyed) + 2, Kind.STATS: len(keyed) + 1}
-    until(lambda: thread.seen.bad == wanted, SECONDS, "all are counted")
+    until(lambda: thread.status.bad == wanted, SECONDS, "all are counted")
     assert message(thread, "orders:0:1") is None
 
 
@@ -144,10 +147,10 @@ def test_a_missing_view_and_one_that_was_never_written_say_so(
     kafka: Broker, group: str, follow: Follow, write: Callable[..., None]
 ) -> None:
     thread = follow()
-    until(lambda: "does not exist" in thread.seen.problem, SECONDS, "it says that there is none")
+    until(lambda: "does not exist" in thread.status.problem, SECONDS, "it says that there is none")
     create_view_topics(kafka.bootstrap, group)
-    until(lambda: "nothing was ever written" in thread.seen.problem, SECONDS, "it says that it is empty")
-    assert thread.seen.as_of is None
+    until(lambda: "nothing was ever written" in thread.status.problem, SECONDS, "it says that it is empty")
+    assert thread.status.as_of is None
     row = view_row(1, group=group)
     write(row)
     known(thread)
@@ -161,18 +164,18 @@ def test_it_is_as_new_as_the_last_look_while_spark_has_written_since_the_newest_
     write(view_row(1, group=group))
     thread = follow()
     before = known(thread).as_of or 0
-    until(lambda: (thread.seen.as_of or 0) > before, SECONDS, "it gets newer by itself")
+    until(lambda: (thread.status.as_of or 0) > before, SECONDS, "it gets newer by itself")
     last = wall()
     ahead = view_row(9, group=group)  # a clock far ahead says nothing of when Spark wrote
     produce(kafka.bootstrap, names.view, [out(ahead)._replace(timestamp=wall() + 600_000)])
     write(view_row(2, group=group))
     tell(kafka.bootstrap, [event(group, 3)])  # and Spark does not answer
     behind = wall()
-    until(lambda: (thread.seen.as_of or 0) >= last, SECONDS, "the newest row is counted")
+    until(lambda: (thread.status.as_of or 0) >= last, SECONDS, "the newest row is counted")
     until(lambda: wall() - behind > 3_000, SECONDS, "some looks have passed")
-    assert (thread.seen.as_of or 0) <= behind
+    assert (thread.status.as_of or 0) <= behind
     write(view_row(3, group=group))
-    until(lambda: (thread.seen.as_of or 0) > behind + 3_000, SECONDS, "it has caught up")
+    until(lambda: (thread.status.as_of or 0) > behind + 3_000, SECONDS, "it has caught up")
 
 
 def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_not_read(
@@ -183,7 +186,7 @@ def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_
     commit_ends(kafka.bootstrap, names)
     thread = follow()
     read = known(thread).as_of or 0
-    until(lambda: (thread.seen.as_of or 0) > read, SECONDS, "all is read")
+    until(lambda: (thread.status.as_of or 0) > read, SECONDS, "all is read")
     tell(kafka.bootstrap, [event(group, 2)])  # an outage of the job begins
     unread = wall()
     until(lambda: wall() - unread > 3_000, SECONDS, "time passes")
@@ -193,9 +196,9 @@ def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_
     until(lambda: has(thread, row), SECONDS, "the row is there")
     written = wall()
     until(lambda: wall() - written > 3 * 1_000 * CHECK_EVERY, SECONDS, "some looks have passed")
-    assert (thread.seen.as_of or 0) <= unread
+    assert (thread.status.as_of or 0) <= unread
     commit_ends(kafka.bootstrap, names)
-    until(lambda: (thread.seen.as_of or 0) > written, SECONDS, "it has caught up")
+    until(lambda: (thread.status.as_of or 0) > written, SECONDS, "it has caught up")
 
 
 def commit_ends(bootstrap: str, names: Names) -> None:
@@ -234,13 +237,13 @@ def test_a_restart_goes_on_where_the_file_ends(
     thread = follow(tmp_path)
     known(thread)
     end(thread)
-    produced = thread.seen
+    produced = thread.status
     write(second)
     again = follow(tmp_path, "127.0.0.1:1")
-    until(lambda: again.seen.as_of is not None, SECONDS, "what was known is served without Kafka")
-    assert (again.seen.as_of or 0) <= (produced.as_of or 0)
+    until(lambda: again.status.as_of is not None, SECONDS, "what was known is served without Kafka")
+    assert (again.status.as_of or 0) <= (produced.as_of or 0)
     assert has(again, first)
-    until(lambda: "cannot be followed" in again.seen.problem, SECONDS, "it says that Kafka is away")
+    until(lambda: "cannot be followed" in again.status.problem, SECONDS, "it says that Kafka is away")
     end(again)
     last = follow(tmp_path)
     until(lambda: has(last, second), SECONDS, "it goes on")
@@ -291,7 +294,7 @@ def test_a_file_that_is_lost_or_broken_is_rebuilt(
     assert path is not None
     end(thread)  # so that what it wrote is in the file, and not in its log
     thread = follow(tmp_path)
-    until(lambda: thread.seen.path == path, SECONDS, "it is open")
+    until(lambda: thread.status.path == path, SECONDS, "it is open")
     harm(path)
     write(second)
     until(lambda: readable(thread, first) and readable(thread, second), SECONDS, "all is there again")
@@ -312,7 +315,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_tried_again(
     row = view_row(1, group=group)
     write(row)
     thread = follow(place)
-    until(lambda: "cannot be kept" in thread.seen.problem, SECONDS, "it says so")
+    until(lambda: "cannot be kept" in thread.status.problem, SECONDS, "it says so")
     place.unlink()
     known(thread)
     assert has(thread, row)

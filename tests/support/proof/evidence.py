@@ -21,7 +21,7 @@ from tests.support.kafka.topic_io import SECONDS, Row, dump
 from tests.support.proof.ledger import KEPT, Delivery, Ledger
 from topics import headers as wire
 
-Place: TypeAlias = tuple[str, int]
+PartitionName: TypeAlias = tuple[str, int]
 LifeKey: TypeAlias = tuple[str, int]
 """ORIGIN_MESSAGE_ID and RETRY_REDRIVES."""
 
@@ -66,7 +66,7 @@ class Evidence:
     retries: Mapping[str, tuple[Row, ...]]
     dlq: tuple[Row, ...]
     events: tuple[Row, ...]
-    progress: Mapping[Place, Progress]
+    progress: Mapping[PartitionName, Progress]
     deliveries: tuple[Delivery, ...]
 
     @cached_property
@@ -213,7 +213,9 @@ def collect(group: GroupTopics, ledger: Ledger) -> Evidence:
     )
 
 
-def read_committed_progress(group: GroupTopics, member_of: str, topics: tuple[str, ...]) -> dict[Place, Progress]:
+def read_committed_progress(
+    group: GroupTopics, member_of: str, topics: tuple[str, ...]
+) -> dict[PartitionName, Progress]:
     """The committed progress of a consumer group, by partition."""
     consumer = Consumer({"bootstrap.servers": group.bootstrap, "group.id": member_of, "enable.auto.commit": False})
     try:

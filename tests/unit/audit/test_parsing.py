@@ -30,7 +30,7 @@ def fact(given: TopicRecord) -> Fact:
 def test_a_copy_as_agreed_is_read() -> None:
     found = fact(row())
     assert (found.what, found.id, found.times, found.due) == (FactKind.COPY, "orders:0:1", 2, LIFE.due_at)
-    assert (found.reason, found.place) == ("http-500", f"{TOPIC}:0:5")
+    assert (found.reason, found.position) == ("http-500", f"{TOPIC}:0:5")
 
 
 @pytest.mark.parametrize(

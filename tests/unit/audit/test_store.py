@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.audit.facts import Fact, FactKind
-from sidecar.audit.store import LARGEST_STORY, AuditStore, place_of
+from sidecar.audit.store import LARGEST_STORY, AuditStore, position_of
 
 
 def fact(identity: str, offset: int = 0) -> Fact:
@@ -50,7 +50,7 @@ def test_nothing_is_left_behind_however_it_ends() -> None:
 
 
 def test_an_id_is_split_from_its_end() -> None:
-    assert place_of("a:b:1:2") == ("a:b", 1, 2)
+    assert position_of("a:b:1:2") == ("a:b", 1, 2)
 
 
 def test_as_many_facts_as_are_looked_at_are_no_flood() -> None:

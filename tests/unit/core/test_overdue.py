@@ -62,7 +62,7 @@ def test_what_waits_for_a_place_in_flight_is_late_since_its_due_time() -> None:
     world.rig.take(due(0), due(1, by=3_000))
     world.rig.run(2_000)
     assert world.late == 5_000
-    assert world.shown == (5_000, "open")
+    assert world.shown == (5_000, "fetching")
 
 
 def test_what_the_service_has_is_late_no_more() -> None:
@@ -91,7 +91,7 @@ def test_what_a_stopped_partition_withholds_is_late() -> None:
     world.rig.conclude(refused=[(entry, "topic")])
     world.rig.run(5_000)
     assert world.late == 5_025
-    assert world.shown == (5_025, "held: t: refused")
+    assert world.shown == (5_025, "stopped: t: refused")
 
 
 def test_a_record_whose_dead_letter_kafka_refuses_is_late() -> None:
@@ -114,7 +114,7 @@ def test_what_the_service_wants_later_is_not_late_while_it_waits_for_that() -> N
     assert world.late == 0
 
 
-def test_a_partition_that_stays_parked_behind_its_time_is_late() -> None:
+def test_a_partition_that_stays_paused_behind_its_time_is_late() -> None:
     world = Looked()
     world.rig.take(due(0, by=-10_000))
     world.rig.wake_at = 1 << 62  # the timer is lost
@@ -142,9 +142,9 @@ def test_a_stand_is_over_when_the_record_comes() -> None:
     world.look(head=1)
     world.look(head=1)
     world.rig.take(due(0))
-    assert world.shown == (None, "open")
+    assert world.shown == (None, "fetching")
     world.done()
-    assert world.shown == (None, "open")
+    assert world.shown == (None, "fetching")
     world.look(head=1)
     assert world.standing.worst == 0
 
@@ -178,7 +178,7 @@ def test_an_idle_partition_whose_last_offset_is_a_marker_is_not_late() -> None:
     assert world.late == 0
 
 
-def test_markers_below_a_head_that_is_parked_for_its_time_are_not_late() -> None:
+def test_markers_below_a_head_that_is_paused_for_its_time_are_not_late() -> None:
     """Given a record that is done, its marker, and a record that waits, then the marker is no head."""
     world = Looked()
     world.rig.take(due(0), record(2, source=TEN, timestamp=WALL + 90_000, life=life(due_at=WALL + 100_000)))
@@ -261,10 +261,10 @@ def test_the_most_overdue_record_of_a_partition_counts() -> None:
     assert world.late == 3_000
 
 
-def test_a_parked_partition_that_stays_behind_its_time_is_stuck_there() -> None:
+def test_a_paused_partition_that_stays_behind_its_time_is_stuck_there() -> None:
     world = Looked()
     world.rig.take(due(0, by=-10_000))
     world.rig.wake_at = 1 << 62  # the timer is lost
     world.look(head=1, after=60_000)
     world.look(head=1)
-    assert world.shown == (60_000 + EVERY - 10_000, "stuck: parked")
+    assert world.shown == (60_000 + EVERY - 10_000, "stuck: paused")

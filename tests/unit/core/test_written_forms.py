@@ -100,8 +100,8 @@ def read_back(writes: tuple[Copy, ...], policy: Policy, now: int) -> None:
             events.append(event)
         elif copy.topic == policy.dlq_of(policy.topics[0]):
             letter = read_letter(written(copy, now), policy)
-            assert letter.life is not None, letter.fault
-            found.append(letter.life)
+            assert letter.retry_state is not None, letter.fault
+            found.append(letter.retry_state)
         else:
             life = parse_retry_headers(copy.headers, MainTopics(policy), policy.latest_due(now))
             assert not isinstance(life, BadHeader), life
@@ -156,7 +156,7 @@ def test_the_dead_letter_of_unreadable_headers_is_read_back(fault: str, offset: 
     one = record(offset, source=Partition("billing-RETRY-10s", 3), timestamp=-1, fault=fault or "bad-header")
     decision = dead_letter_unreadable(one, policy, WALL)
     copy, event = writes_of(one, decision, policy, WALL)
-    assert read_letter(written(copy, WALL), policy).life is not None
+    assert read_letter(written(copy, WALL), policy).retry_state is not None
     assert isinstance(decode_event(event.value), Event)
 
 
@@ -176,8 +176,8 @@ def test_a_dead_letter_can_be_redriven_however_often_its_record_was_tried_in_pla
     assert isinstance(decision, DeadLetter)
     copy, event = writes_of(tried, decision, policy, WALL)
     letter = read_letter(written(copy, WALL), policy)
-    assert letter.life is not None
-    assert letter.life.times == decode_event(event.value).times == LARGEST_COUNT  # type: ignore[union-attr]
+    assert letter.retry_state is not None
+    assert letter.retry_state.times == decode_event(event.value).times == LARGEST_COUNT  # type: ignore[union-attr]
     request = RedriveRequest(Filter(), topics=policy.topics)
     assert eligibility(letter, request, RedriveHistory("id", 0)) is Eligibility.READY
     read_back(redrive(letter, policy, WALL).writes, policy, WALL)

@@ -27,39 +27,39 @@ def test_an_order_that_nobody_has_seen_is_ready() -> None:
 
 def test_an_order_passes_through_every_state() -> None:
     story = OrderTracker()
-    story.seen([began(0, 0, 10)])
+    story.take_lines([began(0, 0, 10)])
     assert story.counts(1, now=10) == Counts(0, 1, {}, 0, 0)
-    story.seen([answered(0, "retry")])
-    story.told([event(State.WAITING_RETRY, 1, due=1010)])
+    story.take_lines([answered(0, "retry")])
+    story.take_events([event(State.WAITING_RETRY, 1, due=1010)])
     assert story.counts(1, now=20) == Counts(0, 0, {"1s": 1}, 0, 0)
     assert story.counts(1, now=1010) == Counts(1, 0, {}, 0, 0), "due, and not delivered yet"
-    story.seen([began(1, 1, 1012)])
+    story.take_lines([began(1, 1, 1012)])
     assert story.counts(1, now=1013) == Counts(0, 1, {}, 0, 0)
-    story.seen([answered(1, "commit", 200)])
+    story.take_lines([answered(1, "commit", 200)])
     assert story.counts(1, now=1014) == Counts(0, 0, {}, 1, 0)
 
 
 def test_a_dead_letter_is_told_by_its_event() -> None:
     story = OrderTracker()
-    story.seen([began(0, 0, 10, "refused"), answered(0, "dead-letter", 422)])
-    story.told([event(State.DLQ, 0)])
+    story.take_lines([began(0, 0, 10, "refused"), answered(0, "dead-letter", 422)])
+    story.take_events([event(State.DLQ, 0)])
     assert story.counts(1, now=20) == Counts(0, 0, {}, 0, 1)
 
 
 def test_events_that_come_before_the_ledger_or_late_change_nothing() -> None:
     story = OrderTracker()
     waiting = event(State.WAITING_RETRY, 1, due=1010)
-    story.told([event(State.WAITING_RETRY, 2, due=3010), waiting])
-    story.seen([began(0, 0, 10), answered(0, "retry"), began(1, 1, 1012), answered(1, "retry")])
-    story.told([waiting])
+    story.take_events([event(State.WAITING_RETRY, 2, due=3010), waiting])
+    story.take_lines([began(0, 0, 10), answered(0, "retry"), began(1, 1, 1012), answered(1, "retry")])
+    story.take_events([waiting])
     assert story.counts(1, now=1020) == Counts(0, 0, {"1s": 1}, 0, 0)
 
 
 def test_a_journey_holds_due_and_actual_times_and_the_answers() -> None:
     story = OrderTracker()
-    story.seen([began(0, 0, 10), answered(0, "retry"), began(1, 0, 11, identity="orders:0:8")])
-    story.told([event(State.WAITING_RETRY, 1, due=1010)])
-    story.seen([began(2, 1, 1013.5), answered(2, "commit", 200)])
+    story.take_lines([began(0, 0, 10), answered(0, "retry"), began(1, 0, 11, identity="orders:0:8")])
+    story.take_events([event(State.WAITING_RETRY, 1, due=1010)])
+    story.take_lines([began(2, 1, 1013.5), answered(2, "commit", 200)])
     (track,) = story.journeys()
     assert track.id == ID
     steps = [(step.due, step.came, step.answer) for _, step in sorted(track.steps.items())]
@@ -68,36 +68,36 @@ def test_a_journey_holds_due_and_actual_times_and_the_answers() -> None:
 
 def test_an_attempt_that_was_counted_without_an_answer_says_so() -> None:
     story = OrderTracker()
-    story.seen([began(0, 0, 10, "stuck")])
-    story.told([event(State.WAITING_RETRY, 1, due=1010)])
+    story.take_lines([began(0, 0, 10, "stuck")])
+    story.take_events([event(State.WAITING_RETRY, 1, due=1010)])
     assert story.journeys()[0].steps[0].answer == ""
 
 
 def test_the_service_is_down_between_its_words() -> None:
     story = OrderTracker()
-    story.seen([Opened(1, 80), Closed(2)])
+    story.take_lines([Opened(1, 80), Closed(2)])
     assert story.down_since == 2
-    story.seen([Opened(3, 80)])
+    story.take_lines([Opened(3, 80)])
     assert story.down_since is None
 
 
 def test_an_answer_that_is_no_status_is_shown_by_its_word() -> None:
     story = OrderTracker()
-    story.seen([began(0, 0, 10), answered(0, "dead-letter", 0)])
+    story.take_lines([began(0, 0, 10), answered(0, "dead-letter", 0)])
     assert story.journeys()[0].steps[0].answer == "dead-letter"
 
 
 def test_an_order_that_is_retried_in_place_waits_there_between_its_attempts() -> None:
     story = OrderTracker(in_place="in place")
-    story.seen([began(0, 0, 10), answered(0, "retry")])
+    story.take_lines([began(0, 0, 10), answered(0, "retry")])
     assert story.counts(1, now=20) == Counts(0, 0, {"in place": 1}, 0, 0)
-    story.seen([began(1, 1, 310)])
+    story.take_lines([began(1, 1, 310)])
     assert story.counts(1, now=320) == Counts(0, 1, {}, 0, 0)
-    story.seen([answered(1, "commit", 200)])
+    story.take_lines([answered(1, "commit", 200)])
     assert story.counts(1, now=330) == Counts(0, 0, {}, 1, 0)
 
 
 def test_an_attempt_that_is_followed_by_another_has_had_its_answer_or_none() -> None:
     story = OrderTracker(in_place="in place")
-    story.seen([began(0, 0, 10), began(1, 1, 2310)])
+    story.take_lines([began(0, 0, 10), began(1, 1, 2310)])
     assert story.journeys()[0].steps[0].answer == ""

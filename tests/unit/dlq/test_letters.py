@@ -105,7 +105,7 @@ def test_unreadable_headers_are_a_fault_and_no_crash() -> None:
     from msgspec.structs import replace
 
     found = read_letter(replace(record(3, source=DLQ), headers=None), POLICY)
-    assert (found.id, found.life, eligibility(found, RedriveRequest(), NOTHING)) == (
+    assert (found.id, found.retry_state, eligibility(found, RedriveRequest(), NOTHING)) == (
         "billing-DLQ:0:3",
         None,
         Eligibility.UNFIT,

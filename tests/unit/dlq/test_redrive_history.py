@@ -118,7 +118,9 @@ def committed(past: RedriveHistory) -> RedriveHistory:
 def seen_by(wish: RedriveRequest, log: list[Letter]) -> list[Letter]:
     """The letters as the configuration of the wish reads them: those of other topics cannot be redriven."""
     return [
-        letter if not wish.topics or (letter.life and letter.life.topic in wish.topics) else replace(letter, fault="?")
+        letter
+        if not wish.topics or (letter.retry_state and letter.life.topic in wish.topics)
+        else replace(letter, fault="?")
         for letter in log
     ]
 

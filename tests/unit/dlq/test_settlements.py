@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.core.record import Partition
 from sidecar.dlq.redrive_history import CLOCKS_DIFFER, RedriveHistory
-from sidecar.dlq.settlements import Life, Settlements, gone_of
+from sidecar.dlq.settlements import LetterKey, Settlements, gone_of
 from tests.unit.dlq.test_redrive_history import WALL, letters
 from topics.policy_record import SettlementRecord
 
@@ -21,7 +21,9 @@ class Span(NamedTuple):
 
 
 def settled(place: str) -> Settlements:
-    return Settlements({Life("orders:0:7", 0, 16): SettlementRecord(0, 16, "commit", "seen", "ann", WALL, "n", place)})
+    return Settlements(
+        {LetterKey("orders:0:7", 0, 16): SettlementRecord(0, 16, "commit", "seen", "ann", WALL, "n", place)}
+    )
 
 
 CASES = {
@@ -45,7 +47,7 @@ def test_a_dismissal_is_forgotten_only_when_its_letter_is_known_to_be_gone(
 def test_a_letter_of_the_same_name_that_died_later_is_another_death(later: int, dismissed: bool) -> None:
     """A main topic that was deleted and created again gives the same ids once more."""
     (letter,) = letters([(0, 0, "a", "orders", 0)])
-    assert letter.life is not None
+    assert letter.retry_state is not None
     at = letter.record.timestamp - later
-    past = RedriveHistory("t", 0, dismissed={(letter.life.id, letter.life.redrives, letter.life.times): at})
+    past = RedriveHistory("t", 0, dismissed={(letter.retry_state.id, letter.life.redrives, letter.life.times): at})
     assert past.dismisses(letter) is dismissed

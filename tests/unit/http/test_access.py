@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.http.access import host_name, place_of
+from sidecar.http.access import host_name, origin_of
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_a_host_is_a_name_or_an_address_with_or_without_a_port(host: str, name: 
     ],
 )
 def test_two_origins_are_the_same_by_scheme_host_and_port(one: str, other: str, same: bool) -> None:
-    assert None not in (place_of(one), place_of(other))
-    assert (place_of(one) == place_of(other)) is same
+    assert None not in (origin_of(one), origin_of(other))
+    assert (origin_of(one) == origin_of(other)) is same
 
 
 @pytest.mark.parametrize("text", ["null", "", "http://", "a.example", "http://u@a.example", "http://a.example/x"])
 def test_what_is_no_origin_is_nobodys(text: str) -> None:
-    assert place_of(text) is None
+    assert origin_of(text) is None

@@ -99,7 +99,7 @@ class Producer:
     def look(self, names: Any, whole: float = LOOK_LIMIT) -> Targets:
         """As the real one."""
         told = named_topics(cast("Any", self._cluster), names, TOPIC_LIMIT, whole)
-        return Targets({name: [State(0, 3)] * PARTITIONS for name in told.found}, told.absent)
+        return Targets({name: [State(0, 3)] * PARTITIONS for name in told.described}, told.absent)
 
 
 def timed(turn: Any) -> tuple[Any, float]:

@@ -54,7 +54,7 @@ UNKNOWN = topic(0, KafkaError.UNKNOWN_TOPIC_OR_PART)
 def test_what_kafka_does_not_tell_is_neither_there_nor_absent() -> None:
     cluster = Cluster({"a": topic(3), "c": topic(0, KafkaError.LEADER_NOT_AVAILABLE), "z": topic(1)}, slow=["y"])
     told = named_topics(cluster, ["a", "b", "c", "y", "z"], 1.0)
-    assert (set(told.found), told.absent) == ({"a"}, frozenset({"b"}))
+    assert (set(told.described), told.absent) == ({"a"}, frozenset({"b"}))
     assert cluster.asked == ["a", "b", "c", "y"], "after the first silence nothing more is asked"
 
 

@@ -36,7 +36,7 @@ def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_record
     listing = Listing(level=GOOD, other=GOOD)
     supply.producer = cast("Any", listing)
     supply.refresh_topics({"level", "other"}, anew=True)
-    supply.places.refuse("other[1]")
+    supply.refusing.refuse("other[1]")
     del listing.topics["level"]
     supply._looked_at = -1e9  # more than a second ago
     entry = SettledRecord(record(0), Commit(None), (Copy("level", None, b"", [], 1),))

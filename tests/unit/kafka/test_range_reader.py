@@ -13,7 +13,7 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.admin.descriptions import Span
 from sidecar.kafka.gaps import UntilGap
-from sidecar.kafka.range_reader import RangeReader, place_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
 
 EOF = KafkaError._PARTITION_EOF
 A, B = ("orders", 0), ("orders", 1)
@@ -112,7 +112,7 @@ def test_a_partition_may_be_left_early() -> None:
     reader = reader_of(Client(message(0), message(1), message(0, partition=1)), p0=(0, 9), p1=(0, 1))
     read = []
     for found in reader.records(5.0):
-        read.append(place_of(found))
+        read.append(partition_of(found))
         reader.finish(A)
     assert read == [A, B]
 

@@ -27,6 +27,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "in_flight": "gauge",
         "retries_scheduled": "counter",
         "dead_lettered": "counter",
+        "buffered_records": "gauge",
         "held_records": "gauge",
         "overdue_seconds": "gauge",
         "lateness_seconds": "histogram",
@@ -75,7 +76,7 @@ def test_everything_bounded_starts_at_zero(world: World) -> None:
     for result in ("committed", "aborted", "unknown", "refused", "fenced"):
         assert world.sample("reconsume_transactions_total", result=result) == 0
     for level in LEVELS:
-        assert world.sample("reconsume_held_records", level=level) == 0
+        assert world.sample("reconsume_buffered_records", level=level) == 0
         assert world.sample("reconsume_overdue_seconds", level=level) == 0
     assert world.sample("reconsume_records_lost_total", topic="orders") == 0
     assert world.sample("reconsume_rebalances_total", kind="lost") == 0
@@ -131,10 +132,10 @@ def test_what_waits_is_held_by_its_level_whatever_it_waits_for() -> None:
     appended = START.wall - 9_000
     world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, appended + 10_000, appended))
     world.give(world.retry, "billing-RETRY", retried("billing-RETRY", 0, START.wall, START.wall))
-    assert world.sample("reconsume_held_records", level="main") == 2
-    assert world.sample("reconsume_held_records", level="10s") == 1
-    assert world.sample("reconsume_held_records", level="ready") == 1
-    assert world.sample("reconsume_held_records", level="1m") == 0
+    assert world.sample("reconsume_buffered_records", level="main") == 2
+    assert world.sample("reconsume_buffered_records", level="10s") == 1
+    assert world.sample("reconsume_buffered_records", level="ready") == 1
+    assert world.sample("reconsume_buffered_records", level="1m") == 0
 
 
 def test_overdue_is_the_age_of_the_earliest_retry_that_could_go() -> None:
@@ -165,7 +166,7 @@ def test_a_partition_given_up_takes_its_records_out_of_the_gauges() -> None:
     world = World(concurrency=1)
     world.give(world.main, "orders", fresh("orders", 0), fresh("orders", 1))
     world.main.ownership.lost([Partition("orders", 0)])
-    assert world.sample("reconsume_held_records", level="main") == 0
+    assert world.sample("reconsume_buffered_records", level="main") == 0
 
 
 def test_exactly_one_pace_is_the_present_one(world: World) -> None:

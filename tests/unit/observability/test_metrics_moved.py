@@ -144,6 +144,7 @@ MOVES: dict[str, Move] = {
     "in_flight": lambda world: world.give(world.main, "orders", fresh("orders")),
     "retries_scheduled": failed_and_committed,
     "dead_lettered": rejected_and_committed,
+    "buffered_records": held_back,
     "held_records": held_back,
     "overdue_seconds": behind_a_full_service,
     "lateness_seconds": lambda world: world.give(world.retry, "billing-RETRY-10s", due_retry()),

@@ -49,8 +49,11 @@ SINGLE: list[tuple[str, str]] = [
         "deliver.dead_letter_statuses=[200, 400]",
         "deliver.dead_letter_statuses[0] = 200: must be a whole",
     ),
-    ("deliver.max_held=16", 'deliver.max_held = "16": must be a size from 1MiB to 1GiB, with a unit: 16KiB or 16MiB'),
-    ("deliver.max_held=16MB", "deliver.max_held = 16MB: must be a size from 1MiB to 1GiB"),
+    (
+        "deliver.buffer_memory=16",
+        'deliver.buffer_memory = "16": must be a size from 1MiB to 1GiB, with a unit: 16KiB or 16MiB',
+    ),
+    ("deliver.buffer_memory=16MB", "deliver.buffer_memory = 16MB: must be a size from 1MiB to 1GiB"),
     ("retry.max_reconsume_times=-1", "retry.max_reconsume_times = -1: must be a whole number from 0 to 999999"),
     ("retry.max_reconsume_times=1000000", "retry.max_reconsume_times = 1000000: must be"),
     ("retry.ladder=rabbit", "retry.ladder = rabbit: must be rocketmq, pulsar, a list of delays, or a formula"),

@@ -127,7 +127,7 @@ def test_the_reference_gives_every_default_as_it_is_written() -> None:
     defaults = {row["key"]: row["default"] for row in reference()}
     assert defaults["group"] == "required"
     assert defaults["deliver.timeout"] == "15m"
-    assert defaults["deliver.max_held"] == "16MiB"
+    assert defaults["deliver.buffer_memory"] == "16MiB"
     assert defaults["deliver.url"] == "null"
     assert defaults["deliver.forward_headers"] == "[]"
     assert defaults["retry.levels"] == "null"

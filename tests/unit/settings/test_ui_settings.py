@@ -16,7 +16,7 @@ TOKEN, AUDIT = "ui.token_file=/run/token", "ui.audit_file=/var/log/ui.jsonl"
 
 def test_it_is_off_unless_asked_for_and_then_on_loopback(tmp_path: Path) -> None:
     ui = good(tmp_path).ui
-    assert (ui.enabled, ui.place, ui.token_file) == (False, Listen("127.0.0.1", 8473), None)
+    assert (ui.enabled, ui.address, ui.token_file) == (False, Listen("127.0.0.1", 8473), None)
 
 
 @pytest.mark.parametrize("text", ["ui: true\n", "ui:\n  enabled: true\n"])
@@ -27,7 +27,7 @@ def test_true_is_short_for_enabled(tmp_path: Path, text: str) -> None:
 def test_the_short_form_can_be_added_to_and_keeps_its_origin(tmp_path: Path) -> None:
     file = write_good(tmp_path, "ui: true\n")
     loaded = load_with_origins(file, ["ui.listen=127.0.0.1:9000"], {"RECONSUME_VIEW": "true"})
-    assert (loaded.settings.ui.enabled, loaded.settings.ui.place.port) == (True, 9000)
+    assert (loaded.settings.ui.enabled, loaded.settings.ui.address.port) == (True, 9000)
     assert loaded.settings.view.enabled
     origins = {row.key: row.origin for row in effective(loaded)}
     assert origins["ui.enabled"].startswith(f"{file}, line ")
@@ -36,7 +36,7 @@ def test_the_short_form_can_be_added_to_and_keeps_its_origin(tmp_path: Path) -> 
 
 def test_the_short_form_leaves_the_rest_of_the_section(tmp_path: Path) -> None:
     file = write_good(tmp_path, "ui: {listen: '127.0.0.1:9000'}\n")
-    assert load(file, ["ui=true"], {}).ui.place.port == 9000
+    assert load(file, ["ui=true"], {}).ui.address.port == 9000
     assert not load(file, ["ui=true", "ui=false"], {}).ui.enabled
 
 

@@ -94,4 +94,4 @@ def test_its_handles_lead_back_to_their_leases() -> None:
 def test_its_exported_letters_can_be_imported() -> None:
     for line in golden("letters"):
         letter = import_line(json.dumps(line).encode(), POLICY)
-        assert letter.life == LIFE
+        assert letter.retry_state == LIFE

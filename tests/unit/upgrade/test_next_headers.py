@@ -50,8 +50,8 @@ def test_every_copy_carries_it_along_in_its_order(decision: Written, headers: He
 @pytest.mark.parametrize("headers", PLACES.values(), ids=PLACES)
 def test_a_redrive_carries_it_along(headers: Headers) -> None:
     letter = read_letter(taken(headers), POLICY)
-    assert letter.life is not None
-    copy, _ = redriven_writes(letter.record, letter.life, POLICY, NOW)
+    assert letter.retry_state is not None
+    copy, _ = redriven_writes(letter.record, letter.retry_state, POLICY, NOW)
     assert [header for header in copy.headers if header in LATER] == LATER
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.view.age import PRECISION, Place, read_until
+from sidecar.view.age import PRECISION, PartitionName, read_until
 
 A, B = ("billing-RETRY-EVENTS", 0), ("billing-RETRY-EVENTS", 1)
 NOW = 1_763_690_000_000
@@ -22,7 +22,7 @@ class Log:
         self.ends = {place: len(part) for place, part in self.times.items()}
         self.asked = 0
 
-    def first_from(self, time: int) -> dict[Place, int]:
+    def first_from(self, time: int) -> dict[PartitionName, int]:
         self.asked += 1
         return {place: self._first(part, time) for place, part in self.times.items()}
 
@@ -30,7 +30,7 @@ class Log:
     def _first(part: list[int], time: int) -> int:
         return next((offset for offset, at in enumerate(part) if at >= time), -1)
 
-    def until(self, read: Mapping[Place, int], low: int = 0) -> int:
+    def until(self, read: Mapping[PartitionName, int], low: int = 0) -> int:
         return read_until(read, self.ends, self.first_from, low, NOW)
 
 

@@ -20,26 +20,26 @@ from sidecar.dev.demo.shop.relay import RelayFront
 
 Make = Callable[[OrderLog, argparse.Namespace, asyncio.TaskGroup], Front]
 FRONTS: dict[str, Make] = {
-    "push": lambda counter, given, tasks: PushFront(counter),
-    "batch": lambda counter, given, tasks: BatchFront(counter),
-    "pull": lambda counter, given, tasks: PullFront(counter, given.api, tasks),
-    "relay": lambda counter, given, tasks: RelayFront(
-        counter, given.api, tasks, given.bootstrap, given.group, given.topics
+    "push": lambda counter, options, tasks: PushFront(counter),
+    "batch": lambda counter, options, tasks: BatchFront(counter),
+    "pull": lambda counter, options, tasks: PullFront(counter, options.api, tasks),
+    "relay": lambda counter, options, tasks: RelayFront(
+        counter, options.api, tasks, options.bootstrap, options.group, options.topics
     ),
 }
 
 
-async def serve(given: argparse.Namespace) -> None:
+async def serve(options: argparse.Namespace) -> None:
     """Take orders until killed; be down once for `--down-for` seconds, `--down-after` seconds from the first order."""
-    counter = OrderLog(LedgerWriter(given.ledger))
+    counter = OrderLog(LedgerWriter(options.ledger))
     async with asyncio.TaskGroup() as tasks:  # a failure of any task ends the shop
-        front = FRONTS[given.front](counter, given, tasks)
+        front = FRONTS[options.front](counter, options, tasks)
         await front.open()
         await counter.visited.wait()
-        if given.down_for:
-            await asyncio.sleep(given.down_after)
+        if options.down_for:
+            await asyncio.sleep(options.down_after)
             await front.close()
-            await asyncio.sleep(given.down_for)
+            await asyncio.sleep(options.down_for)
             await front.open()
         await asyncio.Event().wait()
 

@@ -27,11 +27,11 @@ class Received(msgspec.Struct, frozen=True):
     records: list[Enveloped]
 
 
-class Told(msgspec.Struct, frozen=True):
+class Handles(msgspec.Struct, frozen=True):
     """The sidecar's answer about one handle; `ok` if the call had its effect."""
 
     status: str = ""
-    handles: list[Told] = []
+    handles: list[Handles] = []
 
     @property
     def counts(self) -> bool:
@@ -94,8 +94,8 @@ class PullFront:
         if opened != self._opened:
             return
         path, body = saying(answer, record.handle)
-        _, told = await post(self._port, path, msgspec.json.encode(body))
-        if msgspec.json.decode(told, type=Told).counts:  # else the lease had expired, and the order comes again
+        _, reply = await post(self._port, path, msgspec.json.encode(body))
+        if msgspec.json.decode(reply, type=Handles).counts:  # else the lease had expired, and the order comes again
             self._counter.answered(number, answer.verdict)
 
 

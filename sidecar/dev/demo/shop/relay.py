@@ -165,10 +165,10 @@ def order_of(message: Message, headers: Headers, main: str) -> Order:
     case, digest = case_of(headers), digest_of(message.value())
     if message.topic() == main:
         return Order(f"{main}:{message.partition()}:{message.offset()}", 0, case, digest)
-    life = parse_retry_headers(headers, [main], LARGEST_LONG)
-    if isinstance(life, BadHeader):
-        raise ValueError(life.text)
-    return Order(life.id, life.times, case, digest)
+    retry_state = parse_retry_headers(headers, [main], LARGEST_LONG)
+    if isinstance(retry_state, BadHeader):
+        raise ValueError(retry_state.text)
+    return Order(retry_state.id, retry_state.times, case, digest)
 
 
 def posted(message: Message, headers: Headers, request: RetryRequest) -> Posted:

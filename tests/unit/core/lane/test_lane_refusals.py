@@ -41,7 +41,7 @@ def test_a_refused_topic_stops_the_partition_and_withholds_what_was_fetched() ->
     rig.answer_all()
     assert len(rig.history) == 3  # the third was out when the batch came back
     assert rig.fetches == [("pause", ORDERS)]
-    assert rig.state() == "held: t: refused"
+    assert rig.state() == "stopped: t: refused"
 
 
 def test_a_refused_topic_stops_no_other_partition() -> None:

@@ -9,7 +9,7 @@ from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.overdue import Standing
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import Now, Partition
-from sidecar.core.status import WORDS, PartitionStatus, statuses
+from sidecar.core.status import FETCHING, WORDS, PartitionStatus, former_fields, statuses
 from tests.sim.samples import WALL, life, record
 
 LEVEL = Partition("billing-RETRY-5s", 3)
@@ -30,7 +30,7 @@ def shown(state: str, due: int | None = None, late: int | None = None) -> Partit
 
 
 def test_an_open_one_is_shown_with_its_counts() -> None:
-    assert status_of(PART) == shown("open")
+    assert status_of(PART) == shown("fetching")
 
 
 @pytest.mark.parametrize(("at", "left"), [(NOW + 900, 900), (NOW, 0), (NOW - 900, 0)])
@@ -47,8 +47,21 @@ def test_what_keeps_it_most_is_told_first() -> None:
     worst = PART._replace(pause=Pause(41, NOW, Because.AT_BOUND), suspect=True)
     assert status_of(worst) == shown("suspect")
     worst = worst._replace(blocked="topic-authorization-failed")
-    assert status_of(worst) == shown("held: topic-authorization-failed")
+    assert status_of(worst) == shown("stopped: topic-authorization-failed")
     assert status_of(worst._replace(closing=True)) == shown("closing")
+
+
+@pytest.mark.parametrize(
+    ("state", "former"),
+    [
+        (FETCHING, "open"),
+        ("stopped: topic t is missing", "held: topic t is missing"),
+        ("stuck: paused", "stuck: parked"),
+        *[(words, words) for words in (*WORDS.values(), "closing", "suspect", "stuck: not read")],
+    ],
+)
+def test_the_words_of_0_2_are_shown_beside_the_present_ones_for_one_release(state: str, former: str) -> None:
+    assert former_fields(shown(state)) == {"held": 6, "former_state": former}
 
 
 def test_a_record_is_due_after_its_level_and_not_before_its_own_time() -> None:
