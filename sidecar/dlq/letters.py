@@ -12,13 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import redriven_writes
-from sidecar.core.decide import Retry
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
+from topics.copies import redriven_writes
 from topics.headers import EDITED, LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.names import LEGAL_NAMES, Kind
 from topics.reasons import reason_class, text_of
+from topics.transitions import redriven
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
@@ -186,8 +186,8 @@ def redrive(letter: Letter, policy: Policy, now: int) -> SettledRecord:
     The letter must not be UNFIT.
     """
     assert letter.life is not None
-    life = replace(letter.life, times=0, redrives=letter.life.redrives + 1, due_at=now)
-    return SettledRecord(letter.record, Retry(life, None), redriven_writes(letter.record, life, policy, now))
+    retry = redriven(letter.life, now)
+    return SettledRecord(letter.record, retry, redriven_writes(letter.record, retry.life, policy, now))
 
 
 def edited(letter: Letter, value: bytes | None, audit: bytes) -> Letter:

@@ -18,12 +18,12 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 """One word of an identifier."""
 
 MOST: dict[str, int] = {
-    "place": 980,
+    "place": 973,
     "places": 181,
     "slot": 154,
     "part": 215,
     "parts": 274,
-    "found": 920,
+    "found": 914,
     "told": 339,
     "given": 292,
     "asked": 202,
@@ -40,7 +40,7 @@ MOST: dict[str, int] = {
     "stories": 2,
     "account": 100,
     "accounts": 20,
-    "life": 378,
+    "life": 271,
     "lives": 29,
     "watch": 33,
     "wish": 49,

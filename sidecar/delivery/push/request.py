@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from sidecar.core.decide import life_of
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
 from topics.headers import DROPPED, RETRY_TRACEPARENT, Headers, RetryState
+from topics.transitions import retry_state_of
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))
@@ -79,7 +79,7 @@ class Render:
         life = record.life
         # Most are first deliveries. A record that was retried in place is written like one from a retry topic.
         first = life is None and not record.again
-        head = self._first(record) if first else self._again(record, life_of(record))
+        head = self._first(record) if first else self._again(record, retry_state_of(record))
         key, headers = record.key, record.headers
         if key is not None and not self._envelope:
             line = key_line(key)
