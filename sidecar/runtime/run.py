@@ -13,10 +13,10 @@ from typing import NoReturn
 import uvloop
 
 from sidecar.background import background
-from sidecar.freed_memory import give_back_memory
 from sidecar.observability.logs import configure
 from sidecar.observability.thread_watch import log_ends
-from sidecar.runtime.process import keep_memory_private, leave, on_signals
+from sidecar.process_memory import give_back_memory, keep_memory_private
+from sidecar.runtime.process import leave, on_signals
 from sidecar.runtime.sidecar import _LOG, Sidecar
 from sidecar.settings.model import Settings
 

@@ -26,9 +26,7 @@ from sidecar.runtime.assembly import (
     build_lane_specs,
     build_pace,
     build_pace_monitor,
-    build_policy,
     build_post_writer,
-    instance_name,
     needed_topics,
     sized_topics,
 )
@@ -41,6 +39,7 @@ from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controlle
 from sidecar.runtime.servers import build_metric_sources, build_servers, odd_verdicts_of, pull_calls, retry_calls
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
+from sidecar.settings.policy import build_policy, instance_name
 from sidecar.ui.in_sidecar import build_dashboards
 
 CLIENT_WITHIN = 60.0

@@ -19,9 +19,9 @@ from sidecar.dlq.archive import ImportedError, import_line
 from sidecar.dlq.preview import preview
 from sidecar.dlq.redrive_history import decode_past
 from sidecar.errors import ConfigError
-from sidecar.runtime.assembly import build_policy
 from sidecar.settings import Settings, load
 from sidecar.settings.group_policy import overridden
+from sidecar.settings.policy import build_policy
 from sidecar.settings.yaml_text import read_yaml
 from tests.fuzz.http_calls import CALLS, Caller
 from tests.support.sidecar.settings import GOOD, write_good
