@@ -21,7 +21,6 @@ from sidecar.cli import (
     explain,
     init,
     inject,
-    reference,
     run,
     settle,
     simulate,
@@ -105,4 +104,3 @@ app.add_typer(dlq.app, name="dlq", rich_help_panel=LOOK)
 command(app, "settle", panel=LOOK)(settle.settle)
 command(app, "audit", panel=LOOK)(audit.audit)
 command(view.app, "repair")(view_repair.repair)
-reference.add_to(app)

@@ -94,7 +94,7 @@ class Sidecar:
         )
         sources = build_metric_sources(settings, self._runners, self._dispatcher, self._delivery, transactions)
         self._post_writer = build_post_writer(settings, policy, transactions.observe, registry)
-        self._view_service = build_view_service(settings, self._instance, self._pace_monitor.storm, registry)
+        self._view_service = build_view_service(settings, self._instance, registry)
         calls = [
             *policy_routes(self._controller),
             *pull_calls(settings, self._delivery),
