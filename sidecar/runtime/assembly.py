@@ -12,7 +12,7 @@ from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Delivery
+from sidecar.core.ports import Delivery, NoDelivery
 from sidecar.core.tag_filter import TagFilter, parse_tags
 from sidecar.delivery.broadcast import LoggedDelivery
 from sidecar.delivery.pace_monitor import PaceMonitor
@@ -22,7 +22,6 @@ from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import parse_target
-from sidecar.delivery.relay.no_delivery import NoDelivery
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.errors import ConfigError
 from sidecar.kafka.client_config import producer_config
