@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sidecar.core.progress_codec import decode as decode_progress
 from sidecar.core.record import Now
 from sidecar.delivery.push.response_reader import ResponseReader
-from sidecar.delivery.push.verdict import VerdictRules
+from sidecar.delivery.verdict import VerdictRules
 from sidecar.deploy.manifest_file import change_all
 from sidecar.deploy.workload import annotations_of, with_sidecar
 from sidecar.dlq.archive import ImportedError, import_line

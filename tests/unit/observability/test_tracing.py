@@ -22,10 +22,10 @@ from sidecar.core.decide import LeaveUncommitted, decide
 from sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED, NACKED, Failed, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.ports import NoDelivery, Reply
 from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.envelope import envelope
 from sidecar.delivery.pull.lease_table import LeaseEnd
 from sidecar.delivery.pull.queue import PullQueue
 from sidecar.delivery.push.forwarded_headers import Forward
-from sidecar.delivery.push.request import envelope
 from sidecar.observability.tracing.setup import Untraced
 from sidecar.observability.tracing.spans import Attempts
 from tests.sim.samples import WALL, policy, read, record
