@@ -17,7 +17,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check docs bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage mutants
+.PHONY: help demo demo-view test test-all soak-sim compat check docs reference bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage mutants
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -42,6 +42,7 @@ help:
 	@echo "              of one module:                           make mutants ARGS=\"'sidecar.core.outcome*'\""
 	@echo "make check    ruff, mypy (strict; of tests: what they call) and the import contracts; changes nothing"
 	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
+	@echo "make reference  the page of the command line, docs/reference.md, from the commands"
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-everyday  CPU by thread and latency at 0 to 5 000 records/s, beside a bare consumer; 6 minutes"
 	@echo "make bench-peers  ours beside what else a user could pick, which is fetched first; an hour"
@@ -133,6 +134,10 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
+
+# Made from the commands; the page of the settings is made by `reconsume config schema --markdown`.
+reference: $(RUNS)
+	@$(BIN)/python docs/site/command_reference.py > docs/reference.md
 
 # The variable silences a notice of mkdocs-material about its end of life, which would stand above real warnings.
 docs: $(PAGES)

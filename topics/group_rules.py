@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from topics.headers import RetryState
 from topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
-from topics.names import Names
+from topics.names import LEGAL_NAMES, Names
 
 CLOCK_SLACK = 3_600_000
 """ms that a due time may lie beyond the longest delay before it counts as forged: the clocks of pods differ."""
@@ -31,6 +32,8 @@ class GroupRules(msgspec.Struct, frozen=True):
     - `instance`: the name of this process or job in the events that it writes.
     - `unknown_topic`: ms after its due time in which another consumer of the group must take a retry of a topic that
       this one does not consume. Then it is dead-lettered.
+    - `relay`: the service reads the ready topic itself, and due records are forwarded there.
+    - `traced`: copies carry the trace context of the attempt before.
     """
 
     names: Names
@@ -41,6 +44,16 @@ class GroupRules(msgspec.Struct, frozen=True):
     max_reconsume_times: int = 16
     instance: str = ""
     unknown_topic: int = 3_600_000
+    traced: bool = False
+    relay: bool = False
+
+    def __contains__(self, topic: object) -> bool:
+        """Return whether REAL_TOPIC in the headers on the group's own topics may have this value.
+
+        It may be the main topic of any member, whatever this one consumes: during a roll-out that adds or removes a
+        main topic, two configurations of one group run side by side, and a sound retry of the other one's is passed on.
+        """
+        return topic in self.topics or (topic in LEGAL_NAMES and self.names.role(str(topic), self.topics) is None)
 
     def wait_of(self, retry: int, delay: int | None, level: int | None) -> int:
         """Return how long retry `retry` (1, 2, …) waits, in ms.
@@ -65,6 +78,10 @@ class GroupRules(msgspec.Struct, frozen=True):
     def level_for(self, wait: int) -> int | None:
         """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all."""
         return longest_fit(wait, self.delays)
+
+    def retry_topic(self, level: int | None, state: RetryState) -> str:
+        """Return the topic that a copy waits in; the ready topic if the wait is shorter than every level."""
+        return self.names.ready if level is None else self.names.level(level, state.topic)
 
     def passing_level(self, topic: str) -> int | None:
         """Return the level that passes on a record found in topic `topic`: each of the short levels in turn.

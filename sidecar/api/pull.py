@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sidecar.core.outcome import COMMITTED, NACKED, Outcome
+from sidecar.delivery.envelope import envelope
 from sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
 from sidecar.delivery.pull.queue import PullQueue, Received
-from sidecar.delivery.push.request import envelope
-from sidecar.delivery.push.verdict import VerdictFields, verdict_of
+from sidecar.delivery.verdict import VerdictFields, verdict_of
 from sidecar.http.json_body import MEDIA_TYPE, read_fields, refusing
 from sidecar.http.problems import problem
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from sidecar.core.record import Partition, Record
-from sidecar.delivery.push.verdict import VerdictFields, read_header
+from sidecar.delivery.verdict import VerdictFields, read_header
 from topics.headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
 
 TYPE = "application/octet-stream"

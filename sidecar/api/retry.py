@@ -17,10 +17,10 @@ from sidecar.api.raw_post import TYPE, raw_record, raw_wish
 from sidecar.clock import wall
 from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record
-from sidecar.delivery.push.verdict import ASKED_DEAD_LETTER, ASKED_RETRY
-from sidecar.delivery.push.verdict_fields import LONGEST_FIELD, reason_of
 from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
 from sidecar.delivery.relay.posts import NotOursError, PostResult
+from sidecar.delivery.verdict import ASKED_DEAD_LETTER, ASKED_RETRY
+from sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
 from sidecar.http.bodies import LONGEST
 from sidecar.http.problems import problem
 from topics.durations import parse_duration

@@ -32,8 +32,8 @@ from topics.levels import LONGEST
 from topics.names import LEGAL_NAMES, Kind
 from topics.original_headers import is_original
 from topics.reasons import reason_class
+from topics.transitions import UNREADABLE
 
-UNREADABLE = "headers-unreadable"
 CHANGED = "edited"
 """`Fact.state` of a copy whose value an operator has changed on purpose (RETRY_EDITED)."""
 _ENCODER = msgspec.msgpack.Encoder()

@@ -14,14 +14,12 @@ import typer
 from sidecar.cli import (
     audit,
     config,
-    demo,
-    dev,
     doctor,
     drain,
     explain,
     init,
     inject,
-    reference,
+    left_out,
     run,
     settle,
     simulate,
@@ -86,8 +84,14 @@ BEGIN, SET_UP, RUN, LOOK = "First steps", "Set up and check", "Run", "Look and r
 
 take_common(app, root)
 command(app, "init", panel=BEGIN)(init.init)
-command(app, "demo", panel=BEGIN)(demo.demo)
-app.add_typer(dev.app, name="dev", rich_help_panel=BEGIN)
+if left_out.DEV:
+    from sidecar.cli import demo, dev
+
+    command(app, "demo", panel=BEGIN)(demo.demo)
+    app.add_typer(dev.app, name="dev", rich_help_panel=BEGIN)
+else:
+    left_out.stand_in(app, "demo")
+    left_out.stand_in(app, "dev")
 app.add_typer(config.app, name="config", rich_help_panel=SET_UP)
 app.add_typer(topics.app, name="topics", rich_help_panel=SET_UP)
 app.add_typer(acls.app, name="acls", rich_help_panel=SET_UP)
@@ -105,4 +109,3 @@ app.add_typer(dlq.app, name="dlq", rich_help_panel=LOOK)
 command(app, "settle", panel=LOOK)(settle.settle)
 command(app, "audit", panel=LOOK)(audit.audit)
 command(view.app, "repair")(view_repair.repair)
-reference.add_to(app)

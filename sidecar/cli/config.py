@@ -16,6 +16,7 @@ from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load_with_origins
 from sidecar.settings.addresses import is_loopback
+from sidecar.settings.checks import ignored
 from sidecar.settings.sections.deliver import Deliver
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -53,6 +54,8 @@ def check(options: Options) -> None:
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
+    for sentence in ignored(settings):
+        talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)
     row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}

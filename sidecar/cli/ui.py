@@ -13,7 +13,9 @@ from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
 from sidecar.http.tokens import read_tokens
+from sidecar.process_memory import give_back_memory, keep_memory_private
 from sidecar.settings.addresses import Listen
+from sidecar.settings.policy import build_policy
 
 if TYPE_CHECKING:
     from sidecar.http.server import Server
@@ -62,12 +64,7 @@ def ui(
     if token_file is not None and (fault := fault_of(token_file)):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = settings_for_kafka(options)
-    from sidecar.freed_memory import give_back_memory
-    from sidecar.runtime.assembly import (
-        build_policy,
-    )  # slow to import, as is the Kafka client, and --help needs neither
-    from sidecar.runtime.process import keep_memory_private
-    from sidecar.ui.app import Dashboard, DashboardOptions, serve
+    from sidecar.ui.app import Dashboard, DashboardOptions, serve  # slow to import, and --help does not need it
 
     keep_memory_private()
     give_back_memory()

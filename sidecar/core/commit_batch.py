@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit, Written
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
+from topics.copies import Copy
+from topics.transitions import Commit, Written
 
 
 class SettledRecord(NamedTuple):

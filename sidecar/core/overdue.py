@@ -1,6 +1,6 @@
 """How late the records of a lane's levels are, by two measures: the records in memory, and how far each log is due.
 
-The second comes from outside (`kafka/consumer/due_offsets.py`): for each partition the first offset that is not due
+The second comes from outside (`kafka/consumer/looks.py`): for each partition the first offset that is not due
 yet. A partition is overdue if its first open offset is below that one and does not move from one check to the next.
 
 The cause need not be known: the client may not fetch the partition, or no part of the lane may have the record any

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from topics.group_rules import GroupRules
-from topics.headers import RetryState
 
 SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
 """ms between two attempts in place (contract 5.2)."""
@@ -29,8 +28,7 @@ class Policy(GroupRules, frozen=True):
     """Everything that a decision needs to know about the group.
 
     `max_deaths`: how often a record may be in flight while its service and its sidecar crash together (None: no limit,
-    and no check). `in_place`: None unless the group is ordered. `relay`: due records go to the ready topic.
-    `broadcast`: a failure is only counted. `traced`: copies carry the trace context of the attempt before.
+    and no check). `in_place`: None unless the group is ordered. `broadcast`: a failure is only counted.
 
     Raises:
         ValueError: if there is no topic, no level without retries in place, or `max_reconsume_times` is negative.
@@ -39,9 +37,7 @@ class Policy(GroupRules, frozen=True):
     max_deaths: int | None = None
     in_place: InPlace | None = None
     nack_delay: int = 60_000
-    relay: bool = False
     broadcast: bool = False
-    traced: bool = False
     postpone_limit: int = 3_600_000
     """ms from its first postponement after which a record that is postponed again has failed."""
 
@@ -63,7 +59,3 @@ class Policy(GroupRules, frozen=True):
         if delay is not None and self.in_place is not None:
             return SHORTEST_IN_PLACE <= delay <= LONGEST_IN_PLACE
         return super().understands(delay, level)
-
-    def retry_topic(self, level: int | None, life: RetryState) -> str:
-        """Return the topic that a copy waits in; the ready topic if the wait is shorter than every level."""
-        return self.names.ready if level is None else self.names.level(level, life.topic)

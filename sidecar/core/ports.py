@@ -11,14 +11,7 @@ from sidecar.core.outcome import Outcome
 from sidecar.core.record import Now, Partition, Record
 
 Reply: TypeAlias = Callable[[Record, Outcome, Now], None]
-"""Called exactly once for each delivery: later, from the event loop, never from inside `Deliver`."""
-
-
-class Deliver(Protocol):
-    """The port that hands a record to the part that answers for it: an HTTP service, a lease, or the broker."""
-
-    def __call__(self, record: Record, reply: Reply) -> None:
-        """Start one delivery; give its outcome to `reply` later. Must not raise for what the service does."""
+"""Called exactly once for each delivery: later, from the event loop, never from inside the call that delivers."""
 
 
 class Fetch(Protocol):
@@ -35,13 +28,6 @@ class Fetch(Protocol):
         """Seek to `offset` and fetch again; records handed over from then on carry `turn` as their seek count."""
 
 
-class Commit(Protocol):
-    """The port that commits settled records. At most one batch is in flight; the lane's `committed` gets its result."""
-
-    def __call__(self, batch: CommitBatch) -> None:
-        """Start the transaction of one batch."""
-
-
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]
 """Called for the log: what happened, the partition, a number and an offset.
 
@@ -49,15 +35,46 @@ The number is that of crashes (`taken-up`, `quarantined`), or of copies that Kaf
 """
 
 
-class Recall(Protocol):
-    """The port that withdraws deliveries of some partitions. Each withdrawn one is replied as Cancelled, later."""
-
-    def __call__(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Withdraw what the service does not have yet; if `lost`, also what it has: no answer would count."""
+Recall: TypeAlias = Callable[..., None]
+"""`Delivery.recall`, which is called with partitions and `lost`."""
 
 
-def nothing_to_recall(partitions: Collection[Partition], *, lost: bool) -> None:
-    """Do nothing: for a delivery that is with the service as soon as it is made."""
+class Delivery(Protocol):
+    """The port that hands records to the part that answers for them: an HTTP service, a lease, or the broker.
+
+    One serves both lanes. It is made and called on the event loop."""
+
+    durations: Histogram
+    """Seconds that deliveries took, only of those that were sent."""
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Start one delivery; give its outcome to `reply` later. Must not raise for what the service does."""
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Withdraw what the service does not have yet; if `lost`, also what it has: no answer would count.
+
+        Each withdrawn delivery is replied as Cancelled, later.
+        """
+
+    def close(self) -> None:
+        """Accept no more deliveries; cancel those that are not with the service."""
+
+
+class NoDelivery:
+    """The delivery of relay mode, where the service reads the ready topic itself. No record ever comes here."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram((1.0,))
+
+    def __call__(self, record: Record, reply: Reply) -> None:
+        """Raise RuntimeError: a record here is a bug, because it would be neither delivered nor moved."""
+        raise RuntimeError(f"a relay delivers nothing: {record.source}@{record.offset}")
+
+    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Do nothing: no record is out."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
 
 
 def nobody_to_tell(what: str, partition: Partition, number: int, offset: int) -> None:
@@ -65,27 +82,15 @@ def nobody_to_tell(what: str, partition: Partition, number: int, offset: int) ->
 
 
 class Ports(NamedTuple):
-    """The ports of a lane. `wake` asks for a call of `tick` at a steady time (ms)."""
+    """The ports of a lane.
+
+    `deliver` and `recall` are a Delivery's. `commit` starts the transaction of one batch: at most one is in flight, and
+    the lane's `committed` gets its result. `wake` asks for a call of `tick` at a steady time (ms).
+    """
 
     fetch: Fetch
-    deliver: Deliver
-    commit: Commit
+    deliver: Callable[[Record, Reply], None]
+    commit: Callable[[CommitBatch], None]
     wake: Callable[[int], None]
-    recall: Recall = nothing_to_recall
+    recall: Recall
     notice: Notice = nobody_to_tell
-
-
-class Delivery(Protocol):
-    """The ports `Deliver` and `Recall` in one, for both lanes. Made and called on the event loop."""
-
-    durations: Histogram
-    """Seconds that deliveries took, only of those that were sent."""
-
-    def __call__(self, record: Record, reply: Reply) -> None:
-        """Start one delivery; give its outcome to `reply` later, exactly once."""
-
-    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Withdraw what the service does not have yet; if `lost`, also what it has: no answer would count."""
-
-    def close(self) -> None:
-        """Accept no more deliveries; cancel those that are not with the service."""

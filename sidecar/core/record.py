@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from topics.headers import Headers, RetryState
 from topics.headers_fast import RENDERED
+from topics.partition import Partition as Partition
 
 RECORD_COST = 1_024
 """Bytes that a record counts for in addition to key, value and headers: the Python objects around it."""
@@ -18,16 +19,6 @@ does it. Without it 16 MiB of records with many small headers took 149 MB."""
 OUR_HEADERS = len(RENDERED) * HEADER_COST + 512
 """Bytes of our ten headers, which are short, without the id and the reason: those are added per record. To count each
 header alone would cost a retry 0.5 us."""
-
-
-class Partition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}[{self.number}]"
 
 
 class Now(NamedTuple):

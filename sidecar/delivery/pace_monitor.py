@@ -47,15 +47,6 @@ class PaceMonitor:
         pace = self._pace
         return {"pace": str(pace.state), "pace_since": pace.since.wall, "pace_reason": pace.reason or None}
 
-    def storm(self) -> None:
-        """Begin an outage because the group-wide view shows a storm of failures.
-
-        A probe then finds out whether this service is affected.
-        """
-        moment = now()
-        self._pace.storm(moment)
-        self._tick(moment)
-
     def _tick(self, moment: Now) -> None:
         for lane in self._lanes:
             lane.tick(moment)

@@ -18,8 +18,6 @@ from typing import Any, Literal
 import msgspec
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import DeadLetter
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from sidecar.dlq.letters import Letter, read_letter
@@ -32,6 +30,8 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
 from sidecar.printable import printable_json
+from topics.copies import Copy
+from topics.transitions import DeadLetter
 
 
 class Line(msgspec.Struct, frozen=True):

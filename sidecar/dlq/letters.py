@@ -12,13 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import redriven_writes
-from sidecar.core.decide import Retry
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
+from topics.copies import redriven_writes
 from topics.headers import EDITED, LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.names import LEGAL_NAMES, Kind
 from topics.reasons import reason_class, text_of
+from topics.transitions import redriven
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
@@ -190,10 +190,8 @@ def redrive(letter: Letter, policy: Policy, now: int) -> SettledRecord:
     The letter must not be UNFIT.
     """
     assert letter.retry_state is not None
-    retry_state = replace(letter.retry_state, times=0, redrives=letter.retry_state.redrives + 1, due_at=now)
-    return SettledRecord(
-        letter.record, Retry(retry_state, None), redriven_writes(letter.record, retry_state, policy, now)
-    )
+    retry = redriven(letter.retry_state, now)
+    return SettledRecord(letter.record, retry, redriven_writes(letter.record, retry.life, policy, now))
 
 
 def edited(letter: Letter, value: bytes | None, audit: bytes) -> Letter:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
+from sidecar.clock import now
 from sidecar.core.participation import Others
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
-from sidecar.group_policy.peers import Peers
+from sidecar.group_policy.members import GroupMembers
 from sidecar.settings.group_policy import (
     differences,
     flow,
@@ -72,7 +73,10 @@ class PolicyController:
         self._unsure = False
         """Whether Kafka did not say of each level whether it holds records."""
         self._known = asyncio.Event()
-        self._peers = Peers(instance, self.subscription)
+        self._members = GroupMembers(instance, self.subscription)
+        self._differing: Mapping[str, Mapping[str, str]] = {}
+        self._newer_told = False
+        """Whether it was logged that heartbeats of a newer version cannot be read. Each instance sends one a minute."""
         self._loop = asyncio.get_running_loop()
 
     async def wait_known(self) -> None:
@@ -136,7 +140,7 @@ class PolicyController:
             },
             "subscriptions_differ": [
                 {"instance": name, "subscription": dict(subscription)}
-                for name, subscription in self._peers.differing().items()
+                for name, subscription in self._members.differing(now()).items()
             ],
         }
 
@@ -147,11 +151,11 @@ class PolicyController:
 
     def others(self) -> Others:
         """Return whether other instances are well, by their heartbeats."""
-        return self._peers.others()
+        return self._members.others(now())
 
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""
-        return bool(self._peers.differing())
+        return bool(self._members.differing(now()))
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
@@ -165,19 +169,43 @@ class PolicyController:
         if news.look is not None:
             self._see(news.look)
         if news.caught_up or (self._known.is_set() and news.look is not None):
-            self._peers.compare()
+            self._compare()
             self._consider()
+
+    def _compare(self) -> None:
+        """Log once that another instance wants other records, and once that all agree again."""
+        differing = self._members.differing(now())
+        if differing and differing != self._differing:
+            name, other = next(iter(differing.items()))
+            _LOG.warning(
+                "instances of one group want different records: here %s, %s %s; give all of them the same topics and "
+                "tags, or each its own group (%d differ)",
+                flow(self.subscription),
+                name,
+                flow(dict(other)),
+                len(differing),
+                extra={"event": "subscriptions-differ"},
+            )
+        elif self._differing and not differing:
+            _LOG.info("all instances want the same records again", extra={"event": "subscriptions-agree"})
+        self._differing = differing
+
+    def _hear_newer(self, instance: str, v: int) -> None:
+        if not self._newer_told:
+            self._newer_told = True
+            text, extra = "subscriptions of newer instances are not compared; %s", {"event": "policy-newer-instances"}
+            _LOG.info(text, f"{instance}: {versions.sentence(v)}", extra=extra)
 
     def _hear(self, heard: Heard, live: bool) -> None:
         match heard:
             case PolicyHeard(record=record):
                 self._newest, self._newer = record, None
             case InstanceHeard(instance=instance, record=subscribed):
-                self._peers.hear(instance, subscribed, live=live)
+                self._members.hear(instance, subscribed, now(), live=live)
             case NewerRecord(v=v, instance=None):
                 self._newer = v
             case NewerRecord(v=v, instance=str(name)):
-                self._peers.hear_newer(name, v)
+                self._hear_newer(name, v)
             case BadRecord():
                 self.bad_records += 1
             case SettlementHeard():

@@ -46,8 +46,13 @@ class GuardedFolder(NamedTuple):
 def prepare() -> list[Path]:
     """Return the jars that Spark needs for Kafka. Download those that are missing.
 
-    Raises SetupError without PySpark or Java, or if a jar cannot be downloaded.
+    Raises SetupError without the job, PySpark or Java, or if a jar cannot be downloaded.
     """
+    if importlib.util.find_spec("spark") is None:
+        raise SetupError(
+            "the view's Spark job is not in the sidecar's image: take the image reconsume-spark, or pip install "
+            "'.[spark]' in a clone of Reconsume's repository"
+        )
     if importlib.util.find_spec("pyspark") is None:
         raise SetupError(
             "the view is a Spark job, and PySpark is not installed: pip install '.[spark]' "

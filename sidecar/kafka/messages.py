@@ -11,12 +11,12 @@ from confluent_kafka import Message
 
 from sidecar.clock import now, wall
 from sidecar.core.counters import MOST_STRAYS
-from sidecar.core.main_topics import MainTopics
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from topics.foreign_headers import foreign_life, read_foreign
 from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers
 from topics.headers_fast import parse_rendered
+from topics.transitions import UNREADABLE
 
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
 """The only way to read a message's headers; call it once for each message.
@@ -27,8 +27,6 @@ The client raises if a header key is not UTF-8. In hot code a plain `message.hea
 Reading: TypeAlias = Callable[[Headers, Partition, int, int], tuple[RetryState | None, str]]
 """A function of headers, partition, offset and timestamp (epoch ms). It returns the retry state in the headers, and why
 they may not be trusted (empty: they may)."""
-
-UNREADABLE = "headers-unreadable"
 
 _LOG = logging.getLogger("reconsume.lane")
 
@@ -58,14 +56,14 @@ def reading_of(policy: Policy) -> Reading:
 
     It logs each main topic that only other instances consume once, MOST_STRAYS of them at most.
     """
-    origins, named = MainTopics(policy), set[str]()
+    named = set[str]()
 
     def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[RetryState | None, str]:
         latest_due = policy.latest_due(wall())
         life = parse_rendered(headers, policy.topics, latest_due)
         if life is not None:
             return life, ""
-        parsed = parse_retry_headers(headers, origins, latest_due)
+        parsed = parse_retry_headers(headers, policy, latest_due)
         if isinstance(parsed, BadHeader):
             return None, f"bad-header: {parsed.text}"
         if parsed.topic not in policy.topics and parsed.topic not in named and len(named) < MOST_STRAYS:

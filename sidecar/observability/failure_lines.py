@@ -10,8 +10,8 @@ from typing import NoReturn
 
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.counters import LaneCounters
-from sidecar.core.decide import DeadLetter
 from topics.reasons import text_of
+from topics.transitions import DeadLetter
 
 _LOG = logging.getLogger("reconsume.failures")
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from sidecar.clock import now
@@ -13,8 +11,8 @@ from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
-from sidecar.core.policy import InPlace, Policy
-from sidecar.core.ports import Delivery
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Delivery, NoDelivery
 from sidecar.core.tag_filter import TagFilter, parse_tags
 from sidecar.delivery.broadcast import LoggedDelivery
 from sidecar.delivery.pace_monitor import PaceMonitor
@@ -24,7 +22,6 @@ from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import parse_target
-from sidecar.delivery.relay.no_delivery import NoDelivery
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.errors import ConfigError
 from sidecar.kafka.client_config import producer_config
@@ -32,43 +29,6 @@ from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.runtime.lane_runner import LaneRunner, LaneSpec
 from sidecar.settings.model import Settings
 from sidecar.settings.sections.deliver import Deliver
-
-
-def build_policy(settings: Settings, instance: str) -> Policy:
-    """Return the retry policy that the settings describe."""
-    return Policy(
-        names=settings.names,
-        topics=settings.topic_names,
-        ladder=settings.ladder,
-        table=settings.table,
-        delays=settings.delays,
-        max_reconsume_times=settings.retry.max_reconsume_times,
-        max_deaths=deaths_of(settings),
-        instance=instance,
-        in_place=in_place_of(settings),
-        nack_delay=settings.retry.nack_redelivery_delay,
-        relay=settings.deliver.mode == "relay",
-        broadcast=settings.deliver.broadcast,
-        traced=settings.tracing.enabled,
-        postpone_limit=settings.retry.postpone_limit,
-        unknown_topic=settings.retry.unknown_topic,
-    )
-
-
-def deaths_of(settings: Settings) -> int | None:
-    """Return how often a record may be out while the service or the sidecar crashes.
-
-    None if nothing is delivered, or if nothing is kept of it.
-    """
-    spared = settings.deliver.mode == "relay" or settings.deliver.broadcast
-    return None if spared else settings.retry.max_deaths
-
-
-def in_place_of(settings: Settings) -> InPlace | None:
-    """Return how an ordered group retries; None if it is not ordered."""
-    if settings.deliver.order == "none":
-        return None
-    return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
 
 
 def build_pace(settings: Settings) -> Pace:
@@ -219,21 +179,3 @@ def build_post_writer(
         return None
     identity = f"{policy.names.group}-post-{policy.instance}"
     return PostWriter(producer_config(settings.kafka, identity, f"reconsume-{identity}"), observe, registry)
-
-
-def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:
-    """Return the pod's name, with its namespace if that is known; without a pod, the host and the API address.
-
-    The name must survive the restart of a container. The new process then ends the transaction that the old one left
-    open (0.6 s instead of 20). It must also differ between processes of one host, which cannot share their API address.
-    Two namespaces may have a pod of the same name (a StatefulSet's) in one group. With the name alone they would fence
-    each other.
-    """
-    if pod := environ.get("POD_NAME"):
-        namespace = environ.get("POD_NAMESPACE")
-        return _plain(f"{pod}.{namespace}" if namespace else pod)
-    return _plain(f"{socket.gethostname()}-{settings.api.listen.rpartition(':')[2]}")
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9._-]+", "-", name).strip("-")[:120]

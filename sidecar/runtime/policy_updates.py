@@ -22,10 +22,11 @@ from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.observability.metric_sources import Sources
 from sidecar.observability.thread_watch import WatchedThread
-from sidecar.runtime.assembly import build_lane_specs, build_pace, build_policy
+from sidecar.runtime.assembly import build_lane_specs, build_pace
 from sidecar.runtime.group_membership import GroupMembership
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
+from sidecar.settings.policy import build_policy
 from topics.policy_record import LONGEST_REASON, PaceTold
 from topics.removed import removed_role
 

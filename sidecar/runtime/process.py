@@ -1,25 +1,13 @@
-"""The sidecar's process: its memory, the signals that end it, and its exit."""
+"""The sidecar's process: the signals that end it, and its exit."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
-import resource
 import signal
 import sys
 from typing import NoReturn
-
-PR_SET_DUMPABLE = 4
-
-
-def keep_memory_private() -> None:
-    """Write no core dump, and let no other process of the same user read this one's memory: passwords are in it."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # only Linux has it
-    if prctl is not None:
-        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def leave(code: int) -> NoReturn:

@@ -14,11 +14,12 @@ from typing import NoReturn
 import uvloop
 
 from sidecar.background import background
-from sidecar.freed_memory import give_back_memory
 from sidecar.observability.logs import configure
 from sidecar.observability.thread_watch import log_ends
-from sidecar.runtime.process import keep_memory_private, leave, on_signals
+from sidecar.process_memory import give_back_memory, keep_memory_private
+from sidecar.runtime.process import leave, on_signals
 from sidecar.runtime.sidecar import _LOG, Sidecar
+from sidecar.settings.checks import ignored
 from sidecar.settings.model import Settings
 
 COLLECT_EVERY = 60.0
@@ -36,6 +37,8 @@ def run(settings: Settings, warnings: Sequence[str] = ()) -> int:
     log_ends()
     for sentence in warnings:
         _LOG.warning("%s", sentence, extra={"event": "setting-renamed"})
+    for sentence in ignored(settings):
+        _LOG.warning("%s", sentence, extra={"event": "setting-ignored"})
     give_back_memory()
     # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A relay
     # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.

@@ -27,9 +27,7 @@ from sidecar.runtime.assembly import (
     build_lane_specs,
     build_pace,
     build_pace_monitor,
-    build_policy,
     build_post_writer,
-    instance_name,
     needed_topics,
     sized_topics,
 )
@@ -42,6 +40,7 @@ from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controlle
 from sidecar.runtime.servers import build_metric_sources, build_servers, odd_verdicts_of, pull_calls, retry_calls
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
+from sidecar.settings.policy import build_policy, instance_name
 from sidecar.ui.in_sidecar import build_dashboards
 
 CLIENT_WITHIN = 60.0
@@ -96,7 +95,7 @@ class Sidecar:
         )
         sources = build_metric_sources(settings, self._runners, self._dispatcher, self._delivery, transactions)
         self._post_writer = build_post_writer(settings, policy, transactions.observe, registry)
-        self._view_service = build_view_service(settings, self._instance, self._pace_monitor.storm, registry)
+        self._view_service = build_view_service(settings, self._instance, registry)
         calls = [
             *policy_routes(self._controller),
             *pull_calls(settings, self._delivery),

@@ -1,4 +1,4 @@
-"""The group-wide view in a running sidecar: the follower of its topics, the queries, and the watch for storms.
+"""The group-wide view in a running sidecar: the follower of its topics, and the queries.
 
 All of it may fail without any effect on records. The sidecar starts before the view is read, and does not wait long for
 it at a stop.
@@ -7,7 +7,6 @@ it at a stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from sidecar.view.follower import ViewFollower
 from sidecar.view.query_pool import QueryPool, age
 from sidecar.view.source import Source
 from sidecar.view.storm import Rule
-from sidecar.view.storm_watch import StormWatch
 
 STOPPED_WITHIN = 2.0
 """Seconds that a stop waits for the thread. What it leaves behind is read again, or is in a temporary folder."""
@@ -34,23 +32,18 @@ class ViewService:
 
     topic: ViewFollower
     readers: QueryPool
-    watch: StormWatch | None
     rule: Rule
 
     def start(self) -> None:
         self.topic.start()
-        if self.watch is not None:
-            self.watch.start()
 
     async def stop(self) -> None:
         self.topic.stop()
-        if self.watch is not None:
-            await self.watch.stop()
         self.readers.close()
         await asyncio.to_thread(self.topic.join, STOPPED_WITHIN)
 
     def watched(self) -> list[WatchedThread]:
-        """Return the thread that follows the view. The watch for storms is a task of the event loop."""
+        """Return the thread that follows the view."""
         return self.topic.watched()
 
     def status(self) -> dict[str, object]:
@@ -75,13 +68,8 @@ class ViewService:
         return {str(kind): count for kind, count in self.topic.status.bad.items()}
 
 
-def build_view_service(
-    settings: Settings, instance: str, storm: Callable[[], None], registry: CredentialRegistry
-) -> ViewService | None:
-    """Return the parts of the view; None if no view is followed.
-
-    `storm` is called when there is a storm, if `view.storm_outage` is set.
-    """
+def build_view_service(settings: Settings, instance: str, registry: CredentialRegistry) -> ViewService | None:
+    """Return the parts of the view; None if no view is followed."""
     view = settings.view
     if not view.enabled:
         return None
@@ -90,8 +78,7 @@ def build_view_service(
     client, credentials = f"reconsume-{settings.group}-view-{instance}", registry.register("view")
     source = Source(view.source)
     topic = ViewFollower(settings.kafka, settings.names, folder, client, credentials=credentials, source=source)
-    readers = QueryPool(topic)
-    return ViewService(topic, readers, StormWatch(readers, rule, storm) if view.storm_outage else None, rule)
+    return ViewService(topic, QueryPool(topic), rule)
 
 
 def view_calls(view_service: ViewService | None) -> list[Route]:

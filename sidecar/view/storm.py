@@ -1,6 +1,6 @@
 """Detect a storm: one reason for most of the failures that the whole group has seen lately (contract 8.7).
 
-Pure: counts and times come in as values from the view. `Alarm` decides when a storm is signalled.
+Pure: counts come in as values from the view.
 """
 
 from __future__ import annotations
@@ -40,23 +40,3 @@ def storm_of(failures: Failures, rule: Rule) -> Storm | None:
     if count < rule.least or count < rule.share * failures.total:
         return None
     return Storm(reason, count, failures.total)
-
-
-class Alarm:
-    """Signal a storm when it begins, and once per window while it lasts.
-
-    A probe ends an outage and must have time for that. A group may fail in this way all the time. Deliveries then have
-    a slow start once per window, and continue.
-    """
-
-    def __init__(self, window: int) -> None:
-        """Remember the window, in ms."""
-        self._window = window
-        self._rang_at: int | None = None
-
-    def rings(self, stormy: bool, steady: int) -> bool:
-        """Whether to signal the storm at a steady time (ms)."""
-        if not stormy or (self._rang_at is not None and steady - self._rang_at < self._window):
-            return False
-        self._rang_at = steady
-        return True

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from spark.consumer.rules import Rules
 from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, without_ours
 from topics.headers_fast import parse_rendered
+from topics.partition import Partition
+from topics.transitions import UNREADABLE
 
 REPLACED = "\ufffd"
 """The character that a client puts for bytes that are not UTF-8. A header key that contains it is not the written
 key."""
-UNREADABLE = "headers-unreadable"
-"""The reason of a dead letter with such a header key."""
 
 
 class Read(NamedTuple):
@@ -26,26 +26,30 @@ class Read(NamedTuple):
     value: bytes | None
     headers: Headers
 
-    @property
-    def position(self) -> str:
-        """`topic:partition:offset` of this copy."""
-        return f"{self.topic}:{self.partition}:{self.offset}"
-
 
 class ParsedRecord(NamedTuple):
-    """A row and its retry state. `life` is None on a main topic, where retry headers are ignored.
+    """A row and its retry state, as `topics.transitions` takes it. `life` is None on a main topic, where retry headers
+    are ignored.
 
-    `fault` is the reason why the record may not be handled; an empty text for a valid record.
+    `headers` is None if a header key cannot be read. `fault` is the reason why the record may not be handled; an empty
+    text for a valid record.
     """
 
-    row: Read
-    life: RetryState | None
+    source: Partition
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    life: RetryState | None = None
     fault: str = ""
+    failed_at: int = 0
+    """0: a job never tries a record again in place."""
 
     @property
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID."""
-        return self.row.position if self.life is None else self.life.id
+        return f"{self.source.topic}:{self.source.number}:{self.offset}" if self.life is None else self.life.id
 
     @property
     def times(self) -> int:
@@ -82,23 +86,24 @@ class Record(NamedTuple):
 
 def parse(row: Read, rules: Rules, now: int) -> ParsedRecord:
     """Parse a record's headers, as of `now` (epoch ms). Never raises."""
+    record = ParsedRecord(Partition(row.topic, row.partition), *row[2:])
     if any(REPLACED in key for key, _ in row.headers):
-        return ParsedRecord(row, None, UNREADABLE)
+        return record._replace(headers=None, fault=UNREADABLE)
     if row.topic in rules.topics:
-        return ParsedRecord(row, None)
+        return record
     latest = rules.latest_due(now)
     life = parse_rendered(row.headers, rules.topics, latest) or parse_retry_headers(row.headers, rules, latest)
     if isinstance(life, BadHeader):
-        return ParsedRecord(row, None, f"bad-header: {life.text}")
-    return ParsedRecord(row, life)
+        return record._replace(fault=f"bad-header: {life.text}")
+    return record._replace(life=life)
 
 
-def for_handler(taken: ParsedRecord) -> Record:
+def for_handler(record: ParsedRecord) -> Record:
     """Return the record that its handler gets."""
-    row, life = taken.row, taken.life
+    source, headers, life = record.source, record.headers or [], record.life
     if life is None:  # on a main topic, our names mean nothing
-        return Record(row.position, *row[:6], row.headers, 0, 0)
-    own = without_ours(row.headers)
+        position = (record.id, *source, record.offset, record.timestamp)
+        return Record(*position, record.key, record.value, headers, 0, 0)
     topic, partition, offset = life.id.rsplit(":", 2)
     first = (life.id, topic, int(partition), int(offset), life.timestamp)
-    return Record(*first, row.key, row.value, own, life.times, life.redrives)
+    return Record(*first, record.key, record.value, without_ours(headers), life.times, life.redrives)

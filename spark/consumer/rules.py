@@ -13,7 +13,7 @@ from topics.durations import parse_duration
 from topics.group_rules import GroupRules
 from topics.headers import LARGEST_COUNT
 from topics.levels import Exponential, LadderSpec, LevelsSpec, build_ladder, level_delays, numbered
-from topics.names import LEGAL_NAMES, build_names, group_fault
+from topics.names import build_names, group_fault
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
@@ -22,25 +22,10 @@ LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 class Rules(GroupRules, frozen=True):
     """The rules of a group, by which records are routed. `build_rules` makes and checks them."""
 
-    def __contains__(self, topic: object) -> bool:
-        """Whether REAL_TOPIC in the headers on the group's own topics may have this value.
-
-        It may be any main topic that a job or sidecar of the group consumes, but not one of the group's own topics.
-        """
-        return topic in self.topics or (topic in LEGAL_NAMES and self.names.role(str(topic), self.topics) is None)
-
     @property
     def levels(self) -> dict[str, int]:
         """Every level topic and its delay in ms."""
         return {self.names.level(delay, topic): delay for delay in self.delays for topic in self.topics}
-
-    def first_level(self, wait: int) -> int:
-        """Return the delay of the level topic in which a wait of `wait` ms begins.
-
-        A wait below the shortest level takes the shortest one, because a micro-batch cannot hold a record back in
-        memory.
-        """
-        return self.level_for(wait) or self.delays[0]
 
 
 def build_rules(

@@ -15,6 +15,9 @@ class Retry(Exception):  # noqa: N818 - a verdict, not an error: it can be retur
     `reason` is a short class.
     """
 
+    text = ""
+    """No text for people: what a handler says may hold data of the record."""
+
     def __init__(self, delay: int | None, level: int | None, reason: str) -> None:
         super().__init__(delay, level, reason)
         self.delay, self.level, self.reason = delay, level, reason

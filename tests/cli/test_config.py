@@ -62,6 +62,12 @@ def test_a_file_that_is_not_there_is_a_warning_of_check_and_a_fault_of_run(tmp_p
     assert shown.stderr.count("warning: ") == 5
 
 
+def test_a_setting_without_effect_is_taken_and_told(tmp_path: Path) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", "view.storm_outage=true")
+    assert shown.exit_code == 0, shown.stderr
+    assert "warning: view.storm_outage has no effect any more" in shown.stderr
+
+
 def test_urls_to_which_run_would_send_nothing_are_faults(tmp_path: Path) -> None:
     """Given a path that a request line cannot carry, and an address where a cloud serves its metadata."""
     sets = [

@@ -39,7 +39,7 @@ NEEDED = {
     "settle": ["orders:0:1", "--commit", "--why", "a test record", "--yes"],
 }
 """What a command must be given; without --yes those that ask would be wrong usage here, where there is no terminal."""
-NO_CONFIGURATION = {"config schema", "reference", "dev broker", "dev up", "demo", "init", "inject"}
+NO_CONFIGURATION = {"config schema", "dev broker", "dev up", "demo", "init", "inject"}
 NO_BROKER = {*NO_CONFIGURATION, "config check", "config show", "explain", "simulate", "acls export"}
 """Commands that connect to nothing."""
 OWN_WAY = {"doctor", "run", "ui", "view run", "view sql", "dlq import", "drain"}
@@ -58,7 +58,7 @@ INTERRUPTED = [
     "audit",
 ]
 """One for each way in which a command waits for Kafka, and all that change something."""
-OFFLINE = ["config check", "config show", "config schema", "explain", "simulate", "reference"]
+OFFLINE = ["config check", "config show", "config schema", "explain", "simulate"]
 
 
 def words_of(name: str) -> list[str]:

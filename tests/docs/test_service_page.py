@@ -20,7 +20,7 @@ from sidecar.delivery.push.batch_verdicts import WholeRefused, read_batch_answer
 from sidecar.delivery.push.health_check import by_status
 from sidecar.delivery.push.odd_verdicts import MEANING
 from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
-from sidecar.delivery.push.verdict import ODD_KINDS, VerdictRules, verdict_from_response
+from sidecar.delivery.verdict import ODD_KINDS, VerdictRules, verdict_from_response
 from sidecar.observability import metrics
 from tests.support.sidecar.push_requests import a_record
 

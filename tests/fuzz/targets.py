@@ -12,16 +12,16 @@ from typing import NamedTuple
 from sidecar.core.progress_codec import decode as decode_progress
 from sidecar.core.record import Now
 from sidecar.delivery.push.response_reader import ResponseReader
-from sidecar.delivery.push.verdict import VerdictRules
+from sidecar.delivery.verdict import VerdictRules
 from sidecar.deploy.manifest_file import change_all
 from sidecar.deploy.workload import annotations_of, with_sidecar
 from sidecar.dlq.archive import ImportedError, import_line
 from sidecar.dlq.preview import preview
 from sidecar.dlq.redrive_history import decode_past
 from sidecar.errors import ConfigError
-from sidecar.runtime.assembly import build_policy
 from sidecar.settings import Settings, load
 from sidecar.settings.group_policy import overridden
+from sidecar.settings.policy import build_policy
 from sidecar.settings.yaml_text import read_yaml
 from tests.fuzz.http_calls import CALLS, Caller
 from tests.support.sidecar.settings import GOOD, write_good

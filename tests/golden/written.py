@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from sidecar.core.copies import Copy, redriven_writes, writes_of
-from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.progress_codec import encode
@@ -20,6 +18,7 @@ from sidecar.dlq.archive import export_line
 from sidecar.dlq.letters import Filter, Letter
 from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
 from tests.sim.samples import policy
+from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import DISMISSALS, Event, State, encode_event, event_of
 from topics.headers import Headers, RetryState, render_retry_headers
 from topics.policy_record import (
@@ -32,6 +31,7 @@ from topics.policy_record import (
     render_record,
     settlement_key,
 )
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
 NOW = 1_763_690_000_000

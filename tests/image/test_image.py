@@ -80,12 +80,20 @@ def test_it_is_nobody_s_has_no_health_check_and_names_its_origin(facts: dict[str
     assert labels["base.name"]
 
 
-@pytest.mark.parametrize("words", ["config check", "explain", "view run --help"])
+@pytest.mark.parametrize("words", ["config check", "explain", "view sql --help"])
 def test_commands_answer_in_a_container_that_can_write_nothing(tmp_path: Path, words: str) -> None:
     config = config_of(fresh_group("127.0.0.1:1"), "http://127.0.0.1:1/events", free_port())
     command = words if words.endswith("--help") else f"{words} -c {CONFIG}"
     with container(tmp_path, config, command) as ended:
         assert ended.wait(timeout=60)["StatusCode"] == 0, ended.logs()
+
+
+@pytest.mark.parametrize("words", ["demo", "dev up", "view run"])
+def test_a_command_that_is_left_out_says_so(tmp_path: Path, words: str) -> None:
+    config = config_of(fresh_group("127.0.0.1:1"), "http://127.0.0.1:1/events", free_port())
+    with container(tmp_path, config, f"{words} -c {CONFIG}") as ended:
+        assert ended.wait(timeout=60)["StatusCode"] != 0
+        assert "image" in ended.logs().decode()
 
 
 def test_the_main_job_a_drain_without_a_shell_and_a_clean_end(kafka: Broker, tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.dev.kafka.embedded import EmbeddedKafka
@@ -32,6 +30,8 @@ from tests.support.kafka.broker import UNFENCED
 from tests.support.kafka.proxy import KafkaProxy
 from tests.support.kafka.proxy_rules import Api, Gate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
+from topics.copies import Copy
+from topics.transitions import Commit
 
 SOURCE, TARGET, GROUP = "source", "target", "group"
 MANY = 20

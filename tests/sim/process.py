@@ -13,7 +13,7 @@ from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Ports, Reply
+from sidecar.core.ports import NoDelivery, Ports, Reply
 from sidecar.core.record import Now, Partition, Record
 from sidecar.kafka.messages import Reading
 from tests.sim.committer_model import CommitterModel
@@ -99,7 +99,7 @@ class LaneHost(ConsumerSide):
         super().__init__(process, group, levels or process.policy.topics, self._reading() if levels else None)
         self.kafka = self.world.kafka
         self._timer = 0
-        ports = Ports(self, self._deliver, CommitterModel(self).submit, self._wake)
+        ports = Ports(self, self._deliver, CommitterModel(self).submit, self._wake, NoDelivery().recall)
         terms = LaneOptions(self.world.plan.room, self.world.plan.order)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sidecar.core.main_topics import MainTopics
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers
@@ -72,5 +71,5 @@ def life(times: int = 1, due_at: int = WALL, **more: object) -> RetryState:
 
 def read(headers: Headers, policy: Policy, wall: int = WALL) -> tuple[RetryState | None, str]:
     """What our headers say, as the consumer of the retry lane reads them."""
-    found = parse_retry_headers(headers, MainTopics(policy), policy.latest_due(wall))
+    found = parse_retry_headers(headers, policy, policy.latest_due(wall))
     return (None, f"bad-header: {found.text}") if isinstance(found, BadHeader) else (found, "")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.copies import Copy
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from tests.sim.kafka_model import KafkaModel
+from topics.copies import Copy
 
 FENCED, WRONG_STATE = "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
 Offsets = Mapping[Partition, Progress]

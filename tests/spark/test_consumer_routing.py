@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core import copies, decide, outcome, policy
+from sidecar.core import decide, outcome, policy
 from sidecar.core import record as core
-from sidecar.core.main_topics import MainTopics
 from spark.consumer.record import Read, for_handler, parse
 from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules, build_rules
 from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
+from topics import copies, transitions
 from topics.events import Event, decode_event
 from topics.headers import Headers, RetryState, parse_retry_headers, render_retry_headers
 
@@ -65,7 +65,7 @@ def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[copies.Copy]:
         case DeadLetter():
             came = outcome.Rejected(verdict.reason)
     decision = decide.decide(record, came, policy_of(rules), NOW)
-    assert isinstance(decision, decide.Commit | decide.Retry | decide.DeadLetter)
+    assert isinstance(decision, transitions.Commit | transitions.Retry | transitions.DeadLetter)
     return list(copies.writes_of(record, decision, policy_of(rules), NOW))
 
 
@@ -95,8 +95,7 @@ def test_every_copy_and_event_is_the_sidecars(verdict: Outcome, prefix: str) -> 
     rules = rules_of(topic_prefix=prefix)
     rows = [main_row(), main_row(timestamp=-1), *(retried_row(rules, times=times) for times in (1, 3, 4, 9))]
     for row in rows:
-        wanted = [(copy.topic, copy.key, copy.value, copy.headers) for copy in sidecars(row, rules, verdict)]
-        assert [tuple(out) for out in ours(row, rules, verdict).writes] == wanted
+        assert list(ours(row, rules, verdict).writes) == sidecars(row, rules, verdict)
 
 
 def test_the_ladders_last_delay_repeats_up_to_max_reconsume_times() -> None:
@@ -170,7 +169,7 @@ def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(bro
     routed = before_handling(taken, rules, NOW)
     assert routed is not None
     assert routed.outcome == "refused"
-    assert [tuple(out) for out in routed.writes] == [(c.topic, c.key, c.value, c.headers) for c in wanted]
+    assert routed.writes == wanted
 
 
 def stray_row(rules: Rules, found: str, due: int) -> Read:
@@ -189,7 +188,7 @@ def test_a_retry_of_a_topic_that_another_configuration_consumes_is_passed_on_as_
         row = stray_row(rules, found, NOW + rest)
         routed = before_handling(parse(row, rules, NOW), rules, NOW)
         assert routed is not None
-        assert (routed.outcome, [tuple(out) for out in routed.writes]) == ("hop", stray_of_the_sidecar(row, rules))
+        assert (routed.outcome, routed.writes) == ("hop", stray_of_the_sidecar(row, rules))
 
 
 def test_a_retry_that_nobody_consumes_is_a_dead_letter_with_its_whole_life_after_unknown_topic() -> None:
@@ -197,24 +196,46 @@ def test_a_retry_that_nobody_consumes_is_a_dead_letter_with_its_whole_life_after
     row = stray_row(rules, rules.names.ready, NOW - 600_000)
     routed = before_handling(parse(row, rules, NOW), rules, NOW)
     assert routed is not None
-    assert (routed.outcome, [tuple(out) for out in routed.writes]) == ("dead_letter", stray_of_the_sidecar(row, rules))
+    assert (routed.outcome, routed.writes) == ("dead_letter", stray_of_the_sidecar(row, rules))
     event = decode_event(routed.writes[1].value)
     assert isinstance(event, Event)
     assert (event.id, event.times, event.redrives, event.reason) == ("returns:3:1024", 2, 1, "unknown-topic")
 
 
-def stray_of_the_sidecar(row: Read, rules: Rules) -> list[tuple[Any, ...]]:
+def stray_of_the_sidecar(row: Read, rules: Rules) -> tuple[copies.Copy, ...]:
     """What the sidecar writes of it once its level is over."""
     at_most = replace(policy_of(rules), unknown_topic=rules.unknown_topic)
-    life = parse_retry_headers(row.headers, MainTopics(at_most), NOW + 10**10)
+    life = parse_retry_headers(row.headers, at_most, NOW + 10**10)
     assert isinstance(life, RetryState)
     source = core.Partition(row.topic, row.partition)
     record = core.Record(source, row.offset, 1, row.timestamp, row.key, row.value, row.headers, life)
-    decision = decide.after_wait(record, at_most, NOW)
-    assert isinstance(decision, decide.Hop | decide.DeadLetter)
-    return [
-        (copy.topic, copy.key, copy.value, copy.headers) for copy in copies.writes_of(record, decision, at_most, NOW)
-    ]
+    decision = transitions.after_wait(record, at_most, NOW)
+    assert isinstance(decision, transitions.Hop | transitions.DeadLetter)
+    return copies.writes_of(record, decision, at_most, NOW)
+
+
+def postponed_row(rules: Rules, due: int, times: int = 0) -> Read:
+    """A copy that a sidecar's service has postponed."""
+    state = RetryState("orders:3:1024", "orders", times, 0, due, NOW - 9_000, 0, "", postponed_at=NOW - 7_000)
+    headers: Headers = [*OWN, ("RETRY_POSTPONED_AT", b"%d" % state.postponed_at)]
+    return Read("billing-RETRY-1s", 1, 7, NOW - 3, b"k", None, headers + render_retry_headers(state, "billing", "x"))
+
+
+@pytest.mark.parametrize("verdict", VERDICTS, ids=repr)
+@pytest.mark.parametrize("times", [0, 1])
+def test_what_a_sidecars_service_has_postponed_ends_as_it_does_there(verdict: Outcome, times: int) -> None:
+    rules = rules_of()
+    row = postponed_row(rules, NOW - 5, times)
+    assert list(ours(row, rules, verdict).writes) == sidecars(row, rules, verdict)
+
+
+def test_a_postponed_record_keeps_the_time_of_its_postponement_on_its_hop() -> None:
+    rules = rules_of()
+    row = postponed_row(rules, NOW + 3_000)
+    routed = before_handling(parse(row, rules, NOW), rules, NOW)
+    assert routed is not None
+    states = [parse_retry_headers(each, rules, NOW + 10**10) for each in (row.headers, routed.writes[0].headers)]
+    assert states[0] == states[1]
 
 
 def test_a_header_key_that_is_not_utf_8_is_dead_lettered_with_key_and_value() -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.runtime.assembly import build_policy
 from sidecar.settings import Settings, load
 from sidecar.settings.addresses import parse_listen
+from sidecar.settings.policy import build_policy
 from sidecar.ui.app import Dashboard, DashboardOptions
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, produce

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import BrokerError
-from sidecar.runtime.assembly import build_policy
+from sidecar.settings.policy import build_policy
 from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
 from sidecar.ui.letter_form import parse_search

@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from sidecar.errors import ConfigError
 from sidecar.http.tokens import Tokens
-from sidecar.runtime.assembly import build_policy
 from sidecar.settings.addresses import parse_listen
+from sidecar.settings.policy import build_policy
 from sidecar.ui.app import Dashboard, DashboardOptions
 from sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, SHORTEST_TOKEN, Sessions
 from tests.support.kafka.group_topics import GroupTopics

@@ -16,6 +16,7 @@ from sidecar.dlq.letters import Eligibility, Filter, Letter, fault_of_text
 from sidecar.errors import LetterError
 from sidecar.printable import plural, printable
 from sidecar.settings import Settings
+from sidecar.settings.policy import build_policy
 from topics.headers import LARGEST_LONG
 
 if TYPE_CHECKING:
@@ -105,10 +106,7 @@ def unique(values: Sequence[str] | None) -> tuple[str, ...]:
 
 def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTopics, Policy]:
     """Return the configuration, the dead letter topics and the policy. Events name `who` as their author."""
-    from sidecar.dlq.topics import DlqTopics
-    from sidecar.runtime.assembly import (
-        build_policy,
-    )  # slow to import, as is the Kafka client, and --help needs neither
+    from sidecar.dlq.topics import DlqTopics  # the Kafka client is slow to import, and --help needs none
 
     settings = settings_for_kafka(options)
     policy = build_policy(settings, f"redrive:{author(who)}")

@@ -1,7 +1,7 @@
 """The fast path of a relay: due records at the head of a run enter the next batch together, and are done together.
 
-It does in bulk what `admission`, `decide.after_wait`, `copies` and the lane do for each record alone. The speed of a
-relay depends on its cost. Records that need more work take the usual path: not due, broken, of a topic not known here,
+It does in bulk what `admission`, `after_wait`, `copies` and the lane do for each record alone. The speed of a relay
+depends on its cost. Records that need more work take the usual path: not due, broken, of a topic not known here,
 beyond the span, or refused before.
 """
 
@@ -12,15 +12,15 @@ from itertools import groupby
 from operator import attrgetter
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Forward
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.lane.parts import LaneParts
 from sidecar.core.policy import Policy
 from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
+from topics.copies import Copy
 from topics.headers_fast import for_topic
+from topics.transitions import Forward
 
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 

@@ -10,22 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitResult, SettledRecord
-from sidecar.core.copies import writes_of
 from sidecar.core.decide import (
     LEASE_EXPIRED,
-    Commit,
     Decision,
-    Forward,
     LeaveUncommitted,
     Postpone,
     RetryInPlace,
-    Wait,
-    Written,
-    after_wait,
     dead_letter_unreadable,
     decide,
+    decide_draining,
 )
-from sidecar.core.decide_draining import decide_draining
 from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.bulk_answers import BulkAnswers
 from sidecar.core.lane.facts import LaneFacts, facts_of, waiting_by_topic
@@ -43,6 +37,8 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Partition, Record
+from topics.copies import writes_of
+from topics.transitions import Commit, Forward, Wait, Written, after_wait
 
 
 class Lane:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from sidecar.core.counters import LaneCounters
-from sidecar.core.decide import Commit, Written
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.delay_queue import DelayQueue
@@ -21,6 +20,7 @@ from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Fetch, Notice
 from sidecar.core.record import Now, Partition, Record
+from topics.transitions import Commit, Written
 
 Write: TypeAlias = Callable[[LanePartition, Record, Commit | Written, Now], None]
 

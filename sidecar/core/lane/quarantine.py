@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from sidecar.core.decide import Postpone, RetryInPlace, Wait, decide, quarantine
+from sidecar.core.decide import Postpone, RetryInPlace, decide, quarantine
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.lane.suspicion import Suspicion, suspicion_of
@@ -26,6 +26,7 @@ from sidecar.core.outcome import Cancelled, NotSent, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
+from topics.transitions import Wait
 
 LOOK_EVERY = 1_000
 """ms between checks for such partitions."""

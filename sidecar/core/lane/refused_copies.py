@@ -18,12 +18,13 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.decide import Commit, dead_letter_too_large, life_of
+from sidecar.core.decide import dead_letter_too_large
 from sidecar.core.lane.outbox import MOST_HELD
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.parts import LaneCalls, LaneParts
 from sidecar.core.record import Now, Partition
+from topics.transitions import Commit, retry_state_of
 
 TOO_MANY = "too many of its copies are refused"
 TOO_LARGE = "its refused copies take too much memory"
@@ -57,7 +58,7 @@ class RefusedCopies:
         self._parts.outbox.forget(entry)
         partition.unsettle()
         record, policy = replace(entry.record, headers=None), self._calls.policy()
-        failed = life_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
+        failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
         self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall), now)
 
     def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:

@@ -6,12 +6,10 @@
     open      | the row is full                                      | outage
     open      | the row is full, and the health URL is well          | open
     open      | the row is full, and the health URL fails            | outage
-    open      | a storm in the group                                 | outage
     open      | the service asks for time                            | throttled
     open      | a few of many answers ask for time                   | open
     throttled | a connection is refused                              | outage
     throttled | the row is full                                      | outage
-    throttled | a storm in the group                                 | outage
     throttled | successes up to the full number                      | open
     throttled | no answer for a while                                | throttled
     outage    | the pause is over, or the health URL is well         | probing
@@ -178,11 +176,6 @@ class Pace(InFlightLimit):
             self._out(now, reason)
         elif self.state is State.OUTAGE:
             self.probe_at, self.reason = NEVER, reason
-
-    def storm(self, now: Now) -> None:
-        """Begin an outage, whatever this instance has seen itself: the group-wide view sees a storm of failures."""
-        if self.state not in AWAY:
-            self._out(now, "a storm of failures in the group")
 
     # --- outage ------------------------------------------------------------------------------------------------------
 

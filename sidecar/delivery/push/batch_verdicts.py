@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sidecar.core.outcome import Outcome
 from sidecar.core.record import Record
-from sidecar.delivery.push.verdict import (
+from sidecar.delivery.verdict import (
     MISSING,
     NO_ID,
     OUR_TYPE,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sidecar.core.outcome import Failed, Rejected
 from sidecar.delivery.push.batch_verdicts import WholeRefused
-from sidecar.delivery.push.verdict import FailureText, VerdictHeaders, is_encoded
+from sidecar.delivery.verdict import FailureText, VerdictHeaders, is_encoded
 from sidecar.printable import text_without_secrets
 from topics.reasons import LONGEST_TEXT, one_line
 

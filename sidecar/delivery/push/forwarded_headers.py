@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from sidecar.delivery.push.untrusted_names import is_trusted
-from sidecar.delivery.push.verdict import OUR_TYPE
+from sidecar.delivery.verdict import OUR_TYPE
 from topics.headers import DROPPED, Headers
 from topics.original_headers import ORIGINAL, is_original
 

@@ -16,7 +16,7 @@ from sidecar.core.record import Now
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
-from sidecar.delivery.push.verdict import VerdictHeaders, VerdictRules
+from sidecar.delivery.verdict import VerdictHeaders, VerdictRules
 
 ASK_EVERY = 1.0
 """Seconds between two requests, plus or minus a tenth. Without that, the sidecars of many pods would ask at the same

@@ -24,7 +24,7 @@ from sidecar.delivery.push.request import Render
 from sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target, refuse_link_local
-from sidecar.delivery.push.verdict import VerdictRules
+from sidecar.delivery.verdict import VerdictRules
 
 if TYPE_CHECKING:
     from sidecar.core.ports import Reply

@@ -13,12 +13,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from sidecar.core.decide import life_of
 from sidecar.core.record import Partition, Record
+from sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, envelope, origin
 from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
-from topics.headers import DROPPED, RETRY_TRACEPARENT, Headers, RetryState
+from topics.headers import RetryState
+from topics.transitions import retry_state_of
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))
@@ -28,33 +29,9 @@ LONGEST_KEY = 4 * 1024
 """Bytes of a key that is sent as a header, at most."""
 ROOM = BUDGET_BYTES - 384
 """Characters of a head at most, without the lines about the body: its type, its length, and that it is null."""
-NOT_A_RECORDS_OWN = frozenset({RETRY_TRACEPARENT})
-"""What tracing adds to a record of a main topic in memory."""
 NO_HEADERS = Own("", OCTET_STREAM)
 # One entry for each partition; only a test or an attack has so many.
 PARTITIONS_REMEMBERED = 10_000
-
-
-class Envelope(msgspec.Struct, gc=False):
-    """One record of the envelope form; msgspec writes bytes as base64."""
-
-    id: str
-    times: int
-    redrives: int
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key_base64: bytes | None
-    value_base64: bytes | None
-    headers: Headers
-
-
-class Letter(msgspec.Struct, gc=False):
-    """The body of the envelope form."""
-
-    group: str
-    records: list[Envelope]
 
 
 class Render:
@@ -79,7 +56,7 @@ class Render:
         life = record.life
         # Most are first deliveries. A record that was retried in place is written like one from a retry topic.
         first = life is None and not record.again
-        head = self._first(record) if first else self._again(record, life_of(record))
+        head = self._first(record) if first else self._again(record, retry_state_of(record))
         key, headers = record.key, record.headers
         if key is not None and not self._envelope:
             line = key_line(key)
@@ -190,49 +167,3 @@ def visible(name: str) -> str:
     if name.isascii() and not name.encode("ascii").translate(None, VISIBLE):
         return name
     return quote(name, safe=NAME_SAFE, errors="replace")
-
-
-def origin(record: Record) -> tuple[int, int]:
-    """Return partition and offset of the first copy, from its id `topic:partition:offset`; else the present ones."""
-    _, _, rest = record.id.rpartition(record.life.topic + ":") if record.life is not None else ("", "", "")
-    partition, _, offset = rest.partition(":")
-    if partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii():
-        return int(partition), int(offset)
-    return record.source.number, record.offset
-
-
-def envelope(record: Record) -> Envelope:
-    """Return the record in the envelope form, with its own headers but without ours."""
-    life, headers = record.life, record.headers
-    own = own_headers(headers, ours=life is not None) if headers else []
-    key, value, timestamp = record.key, record.value, record.timestamp
-    if life is None:  # positional arguments and few calls: every record of a batch takes this path
-        (topic, number), offset = record.source, record.offset
-        if not topic.isascii():
-            topic = encodable(topic)
-        identity = f"{topic}:{number}:{offset}"
-        return Envelope(identity, record.again, 0, topic, number, offset, timestamp, key, value, own)
-    number, offset = origin(record)
-    topic, identity = encodable(life.topic), encodable(life.id)
-    times, redrives = record.times, life.redrives
-    return Envelope(identity, times, redrives, topic, number, offset, life.timestamp, key, value, own)
-
-
-def own_headers(headers: Headers, *, ours: bool) -> Headers:
-    """Return the headers without ours, under names that JSON can carry. Usually they are so already.
-
-    Without `ours` the record is of a main topic, where these names have no meaning of ours: they stay.
-    """
-    dropped = DROPPED if ours else NOT_A_RECORDS_OWN
-    for name, _ in headers:
-        if name in dropped or not name.isascii():
-            return [(encodable(name), value) for name, value in headers if name not in dropped]
-    return headers
-
-
-def encodable(text: str) -> str:
-    """Return the text with lone surrogates replaced.
-
-    JSON in UTF-8 cannot carry them, and no Kafka header should hold one.
-    """
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -16,7 +16,7 @@ from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
 from sidecar.delivery.push.failure_text import failure_text, says_why, with_text
 from sidecar.delivery.push.repeated_length import without_repeated_length
-from sidecar.delivery.push.verdict import (
+from sidecar.delivery.verdict import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
     LOCATION,

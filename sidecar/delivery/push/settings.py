@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sidecar.delivery.push.verdict import FailureText
+from sidecar.delivery.verdict import FailureText
 
 LONGEST_BODY = 64 * 1024
 LONGEST_ENTRY = 1024

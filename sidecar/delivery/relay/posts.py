@@ -11,9 +11,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import writes_of
 from sidecar.core.counters import LaneCounters
-from sidecar.core.decide import DeadLetter, Decision, Hop, Retry, after_wait, dead_letter_unreadable, decide
+from sidecar.core.decide import Decision, dead_letter_unreadable, decide
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.reason_classes import ReasonClasses
@@ -21,7 +20,9 @@ from sidecar.core.record import Now, Record
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.messages import foreign_reading_of, reading_of
 from sidecar.observability.failure_lines import log_dead_letters
+from topics.copies import writes_of
 from topics.names import Kind
+from topics.transitions import DeadLetter, Hop, Retry, after_wait
 
 
 class NotOursError(Exception):

@@ -23,7 +23,7 @@ from sidecar.dev.demo.traffic import Traffic
 from sidecar.dev.demo.verify import Report, Rules, verify
 from sidecar.dev.demo.view import View, reading_view
 from sidecar.java.spark_job import prepare
-from sidecar.runtime.assembly import in_place_of
+from sidecar.settings.policy import in_place_of
 from topics.events import Event, decode_event
 
 POLL_SECONDS = 0.05

@@ -19,10 +19,11 @@ from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, PartitionName, Span
 from sidecar.kafka.client_config import follower_config, whole_fetches
 from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
-from sidecar.kafka.messages import UNREADABLE, to_record
+from sidecar.kafka.messages import to_record
 from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.acls import GroupShape
 from topics.headers import RETRY_DUE_AT
+from topics.transitions import UNREADABLE
 
 SLACK = 60_000
 """ms by which a record must be late. A record that is delivered seconds late is work under way."""

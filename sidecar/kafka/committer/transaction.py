@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.copies import Copy
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
 from sidecar.kafka.committer.delivery_errors import (
@@ -48,6 +47,7 @@ from sidecar.kafka.committer.transaction_outcome import (
     Throttled,
 )
 from sidecar.kafka.named_topics import named_topics
+from topics.copies import Copy
 from topics.headers import MOST_HEADERS
 
 API_LIMIT = 5.0

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.copies import Copy
 from sidecar.kafka.client_config import BATCH_BYTES
+from topics.copies import Copy
 
 T = TypeVar("T")
 

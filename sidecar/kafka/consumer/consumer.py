@@ -17,10 +17,9 @@ from sidecar.core.record import Partition
 from sidecar.kafka.client_config import fetches_whole, whole_fetches
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import HEAVY
-from sidecar.kafka.consumer.due_offsets import named
 from sidecar.kafka.consumer.hand_over import HandedOver, HandOver
 from sidecar.kafka.consumer.listeners import RecordListener
-from sidecar.kafka.consumer.looks import Looks
+from sidecar.kafka.consumer.looks import Looks, named
 from sidecar.kafka.consumer.lost_positions import lost_positions
 from sidecar.kafka.consumer.owned_partition import with_edges
 from sidecar.kafka.credentials.new_client import new_client

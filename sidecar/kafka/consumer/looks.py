@@ -8,12 +8,12 @@ are resumed early enough for one such wait (`RESUME_EARLY`). So there are second
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
+from sidecar.clock import wall
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.due_offsets import DueOffsets, named
 from sidecar.kafka.consumer.log_checks import made_anew
 from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
@@ -21,8 +21,14 @@ from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 LOOK_EVERY = 10.0
 """Seconds until each question is asked again."""
 ANSWER_WITHIN = 1.0
-"""Seconds for one request. It takes 1.2 ms for 216 partitions if no fetch is before it (measured)."""
-
+"""Seconds for one request. It takes 1.2 ms for 216 partitions if no fetch is before it (measured). The consumer does
+not poll meanwhile: a longer wait would delay records and rebalances."""
+SLACK = 3_000
+"""ms by which a record must be overdue to count. A paused partition takes up to 1 s to be fetched again (measured).
+With less, partitions that are just being fetched would count. The look that finds the same offset again is 10 s later.
+"""
+MOST_NAMED = 3
+"""Partitions that a sentence names."""
 UNANSWERED_FOR = 30.0
 """Seconds for which a partition's end is not known before that is named. The cluster itself gives a partition of a node
 that has died another leader within `broker.session.timeout.ms`, 9 s."""
@@ -99,3 +105,57 @@ class Looks:
         elif self.unanswered and not unanswered:
             _LOG.info("Kafka says again what all partitions hold", extra={"event": "partitions-answered"})
         self.unanswered = unanswered
+
+
+class DueOffsets:
+    """The first offsets that are not due yet, of one lane's level partitions, by Kafka's answer.
+
+    Level topics carry the broker's time of each append. So one request for (now − the level's delay) gives the answer,
+    whatever the lane believes about its records. Where a leader does not answer, the earlier answer stays: a due offset
+    only moves forward, so an old one is still true.
+
+    `waits` and `tell` must be set before the thread starts. Without them nothing is requested.
+    """
+
+    def __init__(self) -> None:
+        self.waits: Callable[[], Mapping[str, int]] = dict
+        """The delay of each level topic in ms; 0 for the ready topic."""
+        self.tell: Callable[[Mapping[Partition, int]], None] = lambda heads: None
+        """Called on the consumer's thread after each look, with all known due offsets."""
+        self.problem = ""
+        """Why the last look is incomplete; empty if it is complete."""
+        self._known: dict[Partition, int] = {}
+
+    def look(self, logs: OffsetLookup, slots: Collection[OwnedPartition], ends: Mapping[Partition, int]) -> None:
+        """Request the due offsets of the level partitions among `slots`. What is not answered is in `problem`."""
+        waits = self.waits()
+        sources = [slot.partition for slot in slots if slot.partition.topic in waits]
+        if not sources:
+            self._known, self.problem = {}, ""
+            return
+        asked = [TopicPartition(*source, due_before(waits, source.topic)) for source in sources]
+        found = logs.offsets(asked, ANSWER_WITHIN)
+        heads = {source: head for source in found if (head := head_of(source, found[source], ends)) is not None}
+        self._known = {source: head for source in sources if (head := heads.get(source, self._known.get(source)))}
+        silent = [source for source in sources if source not in found]
+        self.problem = f"Kafka does not say how far the levels are due: {named(silent)}" if silent else ""
+        self.tell(dict(self._known))
+
+
+def due_before(waits: Mapping[str, int], topic: str) -> int:
+    """Return the time (epoch ms) before which a record of the topic was appended if it is overdue."""
+    # Records with a delay shorter than every level wait in the ready topic until they are due. So it gets the delay of
+    # the shortest level.
+    wait = waits[topic] or min((wait for wait in waits.values() if wait), default=0)
+    return wall() - wait - SLACK
+
+
+def head_of(source: Partition, offset: int, ends: Mapping[Partition, int]) -> int | None:
+    """Return the first offset that is not due; if there is none, the log's end at the last look. None if unknown."""
+    return ends.get(source) if offset == OFFSET_END else offset
+
+
+def named(partitions: Collection[Partition]) -> str:
+    """Return the names of some partitions, and how many more there are."""
+    names = ", ".join(map(str, sorted(partitions)[:MOST_NAMED]))
+    return names if len(partitions) <= MOST_NAMED else f"{names} and {len(partitions) - MOST_NAMED} more"

@@ -4,7 +4,7 @@ This is called on the consumer's thread, also inside rebalance callbacks. So eac
 limit, covers all partitions at once, and never raises. Some partitions cannot be answered for now (no leader, an open
 transaction over the offset). The client gets these at an offset that is to be checked, or a logical one, which it
 resolves by itself. The other partitions of the assignment start meanwhile. The lane learns the start at the first
-message (`OwnedPartitions.learn`).
+message (`Assignment.learn`).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class View(Section):
     storm_outage: bool = Field(
         default=False,
         description=(
-            "Let a storm begin an outage here, once a `storm_window`: deliveries pause, one record probes, and a good "
-            "answer to it brings a slow start. A probe that the service fails is an attempt."
+            "Has no effect any more, and goes with the next release: each instance finds out by itself whether its "
+            "service is away. The sign of a storm stays, on the dashboard and in `GET /v1/view/stats`."
         ),
     )

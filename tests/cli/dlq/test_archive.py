@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.cli.dlq.archive import LONGEST_LINE, read_letters
 from sidecar.errors import ConfigError
-from sidecar.runtime.assembly import build_policy
+from sidecar.settings.policy import build_policy
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import dump
 from tests.support.sidecar.dlq_calls import DAY, Call, now, plant, rows

@@ -14,8 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.kafka.committer.refusing_partitions import murmur2_partition
-from sidecar.runtime.assembly import build_policy
 from sidecar.settings.load import load
+from sidecar.settings.policy import build_policy
 from sidecar.ui.queries import Queries
 from sidecar.view.journey import read_journey
 from tests.support.deadline import until

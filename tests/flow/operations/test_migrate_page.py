@@ -13,7 +13,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected
-from sidecar.delivery.push.verdict import VerdictRules, verdict_from_response
+from sidecar.delivery.verdict import VerdictRules, verdict_from_response
 from sidecar.settings import load
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.operations.migrate_docs import TEXT, Example, commands, examples

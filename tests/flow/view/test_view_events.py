@@ -107,19 +107,3 @@ def test_a_killed_sidecar_goes_on_and_counts_nothing_twice(scene: Scene) -> None
     assert sums(sidecar) == summed(good)
     assert len(list(folder.glob("*-events-*.sqlite"))) == 2
     assert not list(folder.glob("*-view-*.sqlite"))
-
-
-@pytest.mark.long
-def test_a_storm_is_seen_in_the_events_too(
-    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
-) -> None:
-    group = create_group(new_group())
-    service = start_service(SCRIPT)
-    storm = following(storm_window="10s", storm_min=20, storm_outage=True, source="events")
-    sidecar = start_sidecar(group, service.url, overrides=storm)
-    produce(group.bootstrap, group.main, [b"poison:%d" % number for number in range(60)])
-    sidecar.until(
-        lambda: "a storm of failures in the group" in sidecar.log(), SOON, "deliveries pause, and it says why"
-    )
-    produce(group.bootstrap, group.main, [b"ok:%d" % number for number in range(20)])
-    sidecar.until(lambda: len(service.ledger.taken()) == 20, SOON, "a probe is taken, and the rest follows")

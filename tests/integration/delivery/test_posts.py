@@ -10,8 +10,6 @@ from contextlib import contextmanager
 import pytest
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit
 from sidecar.delivery.relay.post_writer import NotWrittenError, PostWriter, TooLargeError
 from sidecar.kafka.client_config import producer_config
 from sidecar.kafka.credentials.registry import CredentialRegistry
@@ -22,6 +20,8 @@ from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import set_config
 from tests.support.kafka.topic_io import dump
+from topics.copies import Copy
+from topics.transitions import Commit
 
 POSTS = 60
 LARGE = range(7, POSTS, 20)

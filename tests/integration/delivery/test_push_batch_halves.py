@@ -119,7 +119,7 @@ def test_halves_of_a_batch_are_given_back_in_an_outage() -> None:
             feeder = Feeder(service.url, max_size=4, places=4)
             feeder.feed(*(a_record(number) for number in range(4)))
             await settled(lambda: len(service.requests) == 1)
-            feeder.gate.pace.storm(Now(0, 0))
+            feeder.gate.pace.note(a_record(9), NotSent("unreachable"), Now(0, 0))
             gate.set()
             await feeder.answered(4)
             assert all(isinstance(outcome, NotSent) for outcome in feeder.found.values())

@@ -8,14 +8,14 @@ import pytest
 from confluent_kafka import Consumer
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Retry
 from sidecar.dlq.producer import DlqProducer, SupersededError
 from sidecar.kafka.client_config import reader_config
 from tests.sim.samples import life, record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import dump
+from topics.copies import Copy
+from topics.transitions import Retry
 
 ROUNDS = 5
 

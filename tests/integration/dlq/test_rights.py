@@ -24,8 +24,8 @@ from sidecar.dlq.letters import Filter, RedriveRequest
 from sidecar.dlq.redriver import Redriver
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError
-from sidecar.runtime.assembly import build_policy
 from sidecar.settings.load import load
+from sidecar.settings.policy import build_policy
 from tests.support.deadline import until
 from tests.support.freed import nothing_left
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group

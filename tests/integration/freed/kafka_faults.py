@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
@@ -26,6 +24,8 @@ from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic
 from tests.support.sidecar.scene import Proxied
+from topics.copies import Copy
+from topics.transitions import Commit
 
 Once: TypeAlias = Callable[[int], None]
 """Makes the fault once; the number is that of the time."""

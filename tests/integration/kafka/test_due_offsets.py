@@ -22,7 +22,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Reply
 from sidecar.core.record import Partition, Record
 from sidecar.core.status import PartitionStatus
-from sidecar.kafka.consumer.due_offsets import SLACK, DueOffsets
+from sidecar.kafka.consumer.looks import SLACK, DueOffsets
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.owned_partition import OwnedPartition
 from sidecar.kafka.credentials.registry import CredentialRegistry

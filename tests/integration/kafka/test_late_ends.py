@@ -15,8 +15,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import producer_config
@@ -30,6 +28,8 @@ from tests.support.kafka.proxy_frames import INVALID_PRODUCER_EPOCH, ends, error
 from tests.support.kafka.proxy_rules import Api, Late, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
+from topics.copies import Copy
+from topics.transitions import Commit
 
 pytestmark = pytest.mark.usefixtures("cleared")
 

@@ -9,8 +9,6 @@ import pytest
 from confluent_kafka import Consumer
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import producer_config
@@ -21,6 +19,8 @@ from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
+from topics.copies import Copy
+from topics.transitions import Commit
 
 pytestmark = pytest.mark.usefixtures("cleared")
 

@@ -15,7 +15,7 @@ from sidecar.core.outcome import Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Ports, Reply
+from sidecar.core.ports import NoDelivery, Ports, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tag_filter import TagFilter
@@ -59,7 +59,7 @@ class World:
         policy = Policy(Names("billing"), ("orders", "invoices"), build_ladder("rocketmq"), TABLE, TABLE, relay=relay)
         self.outside = Outside()
         self.gate = Dispatcher(Pace(concurrency))
-        ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None)
+        ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None, NoDelivery().recall)
         self.main = Lane(policy, {}, ports, self.gate, LaneOptions(ROOM, None, wanted))
         self.retry = Lane(policy, WAITS, ports, self.gate, LaneOptions(ROOM))
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}

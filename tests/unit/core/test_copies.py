@@ -5,14 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.copies import Copy, redriven_writes, writes_of
-from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, dead_letter_unreadable, decide
+from sidecar.core.decide import dead_letter_unreadable, decide
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
 from tests.sim.samples import WALL, life, policy, read, record
+from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import Event, State, decode_event
 from topics.headers import DEAD_LETTER, OURS, RETRY_TRACEPARENT, Headers, render_retry_headers
 from topics.original_headers import kept_originals
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 
 POLICY = policy()
 ANY_KEY = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(sorted(OURS | DEAD_LETTER))

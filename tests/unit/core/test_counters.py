@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sidecar.core.counters import MOST_REASONS, Histogram, LaneCounters, strays_in
-from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry
 from sidecar.core.record import Partition
 from tests.sim.samples import WALL, life, record
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 
 BOUNDS = (1, 5, 20)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sidecar.core.decide import DeadLetter, Hop, Wait, after_wait, dead_letter_unreadable, decide, quarantine
+from sidecar.core.decide import dead_letter_unreadable, decide, quarantine
 from sidecar.core.outcome import EXPIRED, NACKED, Failed, Outcome, Rejected
 from sidecar.core.record import Record
 from tests.sim.samples import WALL, life, policy, record
 from topics.headers import RetryState
+from topics.transitions import DeadLetter, Hop, Wait, after_wait
 
 LATER = WALL + 60_000
 """When it dies."""

@@ -4,20 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.decide import (
-    AT_ONCE,
-    LEAVE_UNCOMMITTED,
-    Commit,
-    DeadLetter,
-    Decision,
-    Hop,
-    Retry,
-    Wait,
-    after_wait,
-    dead_letter_unreadable,
-    decide,
-    life_of,
-)
+from sidecar.core.decide import LEAVE_UNCOMMITTED, Decision, dead_letter_unreadable, decide
 from sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
@@ -34,13 +21,14 @@ from sidecar.core.outcome import (
 from tests.sim.samples import WALL, life, policy, record
 from topics.headers import RetryState
 from topics.levels import LONGEST, TABLE
+from topics.transitions import AT_ONCE, Commit, DeadLetter, Hop, Retry, Wait, after_wait, retry_state_of
 
 HTTP = Failed("http-500", "boom")
 
 
 def test_a_record_of_a_main_topic_begins_its_life_with_nothing_counted() -> None:
     expected = RetryState("orders:0:7", "orders", 0, 0, 0, WALL - 9, 0, "")
-    assert life_of(record(7, timestamp=WALL - 9)) == expected
+    assert retry_state_of(record(7, timestamp=WALL - 9)) == expected
 
 
 def fresh(outcome: Outcome, **more: int) -> Decision:

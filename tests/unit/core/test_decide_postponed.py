@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.copies import writes_of
-from sidecar.core.decide import Commit, DeadLetter, Hop, Postpone, Retry, Wait, after_wait, decide
+from sidecar.core.decide import Postpone, decide
 from sidecar.core.outcome import COMMITTED, Failed, Postponed, Rejected
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
+from topics.copies import writes_of
 from topics.headers import RETRY_POSTPONED_AT, RetryState, parse_retry_headers
 from topics.headers_fast import parse_rendered
+from topics.transitions import Commit, DeadLetter, Hop, Retry, Wait, after_wait
 
 POLICY = policy()
 HOUR = 3_600_000

@@ -7,9 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.copies import Copy, redriven_writes, writes_of
-from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, after_wait, dead_letter_unreadable, decide
-from sidecar.core.main_topics import MainTopics
+from sidecar.core.decide import dead_letter_unreadable, decide
 from sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.progress import SPAN, Progress
@@ -19,11 +17,13 @@ from sidecar.dlq.letters import Filter, RedriveRequest, read_letter, redrive
 from sidecar.dlq.redrive_history import Eligibility, RedriveHistory, eligibility
 from tests.sim import samples
 from tests.sim.samples import WALL, life, record
+from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import Event, State, decode_event
 from topics.headers import LARGEST_COUNT, LARGEST_LONG, LARGEST_PARTITION, BadHeader, RetryState, parse_retry_headers
 from topics.headers_fast import parse_rendered
 from topics.levels import LONGEST
 from topics.reasons import LONGEST_REASON
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, after_wait
 from topics.view_record import MINUTE, BadRow, StatsRow, decode_stats, encode_row, stats_key
 
 LONGEST_GROUP = "g" * (249 - len("-RETRY-EVENTS"))
@@ -103,7 +103,7 @@ def read_back(writes: tuple[Copy, ...], policy: Policy, now: int) -> None:
             assert letter.retry_state is not None, letter.fault
             found.append(letter.retry_state)
         else:
-            life = parse_retry_headers(copy.headers, MainTopics(policy), policy.latest_due(now))
+            life = parse_retry_headers(copy.headers, policy, policy.latest_due(now))
             assert not isinstance(life, BadHeader), life
             assert parse_rendered(copy.headers, policy.topics, policy.latest_due(now)) == life
             found.append(life)
@@ -145,7 +145,7 @@ def test_whatever_follows_from_a_wait_is_read_back(data: st.DataObject) -> None:
         if found.topic in policy.topics or isinstance(decision, DeadLetter):
             read_back(copies, policy, now)
         else:
-            life = parse_retry_headers(copies[0].headers, MainTopics(policy), policy.latest_due(now))
+            life = parse_retry_headers(copies[0].headers, policy, policy.latest_due(now))
             assert life == found
 
 

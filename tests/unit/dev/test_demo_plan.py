@@ -12,8 +12,8 @@ from sidecar.core.policy import InPlace
 from sidecar.dev.demo.modes import Mode
 from sidecar.dev.demo.plan import SPECIAL, make_plan
 from sidecar.errors import ConfigError
-from sidecar.runtime.assembly import in_place_of
 from sidecar.settings import Settings, load
+from sidecar.settings.policy import in_place_of
 
 
 def settings_of(mode: Mode, tmp_path: Path) -> Settings:

@@ -32,8 +32,6 @@ from confluent_kafka import KafkaError, KafkaException  # noqa: E402
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata  # type: ignore[attr-defined]  # noqa: E402
 
 from sidecar.core.commit_batch import SettledRecord  # noqa: E402
-from sidecar.core.copies import Copy  # noqa: E402
-from sidecar.core.decide import Commit  # noqa: E402
 from sidecar.core.record import Partition  # noqa: E402
 from sidecar.group_policy.follower import PolicyFollower, PolicySource  # noqa: E402
 from sidecar.kafka.client_config import producer_config  # noqa: E402
@@ -46,8 +44,10 @@ from sidecar.kafka.consumer.owned_partition import OwnedPartition  # noqa: E402
 from sidecar.kafka.credentials.registry import CredentialRegistry  # noqa: E402
 from sidecar.kafka.named_topics import named_topics  # noqa: E402
 from tests.sim.samples import record  # noqa: E402
+from topics.copies import Copy  # noqa: E402
 from topics.levels import TABLE  # noqa: E402
 from topics.names import Names  # noqa: E402
+from topics.transitions import Commit  # noqa: E402
 
 NAMES = Names("billing", "{topic}-{group}")
 MAINS = tuple(f"orders-{number}" for number in range(8))

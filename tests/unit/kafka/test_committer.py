@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, Refusal, SettledRecord
-from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, Committer
@@ -21,6 +20,7 @@ from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record
+from topics.transitions import Commit
 
 SOURCE = Partition("orders", 0)
 SECONDS = 20.0

@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.due_offsets import DueOffsets
-from sidecar.kafka.consumer.looks import LOOK_EVERY, Looks
+from sidecar.kafka.consumer.looks import LOOK_EVERY, DueOffsets, Looks
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from tests.unit.kafka.cluster_stub import ClusterStub

@@ -11,8 +11,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit
 from sidecar.group_policy import follower as followers
 from sidecar.group_policy.follower import LARGE_CLUSTER, PolicyFollower, PolicySource
 from sidecar.kafka.client_config import producer_config
@@ -22,7 +20,9 @@ from sidecar.kafka.committer.transaction import Targets
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.named_topics import named_topics
 from tests.sim.samples import record
+from topics.copies import Copy
 from topics.names import Names
+from topics.transitions import Commit
 
 SLOW = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 

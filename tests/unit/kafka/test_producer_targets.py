@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Commit
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, RefusingTopics, State
 from sidecar.kafka.committer.transaction import Targets
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record
+from topics.copies import Copy
+from topics.transitions import Commit
 
 GOOD = [State(0, 1), State(0, 1)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.copies import Copy
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, State, murmur2_partition
+from topics.copies import Copy
 
 HERE = "level[1]"
 

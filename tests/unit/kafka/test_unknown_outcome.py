@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.decide import Commit
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.unknown_outcome import result_from_progress
 from tests.sim.samples import record
+from topics.transitions import Commit
 
 LEVEL = Partition("billing-RETRY-5s", 1)
 READ_AT = 1_000_000

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.decide import Commit
 from sidecar.kafka.committer.write_apart import ApartWriter, Refused
 from tests.sim.samples import record
+from topics.transitions import Commit
 
 TOPIC = "ready"
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from sidecar.core.counters import MOST_REASONS, LaneCounters
-from sidecar.core.decide import DeadLetter
 from sidecar.observability.failure_lines import MOST_NAMED, FailureSums, log_dead_letter
 from sidecar.observability.logs import Format, configure
 from tests.support.sidecar.push_requests import a_record
 from topics.headers import RetryState
+from topics.transitions import DeadLetter
 
 
 def written(form: Format, *letters: DeadLetter) -> str:

@@ -18,21 +18,21 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from opentelemetry.trace import SpanKind, StatusCode, Tracer, format_span_id, format_trace_id
 
-from sidecar.core.copies import redriven_writes, writes_of
-from sidecar.core.decide import Commit, LeaveUncommitted, Retry, Wait, decide
+from sidecar.core.decide import LeaveUncommitted, decide
 from sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED, NACKED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.ports import Reply
+from sidecar.core.ports import NoDelivery, Reply
 from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.envelope import envelope
 from sidecar.delivery.pull.lease_table import LeaseEnd
 from sidecar.delivery.pull.queue import PullQueue
 from sidecar.delivery.push.forwarded_headers import Forward
-from sidecar.delivery.push.request import envelope
-from sidecar.delivery.relay.no_delivery import NoDelivery
 from sidecar.observability.tracing.setup import Untraced
 from sidecar.observability.tracing.spans import Attempts
 from tests.sim.samples import WALL, policy, read, record
+from topics.copies import redriven_writes, writes_of
 from topics.headers import RETRY_TRACEPARENT, Headers, attempt_before, without_ours
 from topics.headers_fast import parse_rendered
+from topics.transitions import Commit, Retry, Wait
 
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
 POLICY = replace(policy(), traced=True)

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from sidecar.audit.parsing import TopicRecord, digest_of
-from sidecar.core.copies import redriven_writes, writes_of
-from sidecar.core.decide import Commit, DeadLetter, Forward, Hop, Retry, Written
 from sidecar.core.record import Partition, Record
 from sidecar.dlq.letters import read_letter
 from tests.golden.written import EVENT, LIFE, NOW, POLICY, ROW, SUMS, TOPICS
+from topics.copies import redriven_writes, writes_of
 from topics.events import BadEvent, Event, decode_event, encode_event
 from topics.headers import Headers, parse_retry_headers, render_retry_headers
 from topics.headers_fast import parse_rendered
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
 from topics.view_record import BadRow, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 
 LATER: Headers = [("RETRY_LANE", b"\xff"), ("RETRY_HOPS", None), ("RETRY_HOPS", b"2")]

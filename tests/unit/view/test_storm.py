@@ -1,10 +1,10 @@
-"""A storm is one reason for most failures; it is told when it begins, and once a window while it lasts."""
+"""A storm is one reason for most failures."""
 
 from __future__ import annotations
 
 import pytest
 
-from sidecar.view.storm import Alarm, Failures, Rule, Storm, storm_of
+from sidecar.view.storm import Failures, Rule, Storm, storm_of
 
 RULE = Rule(window=60_000, share=0.5, least=100)
 
@@ -24,16 +24,3 @@ def test_a_storm_is_enough_failures_of_one_reason_and_its_share(
     total: int, reasons: tuple[tuple[str, int], ...], storm: Storm | None
 ) -> None:
     assert storm_of(Failures(total, reasons), RULE) == storm
-
-
-def told(looks: list[tuple[bool, int]]) -> list[int]:
-    alarm = Alarm(60_000)
-    return [steady for stormy, steady in looks if alarm.rings(stormy, steady)]
-
-
-def test_a_storm_is_told_when_it_begins_and_once_a_window_while_it_lasts() -> None:
-    assert told([(second >= 10, second * 1_000) for second in range(0, 160, 5)]) == [10_000, 70_000, 130_000]
-
-
-def test_a_storm_that_comes_and_goes_is_told_no_more_often() -> None:
-    assert told([(True, 0), (False, 5_000), (True, 10_000), (False, 60_000), (True, 65_000)]) == [0, 65_000]

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.decide import Commit
 from sidecar.core.lane.commits import GROUP_MOST, PROGRESS_EVERY, Commits
 from sidecar.core.lane.outbox import FIRST_RETRY, GROUP_FOR, GROUP_MAX, Outbox
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition
 from tests.sim.samples import ORDERS, record
+from topics.transitions import Commit
 
 OTHER = Partition("orders", 1)
 

@@ -3,11 +3,11 @@
 import pytest
 
 from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.decide import Retry
 from sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
 from sidecar.core.progress import Progress
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, policy, record
+from topics.transitions import Retry
 
 BAD = Failed("http-500")
 

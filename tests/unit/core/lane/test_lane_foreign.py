@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.decide import Commit, DeadLetter, Retry
 from sidecar.core.outcome import COMMITTED, Failed
 from sidecar.core.record import Record
 from tests.sim import samples
@@ -12,6 +11,7 @@ from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL
 from topics.events import Event, State, decode_event
 from topics.headers import RetryState
+from topics.transitions import Commit, DeadLetter, Retry
 
 BAD = Failed("http-500")
 THEIRS = RetryState("orders:0:0", "orders", times=2, timestamp=WALL - 86_400_000, reason="retried-by-spring")

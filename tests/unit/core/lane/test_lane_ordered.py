@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.decide import DeadLetter
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.partition import Because
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
@@ -16,6 +15,7 @@ from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
 from topics.events import Event, State, decode_event
+from topics.transitions import DeadLetter
 
 FAIL = Failed("http-500", "no")
 INTERVAL = 700

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.copies import Copy, writes_of
 from sidecar.core.counters import MOST_STRAYS, OTHERS, UNKNOWN, LaneCounters
-from sidecar.core.decide import AT_ONCE, DeadLetter, Forward, Hop, after_wait, decide
-from sidecar.core.main_topics import MainTopics
+from sidecar.core.decide import decide
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
@@ -17,9 +15,11 @@ from sidecar.dlq.redrive_history import RedriveHistory, eligibility
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
+from topics.copies import Copy, writes_of
 from topics.events import Event, State, decode_event
 from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
 from topics.levels import TABLE
+from topics.transitions import AT_ONCE, DeadLetter, Forward, Hop, after_wait
 
 HOUR = 3_600_000
 OLD, NEW = policy(), policy(topics=("orders", "parcels"))
@@ -50,10 +50,8 @@ def test_a_sound_life_of_an_unknown_topic_is_read_as_one() -> None:
 )
 def test_a_life_of_the_groups_own_topics_or_of_no_legal_name_is_a_bad_header(topic: str) -> None:
     life = replace(STRAY, id=f"{topic}:0:1", topic=topic)
-    assert topic not in MainTopics(OLD)
-    assert isinstance(
-        parse_retry_headers(render_retry_headers(life, "billing", LEVEL.topic), MainTopics(OLD), WALL), BadHeader
-    )
+    assert topic not in OLD
+    assert isinstance(parse_retry_headers(render_retry_headers(life, "billing", LEVEL.topic), OLD, WALL), BadHeader)
 
 
 def test_a_stray_hops_on_unchanged_and_writes_no_event() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.copies import Copy
-from sidecar.core.decide import DeadLetter, Forward, Hop
 from sidecar.core.lane.outbox import GROUP_FOR
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, life
+from topics.copies import Copy
 from topics.headers import Headers, render_retry_headers
+from topics.transitions import DeadLetter, Forward, Hop
 
 LEVEL = Partition("billing-RETRY-1s", 3)
 POLICY = replace(samples.policy(), relay=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.copies import Copy
-from sidecar.core.decide import Hop, Retry
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
+from topics.copies import Copy
 from topics.levels import LONGEST, TABLE
+from topics.transitions import Hop, Retry
 
 HOP = 20
 """ms from a decision to the copy in Kafka, in these tests."""

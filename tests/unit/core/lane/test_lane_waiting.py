@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.decide import Hop
 from sidecar.core.lane.delay_queue import HOLD_WITHIN, RESUME_EARLY, SHARE, DelayQueue
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import COMMITTED, NACKED
@@ -13,6 +12,7 @@ from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
+from topics.transitions import Hop
 
 TEN = Partition("billing-RETRY-10s", 0)
 HOURS = Partition("billing-RETRY-2h", 0)

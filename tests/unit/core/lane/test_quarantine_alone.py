@@ -2,7 +2,6 @@
 
 import pytest
 
-from sidecar.core.decide import DeadLetter
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
 from sidecar.core.pace.pace import State
@@ -20,6 +19,7 @@ from tests.sim.suspect_rigs import (
     taken_up,
     work,
 )
+from topics.transitions import DeadLetter
 
 
 def test_after_more_deaths_records_go_one_at_a_time_and_each_is_marked_before() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
 from sidecar.core.pace.in_flight_limit import LONGEST_PAUSE, THROTTLE_HANGS
-from sidecar.core.pace.pace import FIRST_PROBE, LAST_PROBE, Change, Pace, State
+from sidecar.core.pace.pace import LAST_PROBE, Change, Pace, State
 from sidecar.core.pace.throttle_share import CUT_EVERY, SURE
 from sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
@@ -106,17 +106,6 @@ def test_a_second_throttle_within_the_second_does_not_leave_it_throttled_for_eve
     pace = paced(2, BUSY, BUSY)
     assert (pace.state, pace.limit) == (State.THROTTLED, 1)
     pace.note(RECORD, COMMITTED, at(10))
-    assert pace.state is State.OPEN
-
-
-def test_a_storm_in_the_group_is_an_outage_that_a_probe_ends() -> None:
-    pace = paced(16)
-    pace.storm(at(0))
-    assert (pace.state, pace.probe_at) == (State.OUTAGE, FIRST_PROBE)
-    probe(pace)
-    pace.storm(at(FIRST_PROBE))
-    assert pace.state is State.PROBING
-    pace.note(RECORD, COMMITTED, at(200))
     assert pace.state is State.OPEN
 
 

@@ -131,18 +131,6 @@ def test_a_word_of_the_health_url_that_has_turned_bad_no_longer_excuses_failures
     assert (pace.limit, pace.doubted > 0) == (0, True)
 
 
-def test_a_storm_begins_an_outage_that_says_so_and_another_one_does_not_begin_it_anew() -> None:
-    pace = Pace(8)
-    pace.storm(at(5))
-    assert (pace.state, pace.reason, pace.probe_at) == (
-        State.OUTAGE,
-        "a storm of failures in the group",
-        5 + FIRST_PROBE,
-    )
-    pace.storm(at(90))
-    assert pace.probe_at == 5 + FIRST_PROBE
-
-
 def test_a_probe_that_ends_is_no_probe_any_more() -> None:
     """Given two probes out, when one fails, then the other still ends the outage."""
     pace = probing(8)

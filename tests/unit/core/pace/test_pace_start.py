@@ -1,7 +1,5 @@
 """A slow start, at each start of a sidecar; and the health URL's word on a row of failures."""
 
-from collections.abc import Callable
-
 import pytest
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, Rejected
@@ -122,12 +120,3 @@ def test_a_new_full_number_while_the_health_url_is_asked_holds_afterwards(full: 
     pace.resize(full)
     pace.healthy(at(WELL_FOR + 5))
     assert pace.limit == then
-
-
-@pytest.mark.parametrize("strike", [lambda pace: pace.storm(at(WELL_FOR + 1))])
-def test_a_storm_while_the_health_url_is_asked_is_an_outage(strike: Callable[[Pace], None]) -> None:
-    pace = guarded(8)
-    row(pace, WELL_FOR)
-    strike(pace)
-    pace.healthy(at(WELL_FOR + 2))
-    assert (pace.state, pace.limit) == (State.OUTAGE, 0)

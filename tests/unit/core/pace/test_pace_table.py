@@ -84,12 +84,10 @@ PLAYS: dict[tuple[str, str], list[Play]] = {
     ("open", "the row is full, and the health URL fails"): [
         (in_doubt, lambda pace: pace.unhealthy("http-503", at(WELL_FOR + 1)))
     ],
-    ("open", "a storm in the group"): [(opened, lambda pace: pace.storm(at(0)))],
     ("open", "the service asks for time"): [(opened, lambda pace: pace.note(RECORD, BUSY, at(0)))],
     ("open", "a few of many answers ask for time"): [(busy_for_some, lambda pace: pace.note(RECORD, BUSY, at(2)))],
     ("throttled", "a connection is refused"): [(throttled, refused)],
     ("throttled", "the row is full"): [(throttled, row)],
-    ("throttled", "a storm in the group"): [(throttled, lambda pace: pace.storm(at(0)))],
     ("throttled", "successes up to the full number"): [
         (throttled, lambda pace: [pace.note(RECORD, COMMITTED, at(1)) for _ in range(2 + 3)][-1])
     ],
@@ -130,5 +128,5 @@ def test_each_row_of_the_table_is_what_the_code_does(was: State, event: str, the
 
 
 def test_each_row_is_played_and_told_apart() -> None:
-    assert len(ROWS) == len(PLAYS) == 22
+    assert len(ROWS) == len(PLAYS) == 20
     assert {(was, event) for was, event, _ in ROWS} == PLAYS.keys()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer
 from sidecar.delivery.push.response_reader import Judged
-from sidecar.delivery.push.verdict import MISSING, NO_ID, UNKNOWN_ID, UNKNOWN_WORD, UNREADABLE, OddAnswer, VerdictRules
+from sidecar.delivery.verdict import MISSING, NO_ID, UNKNOWN_ID, UNKNOWN_WORD, UNREADABLE, OddAnswer, VerdictRules
 from tests.support.sidecar.push_requests import a_record
 
 WALL = 1_763_690_000_000

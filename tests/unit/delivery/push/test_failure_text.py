@@ -15,7 +15,7 @@ from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer, read_envelope_answer
 from sidecar.delivery.push.failure_text import LONGEST_TEXT, failure_text
 from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
-from sidecar.delivery.push.verdict import FailureText, VerdictRules, verdict_from_response
+from sidecar.delivery.verdict import FailureText, VerdictRules, verdict_from_response
 from tests.support.sidecar.push_requests import a_record
 from topics.reasons import reason_class, reason_text
 

@@ -17,7 +17,7 @@ from sidecar.delivery.push.response_reader import (
     Plain,
     ResponseReader,
 )
-from sidecar.delivery.push.verdict import VerdictRules
+from sidecar.delivery.verdict import VerdictRules
 
 OK = b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 2\r\n\r\nok"
 RETRY = b"HTTP/1.1 200 OK\r\nReconsume-Verdict: retry\r\nContent-Length: 0\r\n\r\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled
 from sidecar.delivery.push.batch_verdicts import read_envelope_answer
-from sidecar.delivery.push.verdict import UNREADABLE, OddAnswer, VerdictRules, verdict_from_response
+from sidecar.delivery.verdict import UNREADABLE, OddAnswer, VerdictRules, verdict_from_response
 
 WALL = 1_763_690_000_000
 """Fri, 21 Nov 2025 01:53:20 GMT"""

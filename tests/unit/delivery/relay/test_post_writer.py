@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.decide import Commit
 from sidecar.delivery.relay.post_writer import MOST_WAITING, Failure, NotWrittenError, PendingPost, PostWriter
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from tests.sim.samples import record
+from topics.transitions import Commit
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t"}
 

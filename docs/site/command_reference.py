@@ -1,23 +1,25 @@
-"""`reference`: the page of the whole command line. It is generated from the command tree, so it cannot differ from
-it."""
+"""Print the page of the whole command line, docs/reference.md. It is made from the command tree, so it cannot differ.
+
+`make reference` writes the page. A test fails when it is not current.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import typer
 
+from sidecar.cli import app
 from sidecar.cli.terminal.exit_codes import MEANINGS
-from sidecar.cli.terminal.options import COMMON, Options, command
-from sidecar.cli.terminal.output import Row, write
+from sidecar.cli.terminal.options import COMMON
 
 Tree = Any
 """A command or a group as typer builds it. Its class belongs to typer and differs between typer's versions."""
 PROGRAM = "reconsume"
-COLUMNS = ("command", "option", "default", "meaning")
 LIMITS = re.compile(r"(?:^|\s+)\[([^\[\]]*)\]$")
 """The end of an option's help, as typer writes it: `[required]`, `[default: 50; x>=1]`."""
 RANGE = re.compile(r"\bx[<>]|[<>]=?x\b")
@@ -43,7 +45,7 @@ ENVIRONMENT = (
 INTRODUCTION = """\
 # Command line
 
-Made from the commands by `reconsume reference`; a test fails when it is not current.
+Made from the commands by `make reference`; a test fails when it is not current.
 
 Data goes to stdout, and talk to stderr. What a command prints as rows is a table on a terminal and JSON Lines in a
 pipe, or what `-o` says. A command that changes something shows its plan and asks; `--yes` agrees where there is no
@@ -61,32 +63,6 @@ class ParameterRow(NamedTuple):
     option: str
     default: str
     meaning: str
-
-
-def reference(options: Options) -> None:
-    """Print the reference of all commands.
-
-    As a page in Markdown; with -o, as rows.
-
-    \b
-    Examples:
-      reconsume reference > reference.md
-      reconsume reference -o tsv
-    """
-    from sidecar.cli import app
-
-    tree = typer.main.get_command(app)
-    if options.format is None:
-        write(page(tree).rstrip("\n"))
-    else:
-        options.output.rows(COLUMNS, rows(tree))
-
-
-def rows(tree: Tree) -> Iterator[Row]:
-    """Yield a row for each command's own options. The options of all commands are listed under the program's name."""
-    for context in walk(tree):
-        for row in own(context):
-            yield {"command": context.command_path, **row._asdict()}
 
 
 def page(tree: Tree) -> str:
@@ -158,6 +134,5 @@ def table(parameters: list[ParameterRow]) -> str:
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *cells, ""])
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command, hidden from the list of commands."""
-    command(app, "reference", hidden=True)(reference)
+if __name__ == "__main__":
+    sys.stdout.write(page(typer.main.get_command(app)))

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Postponed, Rejected, Throttled
-from sidecar.delivery.push.verdict_fields import USUAL_THROTTLE_MS, delay_of, level_of, printable, reason_of, wait_of
+from sidecar.delivery.verdict_fields import USUAL_THROTTLE_MS, delay_of, level_of, printable, reason_of, wait_of
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""

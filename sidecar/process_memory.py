@@ -1,12 +1,25 @@
-"""Give freed memory back to the system. glibc keeps it; other C libraries have neither of the two functions."""
+"""The memory of a process: kept private, and given back to the system when it is freed.
+
+glibc keeps freed memory; other C libraries have neither of the two functions.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import resource
 
+PR_SET_DUMPABLE = 4
 M_MMAP_THRESHOLD = -3
 LARGE = 128 * 1024
 """Bytes. Freed memory of this size or more goes back to the system."""
+
+
+def keep_memory_private() -> None:
+    """Write no core dump, and let no other process of the same user read this one's memory: passwords are in it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # only Linux has it
+    if prctl is not None:
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def give_back_memory() -> None:

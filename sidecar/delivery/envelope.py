@@ -1,0 +1,79 @@
+"""One record in the envelope form, which a push request and the answer to a pull share (contract 1.3, 6.2). Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sidecar.core.record import Record
+from topics.headers import DROPPED, RETRY_TRACEPARENT, Headers
+
+NOT_A_RECORDS_OWN = frozenset({RETRY_TRACEPARENT})
+"""What tracing adds to a record of a main topic in memory."""
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """One record of the envelope form; msgspec writes bytes as base64."""
+
+    id: str
+    times: int
+    redrives: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key_base64: bytes | None
+    value_base64: bytes | None
+    headers: Headers
+
+
+class Letter(msgspec.Struct, gc=False):
+    """The body of the envelope form."""
+
+    group: str
+    records: list[Envelope]
+
+
+def origin(record: Record) -> tuple[int, int]:
+    """Return partition and offset of the first copy, from its id `topic:partition:offset`; else the present ones."""
+    _, _, rest = record.id.rpartition(record.life.topic + ":") if record.life is not None else ("", "", "")
+    partition, _, offset = rest.partition(":")
+    if partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii():
+        return int(partition), int(offset)
+    return record.source.number, record.offset
+
+
+def envelope(record: Record) -> Envelope:
+    """Return the record in the envelope form, with its own headers but without ours."""
+    life, headers = record.life, record.headers
+    own = own_headers(headers, ours=life is not None) if headers else []
+    key, value, timestamp = record.key, record.value, record.timestamp
+    if life is None:  # positional arguments and few calls: every record of a batch takes this path
+        (topic, number), offset = record.source, record.offset
+        if not topic.isascii():
+            topic = encodable(topic)
+        identity = f"{topic}:{number}:{offset}"
+        return Envelope(identity, record.again, 0, topic, number, offset, timestamp, key, value, own)
+    number, offset = origin(record)
+    topic, identity = encodable(life.topic), encodable(life.id)
+    times, redrives = record.times, life.redrives
+    return Envelope(identity, times, redrives, topic, number, offset, life.timestamp, key, value, own)
+
+
+def own_headers(headers: Headers, *, ours: bool) -> Headers:
+    """Return the headers without ours, under names that JSON can carry. Usually they are so already.
+
+    Without `ours` the record is of a main topic, where these names have no meaning of ours: they stay.
+    """
+    dropped = DROPPED if ours else NOT_A_RECORDS_OWN
+    for name, _ in headers:
+        if name in dropped or not name.isascii():
+            return [(encodable(name), value) for name, value in headers if name not in dropped]
+    return headers
+
+
+def encodable(text: str) -> str:
+    """Return the text with lone surrogates replaced.
+
+    JSON in UTF-8 cannot carry them, and no Kafka header should hold one.
+    """
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,0 +1,65 @@
+"""From the settings to the group's policy, and to the name under which an instance writes."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+
+from sidecar.core.policy import InPlace, Policy
+from sidecar.settings.model import Settings
+
+
+def build_policy(settings: Settings, instance: str) -> Policy:
+    """Return the retry policy that the settings describe."""
+    return Policy(
+        names=settings.names,
+        topics=settings.topic_names,
+        ladder=settings.ladder,
+        table=settings.table,
+        delays=settings.delays,
+        max_reconsume_times=settings.retry.max_reconsume_times,
+        max_deaths=deaths_of(settings),
+        instance=instance,
+        in_place=in_place_of(settings),
+        nack_delay=settings.retry.nack_redelivery_delay,
+        relay=settings.deliver.mode == "relay",
+        broadcast=settings.deliver.broadcast,
+        traced=settings.tracing.enabled,
+        postpone_limit=settings.retry.postpone_limit,
+        unknown_topic=settings.retry.unknown_topic,
+    )
+
+
+def deaths_of(settings: Settings) -> int | None:
+    """Return how often a record may be out while the service or the sidecar crashes.
+
+    None if nothing is delivered, or if nothing is kept of it.
+    """
+    spared = settings.deliver.mode == "relay" or settings.deliver.broadcast
+    return None if spared else settings.retry.max_deaths
+
+
+def in_place_of(settings: Settings) -> InPlace | None:
+    """Return how an ordered group retries; None if it is not ordered."""
+    if settings.deliver.order == "none":
+        return None
+    return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
+
+
+def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return the pod's name, with its namespace if that is known; without a pod, the host and the API address.
+
+    The name must survive the restart of a container. The new process then ends the transaction that the old one left
+    open (0.6 s instead of 20). It must also differ between processes of one host, which cannot share their API address.
+    Two namespaces may have a pod of the same name (a StatefulSet's) in one group. With the name alone they would fence
+    each other.
+    """
+    if pod := environ.get("POD_NAME"):
+        namespace = environ.get("POD_NAMESPACE")
+        return _plain(f"{pod}.{namespace}" if namespace else pod)
+    return _plain(f"{socket.gethostname()}-{settings.api.listen.rpartition(':')[2]}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9._-]+", "-", name).strip("-")[:120]

@@ -1,0 +1,76 @@
+"""The package as the image has it, without what the Containerfile removes: it works, and says what is not there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.support.sidecar.settings import write_good
+
+Ended: TypeAlias = subprocess.CompletedProcess[str]
+ROOT = Path(__file__).parents[2]
+CONTAINERFILE = (ROOT / "deploy" / "image" / "Containerfile").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our packages, without what the image leaves out."""
+    folder = tmp_path_factory.mktemp("image")
+    for name in ("topics", "sidecar", "once", "spark"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    removed = re.search(r" && rm -r (.*)", CONTAINERFILE)
+    assert removed is not None
+    for path in removed[1].split():
+        shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
+    return folder
+
+
+HERE_ALONE = """
+import sys
+from pathlib import Path
+sys.path[:] = [path for path in sys.path if not Path(path, "spark", "job").is_dir()]  # where ours is installed whole
+"""
+
+
+def run(packages: Path, *words: str, program: str = "import sidecar.__main__ as m; m.main()") -> Ended:
+    """A process that has these packages alone."""
+    environ = {**os.environ, "PYTHONPATH": str(packages)}
+    command = [sys.executable, "-c", HERE_ALONE + program, *words]
+    return subprocess.run(command, cwd=packages, env=environ, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("words", ["demo", "demo --mode ordered", "dev", "dev up --view", "dev broker --help"])
+def test_a_command_that_is_left_out_says_so_in_one_sentence(packages: Path, words: str) -> None:
+    refused = run(packages, *words.split())
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert f"`{words.split()[0]}` is not in the image: pip install" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_the_view_job_names_the_image_that_has_it(packages: Path, tmp_path: Path) -> None:
+    refused = run(packages, "view", "run", "-c", str(write_good(tmp_path)), "--checkpoint", str(tmp_path / "view"))
+    assert refused.returncode == 1
+    assert "image reconsume-spark" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("words", ["--help", "explain", "config check", "config show", "dlq --help", "audit --help"])
+def test_all_other_commands_are_there(packages: Path, tmp_path: Path, words: str) -> None:
+    given = words.split() if "--help" in words else [*words.split(), "-c", str(write_good(tmp_path))]
+    shown = run(packages, *given)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert " demo " not in shown.stdout
+
+
+def test_what_runs_beside_a_service_loads_without_what_is_left_out(packages: Path) -> None:
+    loaded = "import sidecar.runtime.run, sidecar.ui.app, sidecar.doctor.all_checks, sidecar.audit, sidecar.deploy"
+    ended = run(packages, program=loaded)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,0 +1,114 @@
+"""Turn a transition into the records that carry it out: the copy of the record, and the event that reports the change.
+
+Sidecar and Spark jobs write the same bytes for the same record, outcome and time, because both call this. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+from zlib import crc32
+
+import msgspec
+from msgspec.structs import replace
+
+from topics.events import State, encode_event, event_of
+from topics.group_rules import GroupRules
+from topics.headers import (
+    RETRY_POSTPONED_AT,
+    RETRY_TRACEPARENT,
+    Headers,
+    RetryState,
+    attempt_before,
+    dead_letter_headers,
+    render_retry_headers,
+    without_ours,
+)
+from topics.headers_fast import for_topic
+from topics.original_headers import kept_originals
+from topics.transitions import Commit, DeadLetter, Forward, Hop, ReadRecord, Retry, Written
+
+
+class Copy(msgspec.Struct, frozen=True, gc=False):
+    """A record to publish.
+
+    `spread` chooses the partition of a record without a key: it is the number of the source partition. With `scattered`
+    it also chooses the partition of a record with a key. A Spark job follows neither: no partition has an owner there.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    spread: int = 0
+    scattered: bool = False
+
+
+def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules, now: int) -> tuple[Copy, ...]:
+    """Return the records to publish for a decision, the copy first; empty if there is nothing to write."""
+    match decision:
+        case Commit(life=state):
+            return () if state is None else (_event(state, State.COMMIT, None, rules, now),)
+        case Retry(life=state, level=level):
+            copy = _copy(record, rules.retry_topic(level, state), state, rules)
+            return (copy, _event(state, State.WAITING_RETRY, level, rules, now))
+        case Hop(level=int(level), stray=True):
+            return (_passed_on(record, rules.names.level(level, rules.family(record.source.topic)), now),)
+        case Hop(life=state, level=level):
+            return (_copy(record, rules.retry_topic(level, state), state, rules),)
+        case Forward():
+            ready = rules.names.ready
+            headers = for_topic(record.headers or [], ready)
+            return (Copy(ready, record.key, record.value, headers, record.source.number),)
+        case DeadLetter(life=state):
+            return (_dead_letter(record, decision, rules), _event(state, State.DLQ, None, rules, now))
+    assert_never(decision)
+
+
+def redriven_writes(record: ReadRecord, state: RetryState, rules: GroupRules, now: int) -> tuple[Copy, Copy]:
+    """Return the copy on the ready topic that starts a dead letter's retries anew, and the event."""
+    copy = _copy(record, rules.names.ready, state, rules, from_main=False)
+    return (copy, _event(state, State.REDRIVEN, None, rules, now))
+
+
+def _copy(
+    record: ReadRecord, topic: str, state: RetryState, rules: GroupRules, *, from_main: bool | None = None
+) -> Copy:
+    """Return the copy with the record's own headers and ours.
+
+    `from_main`: whether headers of ours mean nothing on the record; None: as its retry state tells. A dead letter's are
+    those of this group, though the DLQ has no retry lane that reads them.
+    """
+    if from_main is None:
+        from_main = record.life is None and not record.fault
+    headers = record.headers or []
+    headers = kept_originals(headers) if from_main else without_ours(headers)
+    if rules.traced and (before := attempt_before(record.headers or [])) is not None:
+        headers.append((RETRY_TRACEPARENT, before))
+    if state.postponed_at:
+        headers.append((RETRY_POSTPONED_AT, b"%d" % state.postponed_at))
+    headers += render_retry_headers(state, rules.names.group, topic)
+    return Copy(topic, record.key, record.value, headers, record.source.number)
+
+
+def _passed_on(record: ReadRecord, topic: str, now: int) -> Copy:
+    """Return an unchanged copy of a stray: a record of a topic that only other instances consume.
+
+    Each hop chooses another partition. The key alone would keep the record with one owner, and that owner may be an
+    instance that does not consume the topic.
+    """
+    # Not by the offset alone: if a transaction marker follows each record, all offsets of a partition may be even.
+    spread = crc32(f"{record.id} {record.offset} {now}".encode())
+    return Copy(topic, record.key, record.value, for_topic(record.headers or [], topic), spread, scattered=True)
+
+
+def _dead_letter(record: ReadRecord, decision: DeadLetter, rules: GroupRules) -> Copy:
+    state = decision.life
+    family = state.topic if state.topic in rules.topics else record.source.topic
+    copy = _copy(record, rules.dlq_of(family), state, rules)
+    more = dead_letter_headers(state, rules.names.group, decision.deliveries)
+    return replace(copy, headers=[*copy.headers, *more])
+
+
+def _event(state: RetryState, name: State, level: int | None, rules: GroupRules, now: int) -> Copy:
+    event = event_of(state, name, level, group=rules.names.group, instance=rules.instance, at=now)
+    return Copy(rules.names.events, state.id.encode(), encode_event(event), [])

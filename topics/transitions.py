@@ -1,0 +1,245 @@
+"""Decide what follows from the outcome of a delivery: the record's next retry state, and the topic of its copy. Pure.
+
+The sidecar, a redrive, a post of a relay and a Spark job all decide here, so the same record, outcome and time have the
+same result. `copies.py` turns the result into the records to write. A caller adds only what needs no write: a wait in
+memory, a retry in place.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from topics.group_rules import GroupRules
+from topics.headers import MOST_HEADERS, Headers, RetryState
+from topics.levels import LONGEST
+from topics.partition import Partition
+from topics.reasons import reason_class, reason_text
+
+UNKNOWN_TOPIC = "unknown-topic"
+"""The reason of a dead letter whose main topic no member of the group consumes."""
+UNREADABLE = "headers-unreadable"
+"""The reason of a dead letter with a header key that is not UTF-8."""
+
+
+class ReadRecord(Protocol):
+    """A record as its reader knows it.
+
+    - `source`, `offset`, `timestamp`: the position of this copy, and its Kafka timestamp (epoch ms, −1: none).
+    - `headers`: all of them; None if they cannot be read.
+    - `life`: the retry state in the headers; None on a main topic.
+    - `fault`: why the record may not be delivered; empty for a good record.
+    - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far.
+    - `failed_at`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
+    """
+
+    @property
+    def source(self) -> Partition: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers | None: ...
+    @property
+    def life(self) -> RetryState | None: ...
+    @property
+    def fault(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def times(self) -> int: ...
+    @property
+    def failed_at(self) -> int: ...
+
+
+class Failure(Protocol):
+    """A failed attempt: its class and text, and the delay (ms) or level that the service asked for.
+
+    `level` is −1 for the DLQ, 0 for the ladder, n > 0 for level n of the table, or None.
+    """
+
+    @property
+    def reason(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def delay(self) -> int | None: ...
+    @property
+    def level(self) -> int | None: ...
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The record is done. `life` is the retry state for the COMMIT event; None, and no event, if the record never
+    failed or in broadcast mode."""
+
+    life: RetryState | None
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """A copy that waits in the level topic of `level` ms (None: the ready topic)."""
+
+    life: RetryState
+    level: int | None
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A copy for the DLQ. `life` keeps the number of retries made: 16, not 17. `deliveries` is the count of
+    KIP-1191."""
+
+    life: RetryState
+    reason: str
+    deliveries: int
+    stray: bool = False  # this instance does not consume the record's topic
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """A copy for the level topic of `level` ms, unchanged and uncounted, because the due time is still ahead.
+
+    `level` None: the ready topic, whose reader waits in memory, or in the shortest level where such waits are many.
+    """
+
+    life: RetryState
+    level: int | None
+    stray: bool = False  # only other instances consume the record's topic; it may be due already
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """A copy for the ready topic, uncounted: the record is due, and the service reads that topic itself (relay)."""
+
+    life: RetryState
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A wait in memory: nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
+
+    ms: int
+
+
+Written: TypeAlias = Retry | DeadLetter | Hop | Forward
+
+DONE = Commit(None)
+AT_ONCE = Wait(0)
+STRAY_WAIT = 10_000
+"""ms between two looks whether a record whose topic is not consumed here is to go to the DLQ, without levels."""
+
+
+def after_success(record: ReadRecord) -> Commit:
+    """Return the end of a record that was accepted.
+
+    A copy without retry and redrive waited only because its service had postponed it. No event has reported it, and
+    none reports its end.
+    """
+    retry_state = record.life
+    if retry_state is None or (retry_state.times == 0 and retry_state.redrives == 0):
+        return DONE
+    return Commit(retry_state)
+
+
+def after_failure(record: ReadRecord, failure: Failure, rules: GroupRules, now: int) -> Retry | DeadLetter:
+    """Return what follows from a failed attempt at `now` (epoch ms): the next retry, or the DLQ after the last one."""
+    times = record.times + 1
+    if failure.level == -1 or times > rules.max_reconsume_times:
+        return dead_letter(record, failure.reason, failure.text, now)
+    return retry(record, failure, times, rules.wait_of(times, failure.delay, failure.level), rules, now)
+
+
+def retry(record: ReadRecord, failure: Failure, times: int, wait: int, rules: GroupRules, now: int) -> Retry:
+    """Return retry number `times` of a record, in `wait` ms from `now` (epoch ms)."""
+    before, reason, due_at = record.life, reason_text(failure.reason, failure.text), now + wait
+    if before is None:
+        first = record.failed_at or now
+        state = RetryState(record.id, record.source.topic, times, 0, due_at, record.timestamp, first, reason)
+    else:
+        first = before.first_failed_at or record.failed_at or now
+        state = replace(before, times=times, due_at=due_at, first_failed_at=first, reason=reason, postponed_at=0)
+    return Retry(state, rules.level_for(wait))
+
+
+def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLetter:
+    """Return the dead letter of a record whose last attempt ended at `now` (epoch ms)."""
+    before, times = retry_state_of(record), record.times
+    first, line = before.first_failed_at or record.failed_at or now, reason_text(reason, text)
+    last = replace(before, times=times, due_at=now, first_failed_at=first, reason=line, postponed_at=0)
+    return DeadLetter(last, reason, times + 1)
+
+
+def retry_state_of(record: ReadRecord) -> RetryState:
+    """Return the retry state from the record's headers, or a new one if it has none (it comes from a main topic)."""
+    return record.life or RetryState(record.id, record.source.topic, timestamp=record.timestamp)
+
+
+def dead_letter_unreadable(record: ReadRecord, now: int) -> DeadLetter:
+    """Return the dead letter for a record that may not be delivered: its headers are broken or unreadable (contract
+    3.6, 3.7).
+
+    Its id is its own partition and offset, its topic is the one it was read from, and its count is 0: nothing in its
+    headers can be trusted.
+    """
+    topic, number = record.source
+    state = RetryState(
+        id=f"{topic}:{number}:{record.offset}",
+        topic=topic,
+        due_at=now,
+        timestamp=record.timestamp,
+        first_failed_at=now,
+        reason=reason_text(record.fault, ""),
+    )
+    return DeadLetter(state, reason_class(record.fault), 0)
+
+
+def dead_letter_too_large(record: ReadRecord, failed: RetryState, now: int) -> DeadLetter:
+    """Return the dead letter for a record that has failed, and that has more headers than Kafka's client reads.
+
+    `failed`: the retry state that its copy would have had. The letter has none of its headers: ORIGIN_MESSAGE_ID names
+    the record that has them.
+    """
+    text = f"it has more than {MOST_HEADERS} headers; before that: {failed.reason}"
+    return dead_letter(record, "too-large", text, now)
+
+
+def redriven(dead: RetryState, now: int) -> Retry:
+    """Return the first retry of a dead letter that is redriven at `now` (epoch ms): its retries begin again."""
+    return Retry(replace(dead, times=0, redrives=dead.redrives + 1, due_at=now), None)
+
+
+def after_wait(
+    record: ReadRecord, rules: GroupRules, now: int, patience: int = LONGEST
+) -> Hop | Forward | Wait | DeadLetter:
+    """Decide whether a record whose level delay is over may be delivered, at wall time `now` (epoch ms).
+
+    RETRY_DUE_AT decides. While it is ahead, the record hops to the longest level that fits. If the remaining wait is
+    shorter than every level, it is spent in memory. If that wait is longer than `patience` ms, it is spent in the
+    shortest level.
+    """
+    state = record.life
+    if state is None:
+        return AT_ONCE
+    if state.topic not in rules.topics:
+        return _stray(state, record.source.topic, rules, now)
+    remaining = state.due_at - now
+    if remaining <= 0:
+        return Forward(state) if rules.relay else AT_ONCE
+    level = rules.level_for(remaining)
+    if level is None and (remaining <= patience or not rules.delays):
+        return Wait(remaining)
+    return Hop(state, level or rules.delays[0])
+
+
+def _stray(state: RetryState, source_topic: str, rules: GroupRules, now: int) -> Hop | Wait | DeadLetter:
+    """Return the hop that passes on a record whose topic this instance does not consume (contract 2.9).
+
+    If no instance has taken the record for `rules.unknown_topic` ms, it goes to the DLQ with its counts unchanged. In a
+    group without levels it waits here until the partition is another's.
+    """
+    if now - (state.due_at or state.first_failed_at) >= rules.unknown_topic:
+        kept = replace(state, due_at=now, reason=reason_text(UNKNOWN_TOPIC, state.reason))
+        return DeadLetter(kept, UNKNOWN_TOPIC, state.times, stray=True)
+    level = rules.level_for(state.due_at - now) or rules.passing_level(source_topic)
+    return Wait(STRAY_WAIT) if level is None else Hop(state, level, stray=True)
