@@ -13,8 +13,6 @@ from sidecar.dev.demo.lateness import lateness
 from sidecar.dev.demo.ledger import digest_of
 from sidecar.dev.demo.record_histories import RecordHistory, Row
 from topics.events import State
-from topics.headers import RetryState
-from topics.reasons import reason_class
 
 Check = Callable[[RecordHistory, Row], Iterator[str]]
 
@@ -28,7 +26,7 @@ def lost(account: RecordHistory, _first: Row) -> Iterator[str]:
     if account.committed or account.dead:
         return
     last = account.copies.get(account.retries)
-    where = f"its last copy is {last[-1].row.place}, due {last[-1].life.due_at}" if last else "it has no copy"
+    where = f"its last copy is {last[-1].place}, due {last[-1].due}" if last else "it has no copy"
     yield f"neither taken by the service nor in the DLQ; {where}"
 
 
@@ -51,19 +49,18 @@ def unmatched(account: RecordHistory, first: Row) -> Iterator[str]:
         if times > account.retries:
             yield f"retry {times} was delivered, and no copy counts it"
     for times, copies in account.copies.items():
-        yield from unmatched_failure(account, times - 1, copies[0].life)
+        yield from unmatched_failure(account, times - 1, copies[0].reason)
     yield from unmatched_death(account, first)
 
 
 def unmatched_death(account: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the reason in the DLQ contradicts what the service saw."""
     for copy in account.dead:
-        yield from unmatched_failure(account, copy.life.times, copy.life)
+        yield from unmatched_failure(account, copy.times, copy.reason)
 
 
-def unmatched_failure(account: RecordHistory, times: int, life: RetryState) -> Iterator[str]:
-    """Yield a finding if attempt `times` + 1 failed according to `life`, and the service did not see it fail."""
-    reason = reason_class(life.reason)
+def unmatched_failure(account: RecordHistory, times: int, reason: str) -> Iterator[str]:
+    """Yield a finding if attempt `times` + 1 failed by `reason` as a copy says, and the service did not see it fail."""
     made = account.deliveries.get(times, [])
     if reason in WITHOUT_ANSWER:
         return

@@ -81,7 +81,10 @@ def verify(
 ) -> Report:
     """Judge a group by its topics and its service's ledger. Retries that an outage delayed have a lateness of their
     own."""
-    accounts = list(build_histories(rows, deliveries, names, topics).values())
+    terms = terms_of(rows, names, topics, rules)
+    facts = facts_of(rows, names, topics)
+    firsts = [row for row in rows if row.topic in topics]
+    accounts = list(build_histories(firsts, facts, deliveries, terms.delays).values())
     known = [account for account in accounts if account.first is not None]
     came = [late for account in known for late in lateness(account)]
     held_back = [late for late in came if in_outage(late, outages)]
@@ -99,7 +102,7 @@ def verify(
         release=spread(late.after_level for late in in_time),
         held_back=spread(late.after_due for late in held_back),
         rows=len(rows),
-        findings=tuple(sorted((*audited(rows, names, topics, rules), *findings(accounts, rules)))),
+        findings=tuple(sorted((*audited(facts, terms), *findings(accounts, rules)))),
         in_line=0 if rules.in_place is None else in_line(known),
     )
 
@@ -109,11 +112,17 @@ def retries_of(account: RecordHistory, rules: Rules) -> Iterable[int]:
     return account.copies if rules.in_place is None else (times for times in account.deliveries if times > 0)
 
 
-def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: Rules) -> Iterator[Finding]:
-    """Yield every violation that the topics show without the ledger, by the rules of an audit."""
+def facts_of(rows: Iterable[Row], names: Names, topics: Collection[str]) -> list[Fact]:
+    """Return the facts of an audit in the rows of the group's topics; rows of other topics are skipped."""
+    roles = ((row, names.role(row.topic, topics)) for row in rows)
+    kinds = [(row, role.kind) for row, role in roles if role is not None and role.kind in JUDGED]
+    return [fact_in(row, kind, names.group, topics) for row, kind in kinds]
+
+
+def terms_of(rows: Iterable[Row], names: Names, topics: Collection[str], rules: Rules) -> Terms:
+    """Return the terms by which an audit judges the group."""
     own = topics_of(names, topics, {row.topic for row in rows})
-    kinds = {name: kind for kind in JUDGED for name in own.get(kind, {})}
-    terms = Terms(
+    return Terms(
         names,
         {**own.get(Kind.LEVEL, {}), **own.get(Kind.READY, {})},
         frozenset(own.get(Kind.DLQ, {})),
@@ -121,13 +130,15 @@ def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: R
         in_memory=rules.in_place is not None,
         mains=frozenset(topics),
     )
-    facts: dict[str, list[Fact]] = defaultdict(list)
-    for row in rows:
-        if row.topic in kinds:
-            fact = fact_in(row, kinds[row.topic], names.group, topics)
-            facts[fact.id].append(fact)
-    for found in facts.values():
-        for one in judge(found, terms):
+
+
+def audited(facts: Iterable[Fact], terms: Terms) -> Iterator[Finding]:
+    """Yield every violation that the topics show without the ledger, by the rules of an audit."""
+    found: dict[str, list[Fact]] = defaultdict(list)
+    for fact in facts:
+        found[fact.id].append(fact)
+    for of_record in found.values():
+        for one in judge(of_record, terms):
             yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
 
 

@@ -34,17 +34,17 @@ def in_place_checks(rules: InPlace) -> Checks:
 def miscounted(account: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if a retry has a copy or an event, if there are too many, or if the DLQ says fewer."""
     for times, copies in sorted(account.copies.items()):
-        yield f"retry {times} was written to {copies[0].row.place}, and must be made in place"
+        yield f"retry {times} was written to {copies[0].place}, and must be made in place"
     if told := account.told(State.WAITING_RETRY):
         yield f"{told} events tell of retries, which are made in place"
     last = max(account.deliveries, default=0)
     if rules.max_times is not None and last > rules.max_times:
         yield f"retry {last} was made, and {rules.max_times} are allowed"
     for copy in account.dead:
-        if copy.life.times < last:
-            yield f"the DLQ says {copy.life.times} retries, and retry {last} was made"
-        if copy.life.times != rules.max_times and not was_refused(account, copy.life.times):
-            yield f"it is in the DLQ after {copy.life.times} retries, and the service did not refuse it"
+        if copy.times < last:
+            yield f"the DLQ says {copy.times} retries, and retry {last} was made"
+        if copy.times != rules.max_times and not was_refused(account, copy.times):
+            yield f"it is in the DLQ after {copy.times} retries, and the service did not refuse it"
 
 
 def was_refused(account: RecordHistory, times: int) -> bool:
@@ -106,5 +106,5 @@ def first_delivery(account: RecordHistory) -> float:
 def ended_at(account: RecordHistory) -> float:
     """Return the time when it was first taken or written to the DLQ, epoch ms; infinity if it never was."""
     taken = [one.ended for made in account.deliveries.values() for one in made if one.verdict == "commit"]
-    dead = [float(copy.row.timestamp) for copy in account.dead]
+    dead = [float(copy.at) for copy in account.dead]
     return min([*(at for at in taken if at is not None), *dead], default=inf)
