@@ -13,8 +13,6 @@ from sidecar.dev.demo.lateness import lateness
 from sidecar.dev.demo.ledger import digest_of
 from sidecar.dev.demo.record_histories import RecordHistory, Row
 from topics.events import State
-from topics.headers import RetryState
-from topics.reasons import reason_class
 
 Check = Callable[[RecordHistory, Row], Iterator[str]]
 
@@ -28,20 +26,20 @@ def lost(history: RecordHistory, _first: Row) -> Iterator[str]:
     if history.committed or history.dead:
         return
     last = history.copies.get(history.retries)
-    where = f"its last copy is {last[-1].row.position}, due {last[-1].retry_state.due_at}" if last else "it has no copy"
+    where = f"its last copy is {last[-1].position}, due {last[-1].due}" if last else "it has no copy"
     yield f"neither taken by the service nor in the DLQ; {where}"
 
 
 def mistold(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the events do not report the success of a retried record once, or report another success."""
-    commits = history.events_of(State.COMMIT)
+    commits = history.told(State.COMMIT)
     if commits != int(history.retries > 0 and history.committed and not history.dead):
         yield f"{commits} events say COMMIT after {history.retries} retries"
 
 
 def mistold_by_relay(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if an event reports a success. Only the service knows that it took a record."""
-    if commits := history.events_of(State.COMMIT):
+    if commits := history.told(State.COMMIT):
         yield f"{commits} events say COMMIT, which only the service can know"
 
 
@@ -51,19 +49,18 @@ def unmatched(history: RecordHistory, first: Row) -> Iterator[str]:
         if times > history.retries:
             yield f"retry {times} was delivered, and no copy counts it"
     for times, copies in history.copies.items():
-        yield from unmatched_failure(history, times - 1, copies[0].retry_state)
+        yield from unmatched_failure(history, times - 1, copies[0].reason)
     yield from unmatched_death(history, first)
 
 
 def unmatched_death(history: RecordHistory, _first: Row) -> Iterator[str]:
     """Yield a finding if the reason in the DLQ contradicts what the service saw."""
     for copy in history.dead:
-        yield from unmatched_failure(history, copy.retry_state.times, copy.retry_state)
+        yield from unmatched_failure(history, copy.times, copy.reason)
 
 
-def unmatched_failure(history: RecordHistory, times: int, retry_state: RetryState) -> Iterator[str]:
-    """Yield a finding if attempt `times` + 1 failed according to `retry_state`, and the service did not see it fail."""
-    reason = reason_class(retry_state.reason)
+def unmatched_failure(history: RecordHistory, times: int, reason: str) -> Iterator[str]:
+    """Yield a finding if attempt `times` + 1 failed by `reason` as a copy says, and the service did not see it fail."""
     made = history.deliveries.get(times, [])
     if reason in WITHOUT_ANSWER:
         return

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from sidecar.dev.demo.ledger import Outage
-from sidecar.dev.demo.record_histories import Copy, RecordHistory
+from sidecar.dev.demo.record_histories import RecordHistory
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -37,12 +37,9 @@ def lateness(history: RecordHistory) -> Iterator[Late]:
     for times, made in history.deliveries.items():
         for copy in history.copies.get(times, [])[-1:]:
             at = min(delivery.at for delivery in made)
-            yield Late(copy.retry_state.due_at, at - copy.retry_state.due_at, at - released_at(copy))
-
-
-def released_at(copy: Copy) -> int:
-    """Return the earliest time at which the last copy of a retry may be delivered, epoch ms (contract 2.3)."""
-    return max(copy.retry_state.due_at, copy.row.timestamp + copy.wait)
+            # The earliest time at which the last copy of a retry may be delivered, epoch ms (contract 2.3).
+            released_at = max(copy.due, copy.at + history.delays.get(copy.topic, 0))
+            yield Late(copy.due, at - copy.due, at - released_at)
 
 
 def spread(values: Iterable[float]) -> Spread:

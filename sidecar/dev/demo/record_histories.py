@@ -1,33 +1,21 @@
-"""The history of each record of a group, from full dumps of its topics and the service's ledger.
+"""The history of each record of a group: the facts of an audit, beside what the service saw of it.
 
-Pure: rows in, histories out. `verify.py` judges them.
+Pure: facts in, histories out. `verify.py` judges them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
+from sidecar.audit.facts import Fact, FactKind
 from sidecar.audit.parsing import TopicRecord
 from sidecar.dev.demo.ledger import Delivery
-from topics.events import Event, State, decode_event
-from topics.headers import BadHeader, RetryState, parse_retry_headers
-from topics.names import Kind, Names, Role
-
-ANY_DUE = 2**63 - 1
-"""No limit on due times: `verify.py` judges when retries were delivered, however late they were due."""
+from topics.events import State
 
 Row: TypeAlias = TopicRecord
-
-
-class Copy(NamedTuple):
-    """A record that the sidecar wrote. `wait` is its level's delay in ms, 0 on the ready topic and the DLQ."""
-
-    row: Row
-    retry_state: RetryState
-    wait: int
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -43,10 +31,12 @@ class RecordHistory(msgspec.Struct):
 
     id: str
     first: Row | None = None
-    copies: dict[int, list[Copy]] = msgspec.field(default_factory=dict)
-    dead: list[Copy] = msgspec.field(default_factory=list)
-    events: list[Event] = msgspec.field(default_factory=list)
+    copies: dict[int, list[Fact]] = msgspec.field(default_factory=dict)
+    dead: list[Fact] = msgspec.field(default_factory=list)
+    events: list[Fact] = msgspec.field(default_factory=list)
     deliveries: dict[int, list[Delivery]] = msgspec.field(default_factory=dict)
+    delays: Mapping[str, int] = {}
+    """The delay of each topic where copies wait, in ms."""
 
     @property
     def retries(self) -> int:
@@ -58,48 +48,33 @@ class RecordHistory(msgspec.Struct):
         """Whether the service took it."""
         return any(delivery.verdict == "commit" for made in self.deliveries.values() for delivery in made)
 
-    def events_of(self, state: State) -> int:
+    def told(self, state: State) -> int:
         """Return the number of events with this state."""
-        return sum(event.state is state for event in self.events)
+        return sum(event.state == state for event in self.events)
 
 
 def build_histories(
-    rows: Iterable[Row], deliveries: Iterable[Delivery], names: Names, topics: Collection[str]
+    firsts: Iterable[Row], facts: Iterable[Fact], deliveries: Iterable[Delivery], delays: Mapping[str, int]
 ) -> dict[str, RecordHistory]:
-    """Build the histories of a group whose main topics are `topics`, by id.
+    """Build the histories by id, from the rows of the main topics, the facts of the group's own topics, and the ledger.
 
-    Rows of other topics are skipped, and rows that cannot be read, which the audit reports.
+    Records that cannot be read are no part of any history; the audit reports them.
     """
     histories: dict[str, RecordHistory] = {}
 
-    def history_of(identity: str) -> RecordHistory:
-        return histories.setdefault(identity, RecordHistory(identity))
+    def history(identity: str) -> RecordHistory:
+        return histories.setdefault(identity, RecordHistory(identity, delays=delays))
 
-    for row in rows:
-        role = names.role(row.topic, topics)
-        match role.kind if role is not None else None:
-            case Kind.MAIN:
-                history_of(row.position).first = row
-            case Kind.EVENTS:
-                if isinstance(event := decode_event(row.value), Event):
-                    history_of(event.id).events.append(event)
-            case Kind.LEVEL | Kind.READY | Kind.DLQ:
-                assert role is not None
-                _enter_copy(row, role, history_of, topics)
+    for row in firsts:
+        history(row.position).first = row
+    for fact in sorted(facts, key=lambda fact: (fact.at, fact.position)):
+        match fact.what:
+            case FactKind.COPY:
+                history(fact.id).copies.setdefault(fact.times, []).append(fact)
+            case FactKind.DEAD:
+                history(fact.id).dead.append(fact)
+            case FactKind.TOLD:
+                history(fact.id).events.append(fact)
     for delivery in deliveries:
-        history_of(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
-    for one in histories.values():
-        for copies in one.copies.values():
-            copies.sort(key=lambda copy: (copy.row.timestamp, copy.row.position))
+        history(delivery.id).deliveries.setdefault(delivery.times, []).append(delivery)
     return histories
-
-
-def _enter_copy(row: Row, role: Role, history_of: Callable[[str], RecordHistory], topics: Collection[str]) -> None:
-    retry_state = parse_retry_headers(row.headers or [], topics, ANY_DUE)
-    if isinstance(retry_state, BadHeader):
-        return
-    copy = Copy(row, retry_state, role.delay or 0)
-    if role.kind is Kind.DLQ:
-        history_of(retry_state.id).dead.append(copy)
-    else:
-        history_of(retry_state.id).copies.setdefault(retry_state.times, []).append(copy)

@@ -81,41 +81,48 @@ def verify(
 ) -> Report:
     """Judge a group by its topics and its service's ledger. Retries that an outage delayed have a lateness of their
     own."""
-    histories = list(build_histories(rows, deliveries, names, topics).values())
-    known = [record_history for record_history in histories if record_history.first is not None]
-    came = [late for record_history in known for late in lateness(record_history)]
+    terms = terms_of(rows, names, topics, rules)
+    facts = facts_of(rows, names, topics)
+    firsts = [row for row in rows if row.topic in topics]
+    histories = list(build_histories(firsts, facts, deliveries, terms.delays).values())
+    known = [history for history in histories if history.first is not None]
+    came = [late for history in known for late in lateness(history)]
     held_back = [late for late in came if in_outage(late, outages)]
     in_time = [late for late in came if not in_outage(late, outages)]
-    retries = [(record_history, times) for record_history in known for times in retries_of(record_history, rules)]
+    retries = [(history, times) for history in known for times in retries_of(history, rules)]
     return Report(
         orders=len(known),
-        committed=sum(record_history.committed and not record_history.dead for record_history in known),
-        dead=sum(bool(record_history.dead) for record_history in known),
+        committed=sum(history.committed and not history.dead for history in known),
+        dead=sum(bool(history.dead) for history in known),
         deliveries=by_attempt(histories),
         retries=len(retries),
-        duplicates=sum(len(made) - 1 for record_history in histories for made in record_history.deliveries.values()),
-        unseen=sum(times - 1 not in record_history.deliveries for record_history, times in retries),
+        duplicates=sum(len(made) - 1 for history in histories for made in history.deliveries.values()),
+        unseen=sum(times - 1 not in history.deliveries for history, times in retries),
         lateness=spread(late.after_due for late in in_time),
         release=spread(late.after_level for late in in_time),
         held_back=spread(late.after_due for late in held_back),
         rows=len(rows),
-        findings=tuple(sorted((*audited(rows, names, topics, rules), *findings(histories, rules)))),
+        findings=tuple(sorted((*audited(facts, terms), *findings(histories, rules)))),
         in_line=0 if rules.in_place is None else in_line(known),
     )
 
 
-def retries_of(record_history: RecordHistory, rules: Rules) -> Iterable[int]:
+def retries_of(history: RecordHistory, rules: Rules) -> Iterable[int]:
     """Return the retries of a record: those with a copy, or in place those that reached the service."""
-    return (
-        record_history.copies if rules.in_place is None else (times for times in record_history.deliveries if times > 0)
-    )
+    return history.copies if rules.in_place is None else (times for times in history.deliveries if times > 0)
 
 
-def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: Rules) -> Iterator[Finding]:
-    """Yield every violation that the topics show without the ledger, by the rules of an audit."""
+def facts_of(rows: Iterable[Row], names: Names, topics: Collection[str]) -> list[Fact]:
+    """Return the facts of an audit in the rows of the group's topics; rows of other topics are skipped."""
+    roles = ((row, names.role(row.topic, topics)) for row in rows)
+    kinds = [(row, role.kind) for row, role in roles if role is not None and role.kind in JUDGED]
+    return [fact_in(row, kind, names.group, topics) for row, kind in kinds]
+
+
+def terms_of(rows: Iterable[Row], names: Names, topics: Collection[str], rules: Rules) -> Terms:
+    """Return the terms by which an audit judges the group."""
     own = topics_of(names, topics, {row.topic for row in rows})
-    kinds = {name: kind for kind in JUDGED for name in own.get(kind, {})}
-    terms = Terms(
+    return Terms(
         names,
         {**own.get(Kind.LEVEL, {}), **own.get(Kind.READY, {})},
         frozenset(own.get(Kind.DLQ, {})),
@@ -123,13 +130,15 @@ def audited(rows: Iterable[Row], names: Names, topics: Collection[str], rules: R
         in_memory=rules.in_place is not None,
         mains=frozenset(topics),
     )
-    facts: dict[str, list[Fact]] = defaultdict(list)
-    for row in rows:
-        if row.topic in kinds:
-            fact = fact_in(row, kinds[row.topic], names.group, topics)
-            facts[fact.id].append(fact)
-    for history in facts.values():
-        for one in judge(history, terms):
+
+
+def audited(facts: Iterable[Fact], terms: Terms) -> Iterator[Finding]:
+    """Yield every violation that the topics show without the ledger, by the rules of an audit."""
+    found: dict[str, list[Fact]] = defaultdict(list)
+    for fact in facts:
+        found[fact.id].append(fact)
+    for of_record in found.values():
+        for one in judge(of_record, terms):
             yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
 
 
@@ -137,20 +146,20 @@ def findings(histories: Sequence[RecordHistory], rules: Rules) -> Iterator[Findi
     """Yield every contradiction between the topics and the ledger."""
     if rules.in_place is not None:
         yield from disorder(histories)
-    for record_history in histories:
-        if record_history.first is None:
-            if record_history.deliveries:
-                yield Finding("unknown", record_history.id, "it is in no main topic, and was delivered")
+    for history in histories:
+        if history.first is None:
+            if history.deliveries:
+                yield Finding("unknown", history.id, "it is in no main topic, and was delivered")
             continue
         for kind, check in rules.checks:
-            for text in check(record_history, record_history.first):
-                yield Finding(kind, record_history.id, text)
+            for text in check(history, history.first):
+                yield Finding(kind, history.id, text)
 
 
 def by_attempt(histories: Iterable[RecordHistory]) -> tuple[int, ...]:
     """Return the number of deliveries of the first attempt, the second, and so on."""
     counts: dict[int, int] = {}
-    for record_history in histories:
-        for times, made in record_history.deliveries.items():
+    for history in histories:
+        for times, made in history.deliveries.items():
             counts[times] = counts.get(times, 0) + len(made)
     return tuple(counts.get(times, 0) for times in range(max(counts, default=-1) + 1))

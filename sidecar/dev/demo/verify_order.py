@@ -34,17 +34,17 @@ def in_place_checks(rules: InPlace) -> Checks:
 def miscounted(history: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if a retry has a copy or an event, if there are too many, or if the DLQ says fewer."""
     for times, copies in sorted(history.copies.items()):
-        yield f"retry {times} was written to {copies[0].row.position}, and must be made in place"
-    if count := history.events_of(State.WAITING_RETRY):
-        yield f"{count} events tell of retries, which are made in place"
+        yield f"retry {times} was written to {copies[0].position}, and must be made in place"
+    if told := history.told(State.WAITING_RETRY):
+        yield f"{told} events tell of retries, which are made in place"
     last = max(history.deliveries, default=0)
     if rules.max_times is not None and last > rules.max_times:
         yield f"retry {last} was made, and {rules.max_times} are allowed"
     for copy in history.dead:
-        if copy.retry_state.times < last:
-            yield f"the DLQ says {copy.retry_state.times} retries, and retry {last} was made"
-        if copy.retry_state.times != rules.max_times and not was_refused(history, copy.retry_state.times):
-            yield f"it is in the DLQ after {copy.retry_state.times} retries, and the service did not refuse it"
+        if copy.times < last:
+            yield f"the DLQ says {copy.times} retries, and retry {last} was made"
+        if copy.times != rules.max_times and not was_refused(history, copy.times):
+            yield f"it is in the DLQ after {copy.times} retries, and the service did not refuse it"
 
 
 def was_refused(history: RecordHistory, times: int) -> bool:
@@ -55,10 +55,8 @@ def was_refused(history: RecordHistory, times: int) -> bool:
 def early(history: RecordHistory, rules: InPlace) -> Iterator[str]:
     """Yield a finding if two attempts are closer than the interval."""
     for times, after in pairwise(sorted(history.deliveries)):
-        made, next_deliveries = history.deliveries[times], history.deliveries[after]
-        waited = min(one.at for one in next_deliveries) - min(
-            one.at if one.ended is None else one.ended for one in made
-        )
+        made, again = history.deliveries[times], history.deliveries[after]
+        waited = min(one.at for one in again) - min(one.at if one.ended is None else one.ended for one in made)
         if waited < rules.interval - CLOCK_MS:
             yield f"retry {after} came {waited:.1f} ms after retry {times} failed; the interval is {rules.interval} ms"
 
@@ -71,13 +69,13 @@ def lines_of(histories: Iterable[RecordHistory]) -> dict[Line, list[RecordHistor
     none."""
     lines: dict[Line, list[RecordHistory]] = defaultdict(list)
     known = [(history, history.first) for history in histories if history.first is not None]
-    for history, first in sorted(known, key=lambda pair: position_of(pair[1])):
+    for history, first in sorted(known, key=lambda pair: place_of(pair[1])):
         if first.key is not None:
             lines[first.topic, first.partition, first.key].append(history)
     return lines
 
 
-def position_of(row: Row) -> tuple[str, int, int]:
+def place_of(row: Row) -> tuple[str, int, int]:
     """Return topic, partition and offset."""
     return row.topic, row.partition, row.offset
 
@@ -108,5 +106,5 @@ def first_delivery(history: RecordHistory) -> float:
 def ended_at(history: RecordHistory) -> float:
     """Return the time when it was first taken or written to the DLQ, epoch ms; infinity if it never was."""
     taken = [one.ended for made in history.deliveries.values() for one in made if one.verdict == "commit"]
-    dead = [float(copy.row.timestamp) for copy in history.dead]
+    dead = [float(copy.at) for copy in history.dead]
     return min([*(at for at in taken if at is not None), *dead], default=inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.dev.demo.record_histories import ANY_DUE, Row
+from sidecar.dev.demo.record_histories import Row
 from tests.support.proof.history import life
 from topics.events import Event, State, decode_event, encode_event, event_of
 from topics.headers import RetryState, parse_retry_headers
@@ -21,7 +21,7 @@ def as_written(rows: Iterable[Row]) -> list[Row]:
     for row in sorted(rows, key=lambda row: row.timestamp):
         role = NAMES.role(row.topic, ["orders"])
         if role is not None and role.kind in (Kind.LEVEL, Kind.READY, Kind.DLQ):
-            found = parse_retry_headers(list(row.headers), ["orders"], ANY_DUE)
+            found = parse_retry_headers(list(row.headers), ["orders"], 2**63 - 1)
             if isinstance(found, RetryState):
                 copies.setdefault((found.id, found.times, role.kind is Kind.DLQ), (found, role.delay))
     return [told_anew(row, copies) if row.topic == NAMES.events else row for row in rows]
