@@ -97,6 +97,7 @@ class Folder:
     def write(self, name: str, text: str) -> None:
         """Write a text into a file as UTF-8; a file that is there is replaced."""
         self._files.mkdirs(self._path(name).getParent())
+        # Spark's own FileSystemBasedCheckpointFileManager never replaces a file, and raises no error.
         stream = self._files.createAtomic(self._path(name), True)
         try:
             stream.write(bytearray(text.encode()))

@@ -121,6 +121,8 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
         fn.col("value").cast("string").alias("record_text"),
         fn.from_json(fn.col("value").cast("string"), types(order)).alias("event"),
     )
+    # `from_json` accepts numbers as text, and JSON that goes on after its end. So a value counts as usual only if
+    # writing it again gives the same text; all others take the strict way, which is bounded.
     same = written_again(fn.col("event"), () if more else OPTIONAL) == fn.col("record_text")
     event = read.select("*", "event.*", fn.coalesce(same, fn.lit(False)).alias("usual"))
     written = fn.greatest(fn.col("at"), fn.least(fn.col("record_ms"), fn.col("now")))

@@ -56,8 +56,8 @@ The position makes all events different. If both of a group's topics hold an eve
 greater, by name and here.
 """
 CARRIED = ("level", "due", "reason", "topic", "partition", "offset", "timestamp", "instance")
-"""The columns that the latest event gives, apart from the record's identity and PLACE, which has the state as its
-rank."""
+"""The columns that the latest event gives, apart from the record's identity and ORDER_KEY, which has the state as its
+rank. An event's `text` is none of them: a checkpoint has this form, and one of another form is unreadable."""
 KEEP = f"{VIEW_RETENTION} milliseconds"
 """The default `keep`: the retention of the view topic, 37 days."""
 

@@ -1,8 +1,8 @@
 """The fold of events into the view and the sums: what a row is after any number of events. Pure functions.
 
 `merged` is a maximum: events may come in any order, be repeated, and be split over batches and restarts, and the rows
-are the same. The Spark job folds by the same rule (`spark/view.py`, PLACE), with the functions of its engine. The sums
-are counts, so each event must be added once.
+are the same. The Spark job folds by the same rule (`spark/view.py`, ORDER_KEY), with the functions of its engine. The
+sums are counts, so each event must be added once.
 """
 
 from __future__ import annotations

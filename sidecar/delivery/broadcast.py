@@ -94,6 +94,8 @@ class AllPartitions(Assignment):
         self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
 
     def _look(self, consumer: Consumer) -> None:
+        # The first look decides: partitions that exist then start at their end, later ones at their beginning. One
+        # whose leader did not answer starts at the time of that look, and keeps no other from starting.
         asked = named_topics(consumer, self.topics, ANSWER_WITHIN)
         if len(asked.described) + len(asked.absent) < len(set(self.topics)):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -40,6 +40,9 @@ MOST_LEFT = 50
 """Letters of one filter in one partition that Kafka may refuse. With more, the fault is not in single records."""
 
 
+# Redrives are remembered as filters, and not as offsets: a filter depends on the letter alone, so a range stays true,
+# and ranges may overlap. Kafka forgets the group's progress (7 days) before the dead letters (30): what is older is
+# `forgotten`.
 class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, forbid_unknown_fields=True):
     """A filter whose letters below offset `next` were redriven, except the offsets `left`, which Kafka refused.
 

@@ -46,6 +46,8 @@ BY_KEY = -1
 """The partition that a record's key chooses, as for all events."""
 
 
+# No position: an imported letter is the same death. The record's position only says when it may be forgotten. Lists and
+# redrives read the settlements with the history of redrives, so that `eligibility` is one question.
 class LetterKey(NamedTuple):
     """One stay of a record in the DLQ: its id, and the redrives and times that its headers have."""
 

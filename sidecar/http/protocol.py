@@ -29,6 +29,7 @@ on after each answer: a caller that never waits would fill the memory from one c
 LINGER = 1.0
 """Seconds that a caller may go on sending a body after its answer. Closing at once could destroy the unread answer."""
 
+# httptools treats a request with this header as one without a body, so it is renamed.
 UPGRADE = re.compile(rb"(?:^|(?<=\r\n))upgrade(?=[ \t]*:)", re.IGNORECASE)
 
 
@@ -73,6 +74,9 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Read on, and count the bytes of a head that is not complete."""
         begun, messages = self._in_head, self._messages
+        # uvicorn parses all calls that have come, and reads on after each answer: one caller that waits for no answer
+        # filled 575 MB in 5 s. So calls that wait are counted where they are parsed, and a callback that raises ends
+        # the parse.
         super().data_received(_without_upgrade(data) if begun else data)
         # Bytes that completed a call were not head alone: its body may have been long.
         if begun and self._in_head and self._messages == messages and not self.transport.is_closing():

@@ -45,6 +45,8 @@ class DashboardThread:
 
     def __init__(self, dashboard: Served) -> None:
         self._dashboard = dashboard
+        # Not the sidecar's loop: rendering a page would delay records. Scans pause after each 5 ms of work, because all
+        # threads share the interpreter.
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="dashboard", daemon=True)
 

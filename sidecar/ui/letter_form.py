@@ -17,6 +17,8 @@ EXACT = frozenset({"key", "contains"})
 """Fields whose blanks count: a key may begin with one."""
 SINCE: Mapping[str, int] = {"1h": 3_600_000, "6h": 21_600_000, "1d": 86_400_000, "7d": 604_800_000}
 OPEN = "open"
+# A redrive from a list of another state than ready is refused: a state changes, so it is no condition of a filter, and
+# the redrive would take letters that the list does not show.
 STATES: Mapping[str, frozenset[Eligibility]] = {
     "": LISTED,
     OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED},

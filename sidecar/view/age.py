@@ -53,6 +53,8 @@ def ask_events(
     """
     try:
         ends = {partition: listed.offset for partition, listed in cluster.offsets(events, Offset.END).items()}
+        # Unread events count, and not the times of rows: a stopped job shows, and an idle group does not look old. The
+        # first offsets of a time, searched by halves, say how old the oldest unread event is.
         if (read := committed(job, ends)) is None:
             newest = [listed.timestamp for listed in cluster.offsets(events, Offset.NEWEST).values()]
             return PositionsAnswer(None, max(newest, default=-1))

@@ -187,6 +187,8 @@ class ViewFollower(threading.Thread):
         """Begin to read the other source, or stop that if it is not wanted any more."""
         if wanted is copy.source:
             self._drop_next(for_good=True)
+        # Each source has a file of its own, read beside the one that is served: in one file a change would be minutes
+        # without an answer.
         elif self._next is None:
             try:
                 self._next = LocalCopy(self._folder, self._names, wanted)

@@ -121,6 +121,8 @@ class ViewStore:
 
     def begin_anew(self, kind: Kind, topic: str, identity: str) -> None:
         """Delete all that was read from the topic: it is another topic now."""
+        # A row survives any order and repetition of its events, a sum does not. So rows, sums and positions are one
+        # transaction.
         with self._transaction() as run:
             for table in TABLES_OF[kind]:
                 run.execute(f"DELETE FROM {table}")

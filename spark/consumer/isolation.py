@@ -63,6 +63,7 @@ class ChildProcess:
         self._end()
 
     def _begin(self) -> Connection:
+        # The child holds the worker's sockets too, so it must end when its pipe does.
         self._line, theirs = _FORK.Pipe()
         self._child = _FORK.Process(target=serve, args=(self._ask, theirs, self._line), daemon=True)
         self._child.start()

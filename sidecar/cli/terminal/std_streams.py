@@ -27,6 +27,7 @@ def repair_streams() -> None:
 
 def stand_in(number: int, direction: int) -> io.TextIOWrapper:
     """Open the null device under this stream number."""
+    # Read-only for a closed stdout: no socket takes its number, and what is written there is a failure, and not lost.
     opened = os.open(os.devnull, direction)
     if opened != number:
         os.dup2(opened, number)

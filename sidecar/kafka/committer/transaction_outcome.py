@@ -26,6 +26,9 @@ TOO_MANY = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, f"more than {MOST_HEADERS} 
 DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
 
 
+# A producer with unconfirmed or refused records cannot go on: librdkafka gives their sequence numbers to the next
+# records, which the broker takes for duplicates (confirmed, committed, and not in the topic: 2.16), or refuses for the
+# gap.
 class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fault of the program
     """The transaction certainly did not happen. `refusals` are the entries that the broker refuses.
 

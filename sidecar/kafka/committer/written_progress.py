@@ -19,6 +19,8 @@ class WrittenProgress:
     def __init__(self) -> None:
         self.most = LONGEST
         """Characters that the brokers take (`offset.metadata.max.bytes`), as far as is known."""
+        # A done set that was cut short may say the same before and after a batch. So shortened progress carries a part
+        # of its own, or the committed text could not tell whether the batch happened.
         self.last: Mapping[Partition, tuple[int, str]] = {}
         """The offsets and metadata of the last batch."""
 

@@ -144,6 +144,8 @@ class ConsumerThread(threading.Thread):
         """Give everything up in order, and leave the group together with the client."""
         if self._has_client:
             self.assignment.leave(self._consumer)
+            # No other method: after its last partition librdkafka may never return from one, with the interpreter's
+            # lock held.
             self._consumer.close()
             self._has_client, self._full_since, self.assignment.all_paused = False, None, False
 

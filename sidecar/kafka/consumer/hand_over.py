@@ -120,6 +120,7 @@ class HandOver:
                     break
         return HandedOver([run for run in runs.values() if self._is_ours(run)], firsts, errors, count, weight, gap)
 
+    # The client calls back in each `consume`, so a rebalance may happen inside a hand-over.
     def _is_ours(self, run: FetchedRecords) -> bool:
         slot = self._slots.get(run.partition)
         return slot is not None and slot.epoch == run.epoch

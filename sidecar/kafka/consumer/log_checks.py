@@ -63,6 +63,11 @@ def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> d
     return _within_logs(logs, sure | another)
 
 
+# Progress carries the greatest broker's time that was read of a level (`last_at`). A log that begins with a younger
+# record, below that position, is another one. A younger record after the beginning is a transaction's marker, which a
+# search by time finds and no consumer reads: treated as a record, it had whole levels delivered twice. The check must
+# come before anything of the new log is read. A main topic's records carry the producers' times, so of a main topic
+# only a shorter log shows.
 def made_anew(
     logs: OffsetLookup, read: Mapping[Partition, tuple[int, int]], within: float = EDGES_WITHIN
 ) -> dict[Partition, int]:

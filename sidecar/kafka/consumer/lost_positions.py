@@ -38,6 +38,8 @@ def lost_positions(slots: Slots, errors: Iterable[tuple[Message, KafkaError]]) -
     unstarted, lost, others = set[Partition](), dict[Partition, int](), list[KafkaError]()
     for message, error in errors:
         slot = slots.get((message.topic(), message.partition()))
+        # A client that had the partition before may take its former beginning for the present one, once (2.16). That is
+        # a lost position like any other.
         if slot is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
             others.append(error)
         elif slot.awaits is not None:

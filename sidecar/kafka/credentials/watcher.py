@@ -123,6 +123,9 @@ class CredentialWatcher(threading.Thread):
         self.reloads += 1
         self._ask_at = 0.0  # a problem may be over
 
+    # A separate client has tried them first. A login goes to all clients at once: a committer that waits in a call
+    # would delay it for the consumers until their session ended (491 duplicates). `init_transactions` under way does
+    # not recover by a new password (2.16): its producer is replaced.
     def _hand_out(self, fresh: Kafka, *, by_login: bool) -> None:
         """Give the new credentials to all clients, and wait until each has applied them.
 

@@ -54,6 +54,7 @@ def mark(headers: Headers, span: Span) -> None:
     It replaces the note of an earlier attempt. The list is changed in place, because the pace recognises probes by the
     record's identity. The list belongs to this record alone.
     """
+    # In place, into the record's own list: the pace recognises a probe by the identity of its record.
     headers[:] = [header for header in headers if header[0] != RETRY_TRACEPARENT]
     headers.append((RETRY_TRACEPARENT, _written(span)[PARENT].encode("latin-1")))
 

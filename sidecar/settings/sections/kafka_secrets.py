@@ -70,7 +70,7 @@ class Kafka(Mapping[str, str]):
     Files are read once, at the first access that needs them. Raises ConfigError with every file that cannot be read.
     """
 
-    __slots__ = ("_read", "folder", "given")
+    __slots__ = ("_read", "folder", "properties")
 
     def __init__(self, properties: Mapping[str, str], folder: Path | None = None) -> None:
         self.properties = MappingProxyType(dict(properties))
