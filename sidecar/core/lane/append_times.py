@@ -12,8 +12,10 @@ record narrows these bounds. The clock is corrected by no more than they demand.
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import NamedTuple
 
+from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Now
 
 HANDED_OVER = 3_000
@@ -36,7 +38,11 @@ NOTHING = Note(-1, -NEVER, -NEVER)
 
 
 class AppendTimes:
-    """What was seen of the log of one partition. `delay`: ms of its level."""
+    """What was seen of the log of one partition. `delay`: ms of its level.
+
+    Invariants: notes reach further one after the other, and are bounded; the least that the clock is ahead is not more
+    than the most.
+    """
 
     __slots__ = ("_ahead_least", "_ahead_most", "_apart", "_notes", "_passed")
 
@@ -91,3 +97,11 @@ class AppendTimes:
         if offset <= self._passed.last:
             return self._passed.since
         return self._notes[0].since if self._notes else steady
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        notes = [self._passed, *self._notes]
+        ensure(len(self._notes) <= MOST_NOTES, "the notes are bounded")
+        ensure(all(note.since <= note.until for note in notes), "a note begins before it ends")
+        ensure(all(a.last < b.last for a, b in pairwise(notes)), "each note reaches further than the one before")
+        ensure(self._ahead_least <= self._ahead_most, "the bounds of the clock leave room")

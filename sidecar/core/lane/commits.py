@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.outbox import GROUP_FOR, Outbox
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.record import NEVER, Now, Partition
@@ -25,7 +26,8 @@ class Commits:
     """The commits of one lane. `wake_by`: has the lane ticked at a steady time (ms) at the latest.
 
     Invariants: `_by` is at most the `commit_by_ms` of every partition whose progress Kafka takes; no partition of the
-    batch in flight is one that Kafka does not take, unless it goes alone.
+    batch in flight is one that Kafka does not take, unless it goes alone; a batch has the progress of each of its
+    entries' partitions.
     """
 
     def __init__(
@@ -164,3 +166,13 @@ class Commits:
         if now.steady - self._progress_at >= PROGRESS_EVERY and len(wanted) <= self._most_partitions:
             self._progress_at = now.steady
         return {partition.source: partition.share(()) for partition in wanted[: self._most_partitions]}
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self._by <= self._earliest(), "no commit is later than it is wanted")
+        ensure(1 <= self._most <= GROUP_MOST and 1 <= self._most_partitions <= GROUP_MOST, "a batch has room for one")
+        batch = self.in_flight
+        if batch is not None:
+            ensure(bool(batch.commits), "a batch carries the progress of its entries")
+            entries = {entry.record.source for entry in batch.entries}
+            ensure(entries <= batch.commits.keys(), "each entry of a batch goes with its partition's progress")

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Collection, Iterator
 from itertools import count
 
+from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Partition, Record
 
 HOLD_WITHIN = 3_000
@@ -24,7 +25,10 @@ would wait longer than `HOLD_WITHIN`: it would keep the lane from everything els
 
 
 class DelayQueue:
-    """A heap of records by the steady time (ms) at which they are released. `room`: bytes that the lane may hold."""
+    """A heap of records by the steady time (ms) at which they are released. `room`: bytes that the lane may hold.
+
+    Invariants: `_load` is the weight of all records here; no record is released before an earlier one.
+    """
 
     def __init__(self, room: int = NEVER) -> None:
         self._heap: list[tuple[int, int, Record]] = []
@@ -94,3 +98,9 @@ class DelayQueue:
         for _, _, record in self._heap:
             counts[record.source.topic] = counts.get(record.source.topic, 0) + 1
         return counts
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self._load == sum(item[2].weight for item in self._heap), "the delay queue has the bytes of its records")
+        for at, item in enumerate(self._heap[1:], 1):
+            ensure(self._heap[(at - 1) // 2][0] <= item[0], "the delay queue releases the earliest record first")

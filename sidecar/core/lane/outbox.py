@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.refused_progress import RefusedProgress
 from sidecar.core.record import NEVER, Now, Partition
 
@@ -36,7 +37,10 @@ class Held:
 
 
 class Outbox:
-    """The settled records of one lane. `commits.py` decides what a transaction takes of them, and when."""
+    """The settled records of one lane. `commits.py` decides what a transaction takes of them, and when.
+
+    Invariants: a refused entry stands under its own record; its wait is at most `LAST_RETRY`.
+    """
 
     def __init__(self) -> None:
         self.held: dict[tuple[Partition, int], Held] = {}
@@ -151,6 +155,13 @@ class Outbox:
     def held_by_partition(self) -> Counter[Partition]:
         """Return how many entries Kafka refuses, by the partition of their record."""
         return Counter(source for source, _ in self.held)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for key, held in self.held.items():
+            ensure(_key(held.refusal.entry) == key, f"the refused entry of {key} is of its record")
+            ensure(FIRST_RETRY <= held.backoff <= LAST_RETRY, f"{key} waits {held.backoff} ms for its next try")
+        self.unwritable.check()
 
     def _due(self, held: Held) -> int:
         return max(held.at, self._not_before.get(held.refusal.where, held.at))

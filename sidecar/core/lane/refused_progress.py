@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Partition
 
 FIRST_TRY, LAST_TRY = 500, 5_000
@@ -34,7 +35,10 @@ class Refused:
 
 
 class RefusedProgress:
-    """The partitions of one lane whose progress Kafka refuses, with their settled records."""
+    """The partitions of one lane whose progress Kafka refuses, with their settled records.
+
+    Invariants: the entries of a partition are of its own records; its wait is at most `LAST_TRY`.
+    """
 
     def __init__(self) -> None:
         self._refused: dict[Partition, Refused] = {}
@@ -96,3 +100,9 @@ class RefusedProgress:
         """Forget partitions that are gone."""
         for source in partitions:
             self._refused.pop(source, None)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for source, refused in self._refused.items():
+            ensure(FIRST_TRY <= refused.backoff <= LAST_TRY, f"{source} waits {refused.backoff} ms for its next try")
+            ensure({entry.record.source for entry in refused.entries} <= {source}, f"{source} has no other's entries")

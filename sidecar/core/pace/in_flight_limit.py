@@ -93,7 +93,7 @@ class InFlightLimit:
 
         At one delivery at a time, pause if all answers ask.
         """
-        part = self.share.asked(self.limit, now.steady) if self.limit > 0 else 0.0
+        part = self.share.throttled(self.limit, now.steady) if self.limit > 0 else 0.0
         if not part:
             return
         self._credit = 0

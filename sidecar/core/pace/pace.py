@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
 from sidecar.core.pace.failure_streak import FailureStreak
 from sidecar.core.pace.in_flight_limit import ASKED, AWAY, Change, InFlightLimit, State
@@ -77,6 +78,9 @@ class Pace(InFlightLimit):
     `failures`: this many in a row are an outage (None: never). `interval`: ms between probes of a service that answers,
     at most. `guarded`: a health URL decides when a probe may go, also before the first delivery. `start`: records in
     the first request of a slow start (None: the start is at full pace). `since`: the time at the start.
+
+    Invariants: outside an outage at most `full` may be in flight, and in state outage nothing; while nothing may be in
+    flight, a time or the health URL ends it; only an outage has probes.
     """
 
     def __init__(
@@ -246,3 +250,13 @@ class Pace(InFlightLimit):
         self._row.clear()
         if self.limit > 0 and (self.state is State.OPEN or took):
             self.grow(now)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self.limit >= 0, f"the limit is {self.limit}")
+        ensure(self.state in AWAY or self.limit <= self.full, "no more than the full number may be in flight")
+        ensure(self.state is not State.OUTAGE or self.limit == 0, "nothing goes in an outage")
+        ensure(self.limit > 0 or self.probe_at != NEVER or self.unsure, "what lets nothing go has an end")
+        ensure(self.doubted == 0 or self.limit == 0, "nothing goes while the health URL is asked")
+        ensure(not self._probes or self.state in AWAY, "there are probes only in an outage")
+        self.share.check()

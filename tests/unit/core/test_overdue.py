@@ -250,7 +250,7 @@ def test_of_what_a_stopped_partition_withholds_the_oldest_counts() -> None:
     world.rig.take(due(0), due(1))
     world.rig.answer(Failed("http-500"))
     world.rig.whole = False
-    world.rig.part(TEN).withhold(due(2, by=4_000))
+    world.rig.lane._waiting.withhold(due(2, by=4_000))
     world.rig.run(25)
     assert world.late == 4_025
 

@@ -109,9 +109,9 @@ def test_a_batch_that_is_taken_clears_its_suspects() -> None:
     commit(rig)
     suspicion = rig.part().suspicion
     assert suspicion is not None
-    assert suspicion.left == {0, 1, 2, 3}
+    assert suspicion.suspects == {0, 1, 2, 3}
     tell(rig, lambda _record: COMMITTED)
-    assert suspicion.left.isdisjoint(range(4))
+    assert suspicion.suspects.isdisjoint(range(4))
     commit(rig)
     assert rig.out_offsets() == [4, 5]
 
