@@ -251,8 +251,10 @@ class CrashGate:
     def _take_step(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
         if suspicion.stage is Stage.SINGLE and self._waiting.ready.has(partition.source):
             suspicion.ready_at = now.steady
-        roomy = now.steady - self._full_at >= IDLE_MS
-        match suspicion.after_time(partition.load, partition.blocked, now, roomy=roomy):
+        # With records of its own in memory it must go on, and make room. A blocked one has let its suspects go.
+        crowded_out = partition.load == 0 and now.steady - self._full_at < IDLE_MS
+        unread = crowded_out or bool(partition.tracker.left)
+        match suspicion.after_time(partition.load, partition.blocked, now, unread=unread):
             case Step.TO_FRESH:
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
                 partition.suspect(Suspicion(0, Stage.FRESH, opening=True))

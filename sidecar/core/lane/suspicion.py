@@ -228,13 +228,12 @@ class Suspicion:
             return False
         return load == 0 or (self.stage is Stage.FEW and self.suspected >= self.window and not self.suspects)
 
-    def after_time(self, load: int, blocked: str, now: Now, *, roomy: bool) -> Step:
+    def after_time(self, load: int, blocked: str, now: Now, *, unread: bool) -> Step:
         """Return what becomes of a partition that has no mark.
 
-        `load`: the bytes that it holds. `blocked`: why nothing of it is delivered. `roomy`: whether the lane had room
-        for more records in the last IDLE_MS.
+        `load`: the bytes that it holds. `blocked`: why nothing of it is delivered. `unread`: whether suspects may be
+        still to come from Kafka.
         """
-        unread = load == 0 and not roomy  # with records of its own in memory it must go on, and make room
         if self.is_over(load or unread, now):
             return Step.TO_FRESH if self.culprit is None else Step.TO_FEW  # the culprit is not read yet
         if self.stage is not Stage.SINGLE:

@@ -9,7 +9,7 @@ from sidecar.core.record import Now
 def step(suspicion: Suspicion, ms: int, *, load: int = 0, blocked: str = "", roomy: bool = True) -> Step:
     """The step `ms` after the stage began."""
     suspicion.begin(Now(0, 0))
-    return suspicion.after_time(load, blocked, Now(ms, ms), roomy=roomy)
+    return suspicion.after_time(load, blocked, Now(ms, ms), unread=load == 0 and not roomy)
 
 
 def met(stage: Stage, culprit: int | None = None, left: frozenset[int] = frozenset()) -> Suspicion:
