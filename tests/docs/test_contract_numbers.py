@@ -10,7 +10,7 @@ from sidecar.api import pull
 from sidecar.cli.terminal import exit_codes
 from sidecar.core import decide, policy, progress, reason_classes
 from sidecar.core.lane import commits, delay_queue, outbox, refused_progress
-from sidecar.core.pace import failure_streak, in_flight_limit, pace, throttle_share
+from sidecar.core.pace import pace, throttle_share
 from sidecar.delivery.push import request, verdict
 from sidecar.deploy import container
 from sidecar.dlq import letters, settlements
@@ -76,8 +76,8 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("7.6", f"more than {outbox.MOST_HELD} such records"),
     ("7.7", f"every {seconds(refused_progress.FIRST_TRY)} to {seconds(refused_progress.LAST_TRY)} s"),
     ("8.1", f"after {seconds(pace.FIRST_PROBE)} s at first and every {seconds(pace.LAST_PROBE)} s at most"),
-    ("8.2", f"at least {('no', 'one', 'two', 'three')[failure_streak.FAILING_RECORDS]} records"),
-    ("8.4", {1_000: "each second"}[in_flight_limit.START_HANGS]),
+    ("8.2", f"at least {('no', 'one', 'two', 'three')[pace.FAILING_RECORDS]} records"),
+    ("8.4", {1_000: "each second"}[pace.START_HANGS]),
     ("8.5", f"{ms(verdict.SHORTEST_THROTTLE_MS)} to {ms(verdict.VerdictRules().longest_throttle_ms)}"),
     ("8.5", {1 / 8: "up to an eighth"}[throttle_share.FREE]),
     ("8.5", {0.5: "by half"}[throttle_share.ALL]),

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.core.pace.in_flight_limit import LONGEST_PAUSE, THROTTLE_HANGS
-from sidecar.core.pace.pace import FIRST_PROBE, LAST_PROBE, Change, Pace, State
+from sidecar.core.pace.pace import FIRST_PROBE, LAST_PROBE, LONGEST_PAUSE, THROTTLE_HANGS, Change, Pace, State
 from sidecar.core.pace.throttle_share import CUT_EVERY, SURE
 from sidecar.core.record import NEVER, Record
 from tests.sim.samples import record

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, Rejected
-from sidecar.core.pace.in_flight_limit import START_HANGS
-from sidecar.core.pace.pace import WELL_FOR, Pace, State
+from sidecar.core.pace.pace import START_HANGS, WELL_FOR, Pace, State
 from sidecar.core.record import NEVER
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, guarded, row

@@ -76,19 +76,19 @@ def hangs(pace: Pace) -> None:
 Play = tuple[Callable[[], Pace], Callable[[Pace], None]]
 PLAYS: dict[tuple[str, str], list[Play]] = {
     ("open", "a connection is refused"): [(opened, refused)],
-    ("open", "the row is full"): [(opened, row)],
-    ("open", "the row is full, and the health URL is well"): [
+    ("open", "the streak is full"): [(opened, row)],
+    ("open", "the streak is full, and the health URL is well"): [
         (in_doubt, lambda pace: pace.healthy(at(WELL_FOR + 1))),
         (lambda: guarded(4), row),
     ],
-    ("open", "the row is full, and the health URL fails"): [
+    ("open", "the streak is full, and the health URL fails"): [
         (in_doubt, lambda pace: pace.unhealthy("http-503", at(WELL_FOR + 1)))
     ],
     ("open", "a storm in the group"): [(opened, lambda pace: pace.storm(at(0)))],
     ("open", "the service asks for time"): [(opened, lambda pace: pace.note(RECORD, BUSY, at(0)))],
     ("open", "a few of many answers ask for time"): [(busy_for_some, lambda pace: pace.note(RECORD, BUSY, at(2)))],
     ("throttled", "a connection is refused"): [(throttled, refused)],
-    ("throttled", "the row is full"): [(throttled, row)],
+    ("throttled", "the streak is full"): [(throttled, row)],
     ("throttled", "a storm in the group"): [(throttled, lambda pace: pace.storm(at(0)))],
     ("throttled", "successes up to the full number"): [
         (throttled, lambda pace: [pace.note(RECORD, COMMITTED, at(1)) for _ in range(2 + 3)][-1])
