@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Now
 
-HANDED_OVER = 3_000
+HANDED_OVER_MS = 3_000
 """ms that it may take until the lane learns how far a log reaches; a record may have come meanwhile."""
 GRAIN = 32
 """Notes within one level delay. After a step of the broker's clock a wait may be off by the time between two notes."""
@@ -44,10 +44,10 @@ class AppendTimes:
     than the most.
     """
 
-    __slots__ = ("_ahead_least", "_ahead_most", "_apart", "_notes", "_passed")
+    __slots__ = ("_ahead_least", "_ahead_most", "_between_ms", "_notes", "_passed")
 
     def __init__(self, delay: int) -> None:
-        self._apart = delay // GRAIN
+        self._between_ms = delay // GRAIN
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._passed = NOTHING
         """The last note whose offsets are all below the record that was asked for last."""
@@ -60,7 +60,7 @@ class AppendTimes:
         newest = notes[-1] if notes else self._passed
         if last > newest.last:
             before = notes[-2] if len(notes) > 1 else self._passed
-            if notes and newest.since - before.since < self._apart:
+            if notes and newest.since - before.since < self._between_ms:
                 notes.pop()
             notes.append(Note(last, steady, steady))
         elif last == newest.last:
@@ -91,7 +91,7 @@ class AppendTimes:
         notes = self._notes
         while notes and notes[0].last < offset:
             self._passed = notes.popleft()
-        return self._passed.until - HANDED_OVER if offset > self._passed.last else -NEVER
+        return self._passed.until - HANDED_OVER_MS if offset > self._passed.last else -NEVER
 
     def _latest(self, offset: int, steady: int) -> int:
         if offset <= self._passed.last:

@@ -70,12 +70,12 @@ class CrashGate:
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
-    def granted(self, partition: LanePartition, found: Progress) -> None:
+    def granted(self, partition: LanePartition, progress: Progress) -> None:
         """Suspect an assigned partition by the progress that its last owner left."""
-        died = found.ours and not found.clean and self._former.pop(partition.source, None) != hash(found)
+        died = progress.ours and not progress.clean and self._former.pop(partition.source, None) != hash(progress)
         if died:
-            self._calls.notice("taken-up", partition.source, found.deaths + 1, found.next)
-        suspicion = suspicion_of(found, found.deaths + died, self._most, self._dispatcher.pace.full, died=died)
+            self._calls.notice("taken-up", partition.source, progress.deaths + 1, progress.next)
+        suspicion = suspicion_of(progress, progress.deaths + died, self._most, self._dispatcher.pace.full, died=died)
         partition.suspect(suspicion)
         if suspicion.stage is Stage.SINGLE:
             self._file.join(partition.source)
@@ -253,7 +253,7 @@ class CrashGate:
             suspicion.ready_at = now.steady
         # With records of its own in memory it must go on, and make room. A blocked one has let its suspects go.
         crowded_out = partition.load == 0 and now.steady - self._full_at < IDLE_MS
-        unread = crowded_out or bool(partition.tracker.left)
+        unread = crowded_out or bool(partition.tracker.dropped)
         match suspicion.after_time(partition.load, partition.blocked, now, unread=unread):
             case Step.TO_FRESH:
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.

@@ -9,11 +9,11 @@ from itertools import count
 from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Partition, Record
 
-HOLD_WITHIN = 3_000
+HOLD_WITHIN_MS = 3_000
 """ms. A record that is due within this time waits in memory. For a later one its partition is paused
 instead, which costs no memory."""
 
-RESUME_EARLY = 1_150
+RESUME_EARLY_MS = 1_150
 """ms by which a paused partition is resumed early: an idle broker thread takes up to 1.00 s to fetch again (measured).
 
 If it were resumed at the due time itself, a record would be 650 ms late in the median.
@@ -21,7 +21,7 @@ If it were resumed at the due time itself, a record would be 650 ms late in the 
 
 SHARE = 4
 """One part in this many of a lane's room. While the waiting records take more than that, no record joins them that
-would wait longer than `HOLD_WITHIN`: it would keep the lane from everything else."""
+would wait longer than `HOLD_WITHIN_MS`: it would keep the lane from everything else."""
 
 
 class DelayQueue:
@@ -39,7 +39,7 @@ class DelayQueue:
     @property
     def patience(self) -> int:
         """The ms that one more record may wait here."""
-        return NEVER if self._load < self._most else HOLD_WITHIN
+        return NEVER if self._load < self._most else HOLD_WITHIN_MS
 
     def __len__(self) -> int:
         return len(self._heap)

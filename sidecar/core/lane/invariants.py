@@ -9,7 +9,7 @@
     committing  its decision is in the transaction in flight
     let go      it was dropped from memory, and is fetched again
     out         the service has it: what is in no other way, as many as `in_flight` counts
-    left        the next owner delivers it, because this one ends or gives the partition up
+    called off  the next owner delivers it, because this one ends or gives the partition up
 
 Between any two calls of a lane this holds, and what each object of it claims of itself. Stories and unit tests check it
 after each step, soaks now and then: `Lane.check`.
@@ -60,13 +60,13 @@ def _ways(
 
 
 def _check_records(partition: LanePartition, records_by_way: Mapping[str, list[Record]]) -> None:
-    begun, counted = partition.tracker.open_offsets(), dict.fromkeys(partition.tracker.left, "let go")
+    begun, counted = partition.tracker.open_offsets(), dict.fromkeys(partition.tracker.dropped, "let go")
     for way, records in records_by_way.items():
         for record in records:
             ensure(record.offset in begun, f"{record.id} is {way}, so it was begun and is not done")
             ensure(record.offset not in counted, f"{record.id} is {way}, and not also {counted.get(record.offset)}")
             counted[record.offset] = way
-    out = len(begun - counted.keys()) - partition.left
+    out = len(begun - counted.keys()) - partition.called_off
     holds = out >= partition.in_flight if partition.closing else out == partition.in_flight
     ensure(holds, f"{partition.source} has {partition.in_flight} out, and {out} offsets are nowhere else")
 
@@ -88,5 +88,5 @@ def _check_counts(partition: LanePartition, records_by_way: Mapping[str, list[Re
 
 def _counts(partition: LanePartition, counted: int, in_memory: int) -> bool:
     """Return whether a count is that of the records in memory; what is out counts too, and is not seen."""
-    more = partition.in_flight or partition.left or partition.closing
+    more = partition.in_flight or partition.called_off or partition.closing
     return counted >= in_memory if more else counted == in_memory

@@ -164,7 +164,7 @@ class Lane:
         if self._policy.relay:
             run = self._forwarding.forward_due(partition, run, self._policy, now)
         going: list[Record] = []
-        for record, left in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
+        for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
             self.memory.add(partition, record.weight)
             if record.fault:
                 self.counters.bad_headers += 1
@@ -172,8 +172,8 @@ class Lane:
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
-            elif left > 0:
-                self._waiting.delay(record, now.steady + left)
+            elif remaining > 0:
+                self._waiting.delay(record, now.steady + remaining)
             elif record.life is None or self._wait_is_over(partition, record, now):
                 going.append(record)
         self._waiting.release_run(going)
@@ -182,7 +182,7 @@ class Lane:
 
     def _log_ended(self, partition: LanePartition, end: int, now: Now) -> None:
         if partition.level_delay:
-            partition.seen.note(end - 1, now.steady)
+            partition.append_times.note(end - 1, now.steady)
         if self._gate is not None:
             self._gate.log_ended(partition, now)
         if partition.paused is None and partition.tracker.reached(end):
@@ -288,7 +288,7 @@ class Lane:
         self.commits.ended(now, committed=result.committed)
         if result.apart:
             self.commits.halve(result.batch)
-        self.outbox.again(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
+        self.outbox.put_back(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
         straight = self._policy.relay and result.committed
         for entry in self._forwarding.settle(result.done) if straight else result.done:
             self._written(entry, result.committed, now)

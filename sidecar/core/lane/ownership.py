@@ -101,17 +101,17 @@ class Ownership:
             self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
-            found = grant.progress
-            last_at = None if wait is None else found.last_at
+            progress = grant.progress
+            last_at = None if wait is None else progress.last_at
             partition = LanePartition(
-                grant.partition, grant.epoch, Tracker(found), wait, level, width=found.width, last_at=last_at
+                grant.partition, grant.epoch, Tracker(progress), wait, level, width=progress.width, last_at=last_at
             )
-            if partition.width is not None and not found.ours:  # commit it, so that a crash does not move the start
+            if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
             self.partitions[grant.partition] = partition
-            partition.has_committed(found)
+            partition.has_committed(progress)
             if self._gate is not None:
-                self._gate.granted(partition, found)
+                self._gate.granted(partition, progress)
 
     def cut(self, source: Partition, epoch: int, wanted: int, low: int) -> None:
         """Count the records that are lost unread, because the log begins at `low` now.

@@ -87,7 +87,7 @@ class LanePartition:
     """Records whose decision is not in Kafka yet."""
     retrying: int = 0
     """Records that are being retried in place."""
-    left: int = 0
+    called_off: int = 0
     """Records that were answered without an outcome while the sidecar ends, or gives it up: the next owner delivers
     them."""
     load: int = 0
@@ -100,7 +100,7 @@ class LanePartition:
     width: int | None = None
     last_at: int | None = None
     """`width` and `last_at` are as in `Progress`: they go into every commit."""
-    seen: AppendTimes = field(init=False)
+    append_times: AppendTimes = field(init=False)
     suspicion: Suspicion | None = None
     """Why its records need care before they are delivered (`crash_gate.py`). Usually None, which costs nothing."""
     closing: bool = False
@@ -109,7 +109,7 @@ class LanePartition:
     """Why no record of it is delivered: Kafka refuses its copies. Empty if it is not blocked."""
 
     def __post_init__(self) -> None:
-        self.seen = AppendTimes(self.level_delay or 0)
+        self.append_times = AppendTimes(self.level_delay or 0)
 
     # --- the way of its records: only these methods write its fields ------------------------------------------------
 
@@ -131,7 +131,7 @@ class LanePartition:
 
     def leave(self) -> None:
         """Leave a record to the next owner: its delivery was called off."""
-        self.left += 1
+        self.called_off += 1
 
     def settled(self, count: int = 1) -> None:
         """Note that records have their decision, which waits for a transaction."""
@@ -156,8 +156,8 @@ class LanePartition:
         """Have its progress committed at the steady time `at` (ms) at the latest."""
         self.commit_by_ms = min(self.commit_by_ms, at)
 
-    def share(self, extra: Collection[int]) -> PartitionCommit:
-        """Return its progress for a transaction, with the offsets `extra`, which that transaction settles."""
+    def take_commit(self, extra: Collection[int]) -> PartitionCommit:
+        """Take its progress for a transaction, with the offsets `extra`, which that transaction settles."""
         self.commit_by_ms = NEVER
         # Clean as soon as the release begins: at `lock_timeout` deliveries are still in flight, but no owner crashed.
         progress = self.tracker.snapshot(extra, clean=self.closing)
@@ -238,10 +238,10 @@ class LanePartition:
         delay = self.level_delay
         if delay is None or self.tracker.is_done(record.offset):
             return 0
-        left = record.timestamp + delay - now.wall
-        if left <= 0 and self.seen.is_over(record.offset, now.steady - delay):
-            return left
-        return self.seen.appended(record.offset, record.timestamp, now) + delay - now.steady
+        remaining = record.timestamp + delay - now.wall
+        if remaining <= 0 and self.append_times.is_over(record.offset, now.steady - delay):
+            return remaining
+        return self.append_times.appended(record.offset, record.timestamp, now) + delay - now.steady
 
     def accepts(self, run: FetchedRecords) -> bool:
         """Whether records are taken: fetched in this assignment, after the last seek, and not paused or closing."""
@@ -260,11 +260,11 @@ class LanePartition:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        for name in ("in_flight", "unsettled", "retrying", "left", "load", "seek_count"):
+        for name in ("in_flight", "unsettled", "retrying", "called_off", "load", "seek_count"):
             ensure(getattr(self, name) >= 0, f"{self.source} has {getattr(self, name)} {name}")
         ensure(not self.blocked or self.paused is not None, f"{self.source} is blocked, so it is paused")
         ensure(
             self.level_delay is not None or self.last_at is None, f"{self.source} has a last time, so it is of a level"
         )
         self.tracker.check()
-        self.seen.check()
+        self.append_times.check()

@@ -13,7 +13,7 @@ from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.ports import Fetch
 from sidecar.core.record import NEVER
 
-LOOK_EVERY = 1_000
+CHECK_ROOM_EVERY_MS = 1_000
 """ms between checks of a partition that waits for room. What it may have depends on the pace and on other partitions,
 and these do not know who waits."""
 
@@ -40,7 +40,7 @@ class PausedPartitions:
         partition.block(reason)
         if partition.paused is None:
             # An earlier block may have dropped some of them.
-            first = min((partition.tracker.next, *partition.tracker.left))
+            first = min((partition.tracker.next, *partition.tracker.dropped))
             self.pause(partition, first, NEVER, Because.BLOCKED)
 
     def unblock(self, partition: LanePartition, steady: int) -> None:
@@ -66,7 +66,7 @@ class PausedPartitions:
             self.resume_if_ready(partition, steady)
             if partition.paused is not None and not (partition.blocked or partition.closing):
                 at = partition.paused.at
-                self.alarm = min(self.alarm, at if at > steady else steady + LOOK_EVERY)
+                self.alarm = min(self.alarm, at if at > steady else steady + CHECK_ROOM_EVERY_MS)
 
     def check(self, partitions: Iterable[LanePartition]) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

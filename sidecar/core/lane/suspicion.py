@@ -281,16 +281,18 @@ class Suspicion:
         ensure(not self.opened or self.opening, "what Kafka knows was wanted")
 
 
-def suspicion_of(found: Progress, deaths: int, most: int, full: int, *, died: bool) -> Suspicion:
+def suspicion_of(progress: Progress, deaths: int, most: int, full: int, *, died: bool) -> Suspicion:
     """Return the suspicion of a partition after `deaths` crashes in a row, of which `most` are allowed.
 
-    `found`: the progress of the last owner. `died`: whether that owner crashed. `full`: how many records can be in
+    `progress`: the progress of the last owner. `died`: whether that owner crashed. `full`: how many records can be in
     flight at once.
     """
     stage = Stage.FRESH if deaths == 0 else Stage.SINGLE if deaths >= max(1, most - 1) else Stage.FEW
-    if stage is Stage.SINGLE and found.reach is not None and found.reach < found.next:  # no record was in flight
+    if (
+        stage is Stage.SINGLE and progress.reach is not None and progress.reach < progress.next
+    ):  # no record was in flight
         deaths, stage = max(0, most - 2), Stage.FEW
-    reach = {Stage.FRESH: None, Stage.FEW: found.next - 1, Stage.SINGLE: found.reach}[stage]
-    guilty = died and deaths >= most and found.mark is not None and not found.covers(found.mark)
+    reach = {Stage.FRESH: None, Stage.FEW: progress.next - 1, Stage.SINGLE: progress.reach}[stage]
+    guilty = died and deaths >= most and progress.mark is not None and not progress.covers(progress.mark)
     window = min(max(full, FEWEST), MOST)
-    return Suspicion(deaths, stage, found.mark if guilty else None, window, max(SMALLEST, window // 8), reach=reach)
+    return Suspicion(deaths, stage, progress.mark if guilty else None, window, max(SMALLEST, window // 8), reach=reach)

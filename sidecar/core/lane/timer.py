@@ -39,7 +39,7 @@ class LaneTimer:
         commits = self._commits
         if commits.next_at() <= now.steady and (batch := commits.take(now)) is not None:
             self._ports.commit(batch)
-        alarms = min(self._waiting.next_at(), self._paused.alarm, self._dispatcher.alarm(now))
+        alarms = min(self._waiting.next_at(), self._paused.alarm, self._dispatcher.look_for_hangs(now))
         if self._gate is not None:
             alarms = min(alarms, self._gate.alarm)
         self.wake_by(min(commits.next_at(), alarms))

@@ -75,8 +75,8 @@ class Dispatcher:
         for lane in tuple(self._lanes):
             lane.answered_in_bulk(now)
 
-    def alarm(self, now: Now) -> int:
-        """Return the steady time (ms) at which the pace should be ticked."""
+    def look_for_hangs(self, now: Now) -> int:
+        """Have the pace find out in time if what is in flight hangs; return the steady time (ms) of its next tick."""
         if self.in_flight and self.pace.limit < self.pace.full:
             self.pace.look(now)
         return self.pace.probe_at

@@ -53,35 +53,35 @@ from sidecar.core.record import NEVER, Now, Record
 
 __all__ = ["AWAY", "Change", "Pace", "State"]
 
-FIRST_PROBE = 100
+FIRST_PROBE_MS = 100
 """ms from the beginning of an outage to the first probe: a service that restarts is away for a moment only."""
-LAST_PROBE = 5_000
+LAST_PROBE_MS = 5_000
 """ms between probes of an unreachable service at most: this late, at worst, the end of an outage is noticed."""
-PROBE_INTERVAL = 1_000
+PROBE_INTERVAL_MS = 1_000
 """ms between probes at most while the service answers with failures (`deliver.outage_interval`): each is an attempt."""
-PROBE_HANGS = 5_000
+PROBE_HANGS_MS = 5_000
 """ms after which another probe goes beside one without an answer: a healthy service may take minutes for a record."""
-SLOW_FOR = 10_000
+SLOW_FOR_MS = 10_000
 """ms of an open pace after which answered failures slow nothing down, even if the slow start has not reached the full
 number. With few records it may take days, and until then each partition would have only a share of the memory."""
-WELL_FOR = 1_000
+WELL_FOR_MS = 1_000
 """ms for which an answer of the health URL holds: if all records fail, it is asked once a second, not at each
 streak."""
 ANSWERED = "retry"
 """The outcome label of a failure that the service answered. Without an answer the service may be gone."""
-LONGEST_PAUSE = 5_000
+LONGEST_PAUSE_MS = 5_000
 """ms without any delivery, at most, if one at a time is still too many. The Retry-After of a single record must not
 stop a whole group."""
-START_HANGS = 1_000
+START_HANGS_MS = 1_000
 """ms after which a slow start without an answer lets one more request out. Without it the first record of a start could
 delay all others for the whole of `deliver.timeout`."""
-THROTTLE_HANGS = 5_000
+THROTTLE_HANGS_MS = 5_000
 """ms without any answer after which a throttled pace lets one more request out. Without it a single record that the
 service works on for long would delay all others."""
 GROWTH = 32
 """One part in this many of the number is what it grows by in a round after a throttle. By one alone, a thousand places
 would take a thousand rounds."""
-ASKED = "the service asked for {} ms"
+ASKED_FOR = "the service asked for {} ms"
 FAILING_RECORDS = 3
 """Different records that must fail in a row before it is an outage: one poison record is none."""
 
@@ -136,7 +136,7 @@ class Pace:
         full: int,
         *,
         failures: int | None = None,
-        interval: int = PROBE_INTERVAL,
+        interval: int = PROBE_INTERVAL_MS,
         guarded: bool = False,
         start: int | None = None,
         changed: Callable[[Change], None] = lambda change: None,
@@ -155,7 +155,7 @@ class Pace:
         self.probe_at = NEVER
         """The steady time at which more may be let out."""
         self.slowed = False
-        """Whether answered failures keep deliveries back: in an outage, and in the slow start after it (`SLOW_FOR`)."""
+        """Whether answered failures keep deliveries back: in an outage, and in the slow start after it."""
         self._request = start or 1
         self.share = ThrottleShare()
         self._answers = self._answers_before = self._credit = 0
@@ -166,7 +166,7 @@ class Pace:
         self._guarded, self._interval = guarded, interval
         self._streak = FailureStreak(failures)
         self._probes: list[Record] = []
-        self._backoff, self._not_before, self._well_until = FIRST_PROBE, -NEVER, -NEVER
+        self._backoff, self._not_before, self._well_until = FIRST_PROBE_MS, -NEVER, -NEVER
         if guarded:
             self.limit, self.state, self.reason = 0, State.OUTAGE, "not known to be healthy yet"
 
@@ -201,14 +201,14 @@ class Pace:
     def sent(self, record: Record, now: Now) -> None:
         """Note that a record has gone out as a probe."""
         self._probes.append(record)
-        self.probe_at = now.steady + PROBE_HANGS
+        self.probe_at = now.steady + PROBE_HANGS_MS
 
     def tick(self, now: Now, in_flight: int) -> None:
         """Let more out when its time has come.
 
         `in_flight` deliveries may hang as long as they are allowed to, so more go beside them.
         """
-        if self.slowed and self.state is State.OPEN and now.steady - self.since.steady >= SLOW_FOR:
+        if self.slowed and self.state is State.OPEN and now.steady - self.since.steady >= SLOW_FOR_MS:
             self.slowed = False
         if now.steady < self.probe_at:
             return
@@ -234,7 +234,7 @@ class Pace:
     def look(self, now: Now) -> None:
         """Have `tick` check whether what is in flight in a slow start or after a throttle hangs."""
         if self.state not in AWAY and self.probe_at == NEVER and self.limit > 0:
-            self.probe_at = now.steady + (START_HANGS if self.state is State.OPEN else THROTTLE_HANGS)
+            self.probe_at = now.steady + (START_HANGS_MS if self.state is State.OPEN else THROTTLE_HANGS_MS)
             self._answers_before = self._answers
 
     # --- calls of the health check and the view -----------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Pace:
 
     def healthy(self, now: Now) -> None:
         """Note that the health URL is well: go on as before, or let a probe go, but no sooner than it may."""
-        self._well_until = now.steady + WELL_FOR
+        self._well_until = now.steady + WELL_FOR_MS
         if self.state is State.OUTAGE:
             self.probe_at = max(now.steady, self._not_before)
         elif self.doubted:
@@ -297,7 +297,7 @@ class Pace:
 
     def _out(self, now: Now, reason: str, *, answers: bool = True) -> None:
         """Begin an outage. `answers`: the service can be reached, so only a success shows that it is well again."""
-        self._backoff, self.slowed, self.doubted = FIRST_PROBE, answers, 0
+        self._backoff, self.slowed, self.doubted = FIRST_PROBE_MS, answers, 0
         self._streak.clear()
         self._shut(now)
         self._to(State.OUTAGE, now, reason)
@@ -305,7 +305,7 @@ class Pace:
     def _still_out(self, now: Now, *, refused: bool) -> None:
         if self.state is State.PROBING:
             self.slowed = self.slowed and not refused
-            self._backoff = min(self._backoff * 2, self._interval if self.slowed else LAST_PROBE)
+            self._backoff = min(self._backoff * 2, self._interval if self.slowed else LAST_PROBE_MS)
             self._shut(now)
             self._to(State.OUTAGE, now)
 
@@ -318,7 +318,7 @@ class Pace:
         self.limit, self.probe_at, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
         self._probes.clear()
         if isinstance(outcome, Throttled):
-            self._to(State.THROTTLED, now, ASKED.format(outcome.after))
+            self._to(State.THROTTLED, now, ASKED_FOR.format(outcome.after))
         else:
             self._to(State.OPEN, now)
             self._answered(now, took=True)
@@ -336,15 +336,15 @@ class Pace:
 
         At one delivery at a time, pause if all answers ask.
         """
-        part = self.share.throttled(self.limit, now.steady) if self.limit > 0 else 0.0
-        if not part:
+        cut = self.share.throttled(self.limit, now.steady) if self.limit > 0 else 0.0
+        if not cut:
             return
         self._credit = 0
         if self.limit > 1 or self.state is State.OPEN:
-            self.limit, self.probe_at = max(1, int(self.limit * (1 - part))), NEVER
-        elif part == ALL:
-            self.limit, self.probe_at = 0, now.steady + min(after, LONGEST_PAUSE)
-        self._to(State.THROTTLED, now, ASKED.format(after))
+            self.limit, self.probe_at = max(1, int(self.limit * (1 - cut))), NEVER
+        elif cut == ALL:
+            self.limit, self.probe_at = 0, now.steady + min(after, LONGEST_PAUSE_MS)
+        self._to(State.THROTTLED, now, ASKED_FOR.format(after))
 
     def _grow(self, now: Now) -> None:
         """Note one answer.

@@ -21,9 +21,9 @@ SURE = 8
 """Answers in a row that all ask for time, after which it is no chance, whatever came before them."""
 ALL = 0.5
 """The part of the limit that is cut if all answers ask for time."""
-CUT_EVERY = 1_000
+CUT_EVERY_MS = 1_000
 """ms after which answers that all ask count again, if deliveries are too few to make a round."""
-PATIENCE = 10_000
+PATIENCE_MS = 10_000
 """ms after which `LEAST` answers are enough, if a round takes longer."""
 
 
@@ -38,7 +38,7 @@ class ThrottleShare:
         """Answers since the last one that asked for time, none of which did. The pace adds to it."""
         self._answers = self._throttled = self._round = self._row = 0
         self._answers_before = self._throttled_before = 0
-        self._since = -CUT_EVERY
+        self._since = -CUT_EVERY_MS
 
     def throttled(self, limit: int, now: int) -> float:
         """Note an answer that asks for time, with `limit` deliveries in flight at most, at a steady time (ms).
@@ -58,9 +58,9 @@ class ThrottleShare:
         lasted = now - self._since
         everything = self._throttled == self._answers and self._throttled_before == self._answers_before
         if self._row >= SURE or everything:
-            judged, cut = self._answers >= self._round or lasted >= CUT_EVERY, ALL
+            judged, cut = self._answers >= self._round or lasted >= CUT_EVERY_MS, ALL
         else:
-            judged = self._answers >= window or (self._answers >= LEAST and lasted >= PATIENCE)
+            judged = self._answers >= window or (self._answers >= LEAST and lasted >= PATIENCE_MS)
             cut = cut_of(self._throttled / self._answers, self._answers)
         if not judged:
             return 0.0

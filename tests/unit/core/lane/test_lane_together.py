@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import PROBE_HANGS, State
+from sidecar.core.pace.pace import PROBE_HANGS_MS, State
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
@@ -90,7 +90,7 @@ def test_a_probe_that_goes_when_all_is_told_is_looked_after() -> None:
     assert (rig.gate.pace.state, len(rig.sent)) == (State.PROBING, 2)
     tell(rig, lambda _record: NotSent("connection-refused"))
     assert len(rig.sent) == 1
-    assert rig.wake_at <= rig.now.steady + PROBE_HANGS
+    assert rig.wake_at <= rig.now.steady + PROBE_HANGS_MS
 
 
 def test_a_slow_start_counts_every_record_of_a_batch() -> None:

@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import FIRST_PROBE, LAST_PROBE, LONGEST_PAUSE, THROTTLE_HANGS, Change, Pace, State
-from sidecar.core.pace.throttle_share import CUT_EVERY, SURE
+from sidecar.core.pace.pace import (
+    FIRST_PROBE_MS,
+    LAST_PROBE_MS,
+    LONGEST_PAUSE_MS,
+    THROTTLE_HANGS_MS,
+    Change,
+    Pace,
+    State,
+)
+from sidecar.core.pace.throttle_share import CUT_EVERY_MS, SURE
 from sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, paced, probe, probing
@@ -21,7 +29,7 @@ def test_a_burst_of_throttle_answers_halves_the_pace_once() -> None:
 def test_throttling_that_goes_on_halves_it_again_down_to_one() -> None:
     pace = Pace(16)
     for turn in range(4):
-        pace.note(RECORD, BUSY, at(turn * CUT_EVERY))
+        pace.note(RECORD, BUSY, at(turn * CUT_EVERY_MS))
     assert (pace.state, pace.limit) == (State.THROTTLED, 1)
 
 
@@ -51,7 +59,7 @@ def test_when_one_at_a_time_is_too_many_it_pauses_for_as_long_as_it_was_asked_to
 
 
 def test_one_record_that_asks_for_a_long_time_does_not_stop_the_others_for_so_long() -> None:
-    assert paused(300_000).probe_at == 10 + LONGEST_PAUSE
+    assert paused(300_000).probe_at == 10 + LONGEST_PAUSE_MS
 
 
 @pytest.mark.parametrize("late", [COMMITTED, BUSY, BAD, CANCELLED, AWAY])
@@ -76,10 +84,10 @@ def test_a_throttled_place_that_hangs_lets_one_request_more_out_and_one_that_is_
     pace = paced(2, BUSY)
     pace.look(at(0))
     pace.note(RECORD, CANCELLED, at(10))
-    pace.tick(at(THROTTLE_HANGS), 1)
+    pace.tick(at(THROTTLE_HANGS_MS), 1)
     assert pace.limit == 1
-    pace.look(at(THROTTLE_HANGS))
-    pace.tick(at(2 * THROTTLE_HANGS), 1)
+    pace.look(at(THROTTLE_HANGS_MS))
+    pace.tick(at(2 * THROTTLE_HANGS_MS), 1)
     assert pace.limit == 2
 
 
@@ -111,9 +119,9 @@ def test_a_second_throttle_within_the_second_does_not_leave_it_throttled_for_eve
 def test_a_storm_in_the_group_is_an_outage_that_a_probe_ends() -> None:
     pace = paced(16)
     pace.storm(at(0))
-    assert (pace.state, pace.probe_at) == (State.OUTAGE, FIRST_PROBE)
+    assert (pace.state, pace.probe_at) == (State.OUTAGE, FIRST_PROBE_MS)
     probe(pace)
-    pace.storm(at(FIRST_PROBE))
+    pace.storm(at(FIRST_PROBE_MS))
     assert pace.state is State.PROBING
     pace.note(RECORD, COMMITTED, at(200))
     assert pace.state is State.OPEN
@@ -196,7 +204,7 @@ def test_it_always_comes_back_to_full_once_all_is_well(
         play.answer(outcome, place)
         play.check()
     for _ in range(full * full + 20):
-        play.pass_time(LAST_PROBE)
+        play.pass_time(LAST_PROBE_MS)
         play.send(1)
         play.answer(COMMITTED, 0)
         play.check()
