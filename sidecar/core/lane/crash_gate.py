@@ -88,6 +88,12 @@ class CrashGate:
             if partition.suspicion is not None and partition.suspicion.mark is not None:
                 self._unmark(partition, partition.suspicion)
 
+    def stopped(self, partition: LanePartition) -> None:
+        """Take the mark of a blocked partition away whose marked record waits at hand: it is let go, and nothing else
+        could have its turn."""
+        if partition.suspicion is not None and self._file.turn == partition.source:
+            self._unmark(partition, partition.suspicion)
+
     def dropped(self, partition: LanePartition) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
         self._former[partition.source] = hash(partition.committed)

@@ -72,7 +72,7 @@ class Lane:
         gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
         self._gate = gate
         self.ownership = Ownership(partitions, waits, memory, waiting, outbox, commits, paused, gate, ports.recall)
-        self._refused_copies = RefusedCopies(self.ownership, outbox, waiting, memory, commits, paused, calls)
+        self._refused_copies = RefusedCopies(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._timer = LaneTimer(commits, waiting, paused, gate, dispatcher, ports)
         self._forwarding = Forwarding(self.ownership, memory, outbox, self.counters)
         self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)

@@ -21,6 +21,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.decide import Commit, dead_letter_too_large, life_of
 from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
+from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import MOST_HELD, Outbox
 from sidecar.core.lane.ownership import Ownership
@@ -44,10 +45,11 @@ class RefusedCopies:
         memory: LaneMemory,
         commits: Commits,
         paused: PausedPartitions,
+        gate: CrashGate | None,
         calls: LaneCalls,
     ) -> None:
         self._ownership, self._outbox, self._waiting, self._memory = ownership, outbox, waiting, memory
-        self._commits, self._paused, self._calls = commits, paused, calls
+        self._commits, self._paused, self._gate, self._calls = commits, paused, gate, calls
         self._notice = calls.notice
 
     def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
@@ -117,6 +119,8 @@ class RefusedCopies:
 
     def _stop(self, partition: LanePartition, reason: str, count: int) -> None:
         self._paused.block(partition, reason)
+        if self._gate is not None:
+            self._gate.stopped(partition)
         self._let_go(partition)
         self._notice("blocked", partition.source, count, partition.tracker.first)
 
