@@ -32,11 +32,11 @@ LATE_P50, LATE_P99 = 2.2, 12.1
 TRANSACTION_S = 0.008
 """Seconds that a transaction of fewer than 100 records takes, whatever is in it."""
 GROUP_S = 0.020
-"""Seconds between two transactions of a lane under load (`outbox.GROUP_FOR`)."""
+"""Seconds between two transactions of a lane under load (`outbox.GROUP_FOR_MS`)."""
 GROUP_RECORDS = 2_000
 """Waiting records that start a transaction at once (`outbox.GROUP_MAX`)."""
 PROGRESS_S = 1.0
-"""Seconds between commits of progress alone (`outbox.PROGRESS_EVERY`)."""
+"""Seconds between commits of progress alone (`commits.PROGRESS_EVERY_MS`)."""
 
 OUR_HEADERS = 259
 """Bytes of Reconsume's ten headers, for names of usual length. A dead letter has 169 more (KIP-1191)."""

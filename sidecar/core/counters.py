@@ -46,11 +46,11 @@ class Histogram:
         values.sort()
         self.total += sum(values)
         below = 0
-        for place, bound in enumerate(self.bounds):
+        for index, bound in enumerate(self.bounds):
             if below == len(values):
                 return
             upto = bisect_right(values, bound)
-            self.counts[place] += upto - below
+            self.counts[index] += upto - below
             below = upto
         self.counts[-1] += len(values) - below
 
@@ -126,7 +126,7 @@ class LaneCounters:
 
 def strays_in(all_counters: Iterable[LaneCounters]) -> dict[str, int]:
     """Return the copies of topics that this instance does not consume, by topic, over all lanes."""
-    found: Counter[str] = Counter()
+    strays: Counter[str] = Counter()
     for counters in all_counters:
-        found += counters.strays
-    return dict(found)
+        strays += counters.strays
+    return dict(strays)

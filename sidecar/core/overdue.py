@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from sidecar.core.lane.delay_queue import RESUME_EARLY
+from sidecar.core.lane.delay_queue import RESUME_EARLY_MS
 from sidecar.core.lane.facts import LaneFacts, PartitionFacts
 from sidecar.core.lane.partition import Because
 from sidecar.core.record import Now, Partition
@@ -21,12 +21,12 @@ from sidecar.core.record import Now, Partition
 class Stand(NamedTuple):
     """A due offset that has not moved.
 
-    `since`: the steady time (ms) of the check that saw it first. `seen`: the steady time of the check that saw it last.
+    `since`: the steady time (ms) of the check that saw it first. `checked`: that of the last check.
     """
 
     first: int
     since: int
-    seen: int
+    checked: int
 
 
 class Standing:
@@ -62,7 +62,7 @@ class Standing:
     def stuck(self, partition: PartitionFacts, steady: int) -> int:
         """Return for how long (ms) the first due offset has not moved, by two checks at least; else 0."""
         stand = self._stands.get(partition.source)
-        if stand is None or stand.since == stand.seen or partition.in_flight or stand.first != partition.front:
+        if stand is None or stand.since == stand.checked or partition.in_flight or stand.first != partition.front:
             return 0
         return steady - stand.since
 
@@ -80,4 +80,4 @@ def overdue(facts: LaneFacts, standing: Standing, now: Now) -> dict[Partition, i
 def missed(partition: PartitionFacts, steady: int) -> int:
     """Return for how many ms a partition has stayed paused after its next record was due."""
     pause = partition.pause
-    return 0 if pause is None or pause.because is not Because.NOT_DUE else max(0, steady - pause.at - RESUME_EARLY)
+    return 0 if pause is None or pause.because is not Because.NOT_DUE else max(0, steady - pause.at - RESUME_EARLY_MS)

@@ -45,8 +45,8 @@ def misplaced(source: Partition, offset: int, metadata: str | None) -> str:
 
     Older versions wrote no stamp: their progress counts wherever it is.
     """
-    parts = (metadata or "").split(".", STAMP_AT + 1)
-    stamp = _STAMP.fullmatch(parts[STAMP_AT]) if len(parts) > STAMP_AT and parts[0].startswith("rc") else None
+    fields = (metadata or "").split(".", STAMP_AT + 1)
+    stamp = _STAMP.fullmatch(fields[STAMP_AT]) if len(fields) > STAMP_AT and fields[0].startswith("rc") else None
     if stamp is None:
         return ""
     number, at, name = int(stamp[1]), int(stamp[2]), int(stamp[3], 16)

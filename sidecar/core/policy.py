@@ -16,12 +16,12 @@ class InPlace(msgspec.Struct, frozen=True):
     interval: int = 1_000
     max_times: int | None = None
 
-    def wait(self, asked: int | None) -> int:
+    def wait(self, requested: int | None) -> int:
         """Return the ms until the next attempt.
 
         What the service asked for is brought within RocketMQ's bounds, 10 ms to 30 s.
         """
-        return self.interval if asked is None else min(max(asked, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
+        return self.interval if requested is None else min(max(requested, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
 
 
 class Policy(GroupRules, frozen=True):

@@ -45,9 +45,9 @@ def _body(progress: Progress, room: int) -> str:
     """Return the bitmap of the done set as text: all of it, or its beginning if that alone fits."""
     bits = bytearray(SPAN // 8)
     for offset in progress.done:
-        place = offset - progress.next
-        if 0 <= place < SPAN:
-            bits[place >> 3] |= 1 << (place & 7)
+        bit = offset - progress.next
+        if 0 <= bit < SPAN:
+            bits[bit >> 3] |= 1 << (bit & 7)
     packed = bits.rstrip(b"\0")
     while packed:
         body = base64.urlsafe_b64encode(zlib.compress(packed, 1)).decode()
@@ -59,14 +59,14 @@ def _body(progress: Progress, room: int) -> str:
 
 def _numbers(progress: Progress, stamp: str) -> str:
     deaths = str(min(progress.deaths, MOST_DEATHS) or "")
-    mark = "" if progress.mark is None else _place(progress.mark - progress.next)
-    reach = "" if progress.reach is None else _place(progress.reach - progress.next + 1)
+    mark = "" if progress.mark is None else _distance(progress.mark - progress.next)
+    reach = "" if progress.reach is None else _distance(progress.reach - progress.next + 1)
     width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
     last_at = str(progress.last_at) if progress.last_at is not None and 0 <= progress.last_at <= MOST_AT else ""
     return f".{deaths}.{mark}.{reach}.{width}.{last_at}.{stamp}".rstrip(".")
 
 
-def _place(distance: int) -> str:
+def _distance(distance: int) -> str:
     return str(distance) if 0 <= distance <= SPAN else ""
 
 

@@ -32,6 +32,7 @@ from sidecar.runtime.assembly import (
     sized_topics,
 )
 from sidecar.runtime.group_membership import GroupMembership
+from sidecar.runtime.lane_checks import check_lanes
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.runtime.largest_record import LargestRecord
 from sidecar.runtime.loop_faults import LoopFaults
@@ -129,6 +130,7 @@ class Sidecar:
         """Listen, and start both lanes side by side; return before Kafka answers. Raises SetupError."""
         for server in self._servers:
             await server.start()
+        check_lanes([runner.lane for runner in self._runners], os.environ)
         if self._post_writer is not None:
             self._post_writer.start()
         self._pace_monitor.start()

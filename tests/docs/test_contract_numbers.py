@@ -10,7 +10,7 @@ from sidecar.api import pull
 from sidecar.cli.terminal import exit_codes
 from sidecar.core import decide, policy, progress, reason_classes
 from sidecar.core.lane import commits, delay_queue, outbox, refused_progress
-from sidecar.core.pace import failure_streak, in_flight_limit, pace, throttle_share
+from sidecar.core.pace import pace, throttle_share
 from sidecar.delivery.push import request, verdict
 from sidecar.deploy import container
 from sidecar.dlq import letters, settlements
@@ -55,7 +55,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("2.2", f"| `pulsar` | {written(PULSAR)} | {render_duration(sum(PULSAR))} |"),
     ("2.4", f"{ms(levels.SHORTEST_ASKED)} to {days(levels.LONGEST)}"),
     ("2.5", f"among the {len(levels.TABLE)} of the table: {levels.LEVELS}."),
-    ("2.7", f"of more than {ms(delay_queue.HOLD_WITHIN)}"),
+    ("2.7", f"of more than {ms(delay_queue.HOLD_WITHIN_MS)}"),
     ("3.2", f"for its delay and {days(specs.OUTAGE_MARGIN)} more"),
     ("3.2", f"{bytes_(specs.HEADER_ROOM)} more"),
     ("3.2", f"letters for {days(specs.DLQ_RETENTION)}, the events {days(specs.EVENTS_RETENTION)}"),
@@ -70,14 +70,14 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("6.4", f"up to {number(pull.MOST_RECORDS)} records at a time"),
     ("6.4", f"wait up to {ms(pull.LONGEST_WAIT)}"),
     ("6.4", f"to {ms(pull.LONGEST_INVISIBLE)}."),
-    ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY)}"),
+    ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY_MS)}"),
     ("7.2", f"at most {number(progress.SPAN)} offsets"),
-    ("7.6", f"every {seconds(outbox.FIRST_RETRY)} to {seconds(outbox.LAST_RETRY)} s"),
+    ("7.6", f"every {seconds(outbox.FIRST_RETRY_MS)} to {seconds(outbox.LAST_RETRY_MS)} s"),
     ("7.6", f"more than {outbox.MOST_HELD} such records"),
-    ("7.7", f"every {seconds(refused_progress.FIRST_TRY)} to {seconds(refused_progress.LAST_TRY)} s"),
-    ("8.1", f"after {seconds(pace.FIRST_PROBE)} s at first and every {seconds(pace.LAST_PROBE)} s at most"),
-    ("8.2", f"at least {('no', 'one', 'two', 'three')[failure_streak.FAILING_RECORDS]} records"),
-    ("8.4", {1_000: "each second"}[in_flight_limit.START_HANGS]),
+    ("7.7", f"every {seconds(refused_progress.FIRST_TRY_MS)} to {seconds(refused_progress.LAST_TRY_MS)} s"),
+    ("8.1", f"after {seconds(pace.FIRST_PROBE_MS)} s at first and every {seconds(pace.LAST_PROBE_MS)} s at most"),
+    ("8.2", f"at least {('no', 'one', 'two', 'three')[pace.FAILING_RECORDS]} records"),
+    ("8.4", {1_000: "each second"}[pace.START_HANGS_MS]),
     ("8.5", f"{ms(verdict.SHORTEST_THROTTLE_MS)} to {ms(verdict.VerdictRules().longest_throttle_ms)}"),
     ("8.5", {1 / 8: "up to an eighth"}[throttle_share.FREE]),
     ("8.5", {0.5: "by half"}[throttle_share.ALL]),

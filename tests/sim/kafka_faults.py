@@ -164,5 +164,5 @@ class KafkaFaults:
             for host in self.world.hosts()
             if (part := host.lane.ownership.partitions.get(place)) is not None
             for offset in range(part.tracker.next)
-            if offset not in part.tracker.left
+            if offset not in part.tracker.dropped
         }

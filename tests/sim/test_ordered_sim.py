@@ -59,6 +59,6 @@ def test_without_lines_the_same_story_is_out_of_order() -> None:
     world = World(Plan(3, records=60, order="key", weights=Weights(ok=2, fail=3)))
     for process in world.processes:
         for host in process.hosts.values():
-            host.lane.key_queues = None
+            host.lane._waiting._key_queues = None
     with pytest.raises(AssertionError, match=r"overtook|out together"):
         check_ordered(world.run())

@@ -16,7 +16,7 @@ from tests.soak.journal import Journal
 from tests.soak.layout import Layout
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.process import CHECKED, SidecarProcess
 
 SLOTS = 3
 GRACE = 25.0
@@ -113,6 +113,7 @@ class Pods(threading.Thread):
                 pod=name,
                 overrides=self._layout.config(self._group, variant, self._sets),
                 fresh=True,
+                environ=CHECKED,
             )
             pod = Pod(slot, generation, variant, process)
             self._slots[slot] = pod

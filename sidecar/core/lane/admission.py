@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from sidecar.core.lane.delay_queue import HOLD_WITHIN, RESUME_EARLY
+from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.memory import AdmissionLimit
 from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
@@ -39,16 +39,16 @@ def admit(
     Ends early, with the partition paused, at a record that is not due soon, lies beyond the span, or exceeds the bytes
     of the partition.
     """
-    near = HOLD_WITHIN if allowed.roomy else RESUME_EARLY
+    near = HOLD_WITHIN_MS if allowed.roomy else RESUME_EARLY_MS
     if partition.level_delay and run.high:
         # Not only at the end of the log: what hops makes the log longer, and then its end is not seen for long.
-        partition.seen.note(run.high - 1, now.steady)
+        partition.append_times.note(run.high - 1, now.steady)
     tracker = partition.tracker
     for record in run.records:
-        left = partition.time_left(record, now) if partition.level_delay else 0
-        if left > near:
-            partition.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
-            paused.pause(partition, record.offset, now.steady + left - RESUME_EARLY, Because.NOT_DUE)
+        remaining = partition.time_left(record, now) if partition.level_delay else 0
+        if remaining > near:
+            partition.append_times.note(max(run.records[-1].offset, run.high - 1), now.steady)
+            paused.pause(partition, record.offset, now.steady + remaining - RESUME_EARLY_MS, Because.NOT_DUE)
             return
         if tracker.span(record.offset) >= SPAN:
             paused.pause(partition, record.offset, now.steady, Because.AT_BOUND)
@@ -57,4 +57,4 @@ def admit(
             paused.pause(partition, record.offset, now.steady, allowed.because)
             return
         if tracker.begin(record.offset):
-            yield record, left
+            yield record, remaining

@@ -12,11 +12,13 @@ record narrows these bounds. The clock is corrected by no more than they demand.
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import NamedTuple
 
+from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Now
 
-HANDED_OVER = 3_000
+HANDED_OVER_MS = 3_000
 """ms that it may take until the lane learns how far a log reaches; a record may have come meanwhile."""
 GRAIN = 32
 """Notes within one level delay. After a step of the broker's clock a wait may be off by the time between two notes."""
@@ -36,12 +38,16 @@ NOTHING = Note(-1, -NEVER, -NEVER)
 
 
 class AppendTimes:
-    """What was seen of the log of one partition. `delay`: ms of its level."""
+    """What was seen of the log of one partition. `delay`: ms of its level.
 
-    __slots__ = ("_ahead_least", "_ahead_most", "_apart", "_notes", "_passed")
+    Invariants: notes reach further one after the other, and are bounded; the least that the clock is ahead is not more
+    than the most.
+    """
+
+    __slots__ = ("_ahead_least", "_ahead_most", "_between_ms", "_notes", "_passed")
 
     def __init__(self, delay: int) -> None:
-        self._apart = delay // GRAIN
+        self._between_ms = delay // GRAIN
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._passed = NOTHING
         """The last note whose offsets are all below the record that was asked for last."""
@@ -54,7 +60,7 @@ class AppendTimes:
         newest = notes[-1] if notes else self._passed
         if last > newest.last:
             before = notes[-2] if len(notes) > 1 else self._passed
-            if notes and newest.since - before.since < self._apart:
+            if notes and newest.since - before.since < self._between_ms:
                 notes.pop()
             notes.append(Note(last, steady, steady))
         elif last == newest.last:
@@ -85,9 +91,17 @@ class AppendTimes:
         notes = self._notes
         while notes and notes[0].last < offset:
             self._passed = notes.popleft()
-        return self._passed.until - HANDED_OVER if offset > self._passed.last else -NEVER
+        return self._passed.until - HANDED_OVER_MS if offset > self._passed.last else -NEVER
 
     def _latest(self, offset: int, steady: int) -> int:
         if offset <= self._passed.last:
             return self._passed.since
         return self._notes[0].since if self._notes else steady
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        notes = [self._passed, *self._notes]
+        ensure(len(self._notes) <= MOST_NOTES, "the notes are bounded")
+        ensure(all(note.since <= note.until for note in notes), "a note begins before it ends")
+        ensure(all(a.last < b.last for a, b in pairwise(notes)), "each note reaches further than the one before")
+        ensure(self._ahead_least <= self._ahead_most, "the bounds of the clock leave room")

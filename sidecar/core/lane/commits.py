@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.lane.outbox import GROUP_FOR, Outbox
+from sidecar.core.invariant import ensure
+from sidecar.core.lane.outbox import GROUP_FOR_MS, Outbox
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.record import NEVER, Now, Partition
 
 GROUP_MOST = 4_000
 """Records in a transaction at most. Records that came during the last transaction go along: more of them then share its
 fixed cost."""
-PROGRESS_EVERY = 1_000
+PROGRESS_EVERY_MS = 1_000
 """ms between commits of progress alone: after a crash at most this much is delivered a second time."""
 
 
@@ -25,7 +26,8 @@ class Commits:
     """The commits of one lane. `wake_by`: has the lane ticked at a steady time (ms) at the latest.
 
     Invariants: `_by` is at most the `commit_by_ms` of every partition whose progress Kafka takes; no partition of the
-    batch in flight is one that Kafka does not take, unless it goes alone.
+    batch in flight is one that Kafka does not take, unless it goes alone; a batch has the progress of each of its
+    entries' partitions.
     """
 
     def __init__(
@@ -35,8 +37,8 @@ class Commits:
         self._partitions, self._outbox, self._wake_by = partitions, outbox, wake_by
         self._by = NEVER
         """The earliest time of all partitions, or an earlier one."""
-        self._ended = -GROUP_FOR
-        self._progress_at = -PROGRESS_EVERY
+        self._ended = -GROUP_FOR_MS
+        self._progress_at = -PROGRESS_EVERY_MS
         """When all progress was committed last (steady ms)."""
         self._was_alone = False
         self._most = self._most_partitions = GROUP_MOST
@@ -46,7 +48,7 @@ class Commits:
     def soon(self, partition: LanePartition) -> None:
         """Have the progress of a partition committed within the second; at once if its release waits for that alone."""
         released = partition.closing and partition.in_flight == 0
-        self._want(partition, 0 if released else self._progress_at + PROGRESS_EVERY)
+        self._want(partition, 0 if released else self._progress_at + PROGRESS_EVERY_MS)
 
     def at_once(self, partition: LanePartition) -> None:
         """Have the progress of a partition committed with the next transaction, which starts as soon as it can."""
@@ -91,12 +93,12 @@ class Commits:
         """Return the next batch, which is in flight from now on; None if there is nothing to commit."""
         if self._outbox.unwritable:
             self._outbox.sort_out()
-        entries, alone, tried = self._entries(now)
-        shares = self._shares(entries)
+        entries, alone, tried = self._take_entries(now)
+        shares = self._take_commits(entries)
         if tried is not None and tried not in shares:
-            shares[tried] = self._partitions[tried].share(())
+            shares[tried] = self._partitions[tried].take_commit(())
         if not alone:  # a retried entry is likely to be refused, and so would be all that goes with it
-            shares |= self._progress(shares, now)
+            shares |= self._take_progress(shares, now)
         if shares:
             self.in_flight = CommitBatch(entries, shares, alone)
         self._by = self._earliest()
@@ -128,8 +130,11 @@ class Commits:
             self._outbox.extend(self._outbox.unwritable.accepted(source))
         self._by = min(self._by, self._earliest())
 
-    def _entries(self, now: Now) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:
-        """Return the entries of the next batch, whether they go alone, and the partition whose progress is tried."""
+    def _take_entries(self, now: Now) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:
+        """Take the entries of the next batch.
+
+        Return them, whether they go alone, and the partition whose progress is tried.
+        """
         outbox = self._outbox
         late, tried = outbox.late(now.steady), outbox.unwritable.due(now.steady) if outbox.unwritable else None
         rest = len(outbox) or self._wanted((), now)
@@ -140,7 +145,7 @@ class Commits:
             return (late,), True, None
         return outbox.pop(self._most), False, None
 
-    def _shares(self, entries: Iterable[SettledRecord]) -> dict[Partition, PartitionCommit]:
+    def _take_commits(self, entries: Iterable[SettledRecord]) -> dict[Partition, PartitionCommit]:
         offsets: dict[Partition, set[int]] = {}
         source, extra = None, set[int]()
         for entry in entries:
@@ -148,7 +153,7 @@ class Commits:
             if record.source is not source:  # records of one partition follow each other, and share the object
                 source, extra = record.source, offsets.setdefault(record.source, set())
             extra.add(record.offset)
-        return {source: self._partitions[source].share(extra) for source, extra in offsets.items()}
+        return {source: self._partitions[source].take_commit(extra) for source, extra in offsets.items()}
 
     def _wanted(self, taken: Collection[Partition], now: Now) -> list[LanePartition]:
         unwritable = self._outbox.unwritable
@@ -158,9 +163,19 @@ class Commits:
             if partition.commit_by_ms <= now.steady and source not in taken and source not in unwritable
         ]
 
-    def _progress(self, taken: Collection[Partition], now: Now) -> dict[Partition, PartitionCommit]:
-        """Return the commits of the partitions with progress alone whose time has come, once a second all of them."""
+    def _take_progress(self, taken: Collection[Partition], now: Now) -> dict[Partition, PartitionCommit]:
+        """Take the commits of the partitions with progress alone whose time has come, once a second all of them."""
         wanted = self._wanted(taken, now)
-        if now.steady - self._progress_at >= PROGRESS_EVERY and len(wanted) <= self._most_partitions:
+        if now.steady - self._progress_at >= PROGRESS_EVERY_MS and len(wanted) <= self._most_partitions:
             self._progress_at = now.steady
-        return {partition.source: partition.share(()) for partition in wanted[: self._most_partitions]}
+        return {partition.source: partition.take_commit(()) for partition in wanted[: self._most_partitions]}
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self._by <= self._earliest(), "no commit is later than it is wanted")
+        ensure(1 <= self._most <= GROUP_MOST and 1 <= self._most_partitions <= GROUP_MOST, "a batch has room for one")
+        batch = self.in_flight
+        if batch is not None:
+            ensure(bool(batch.commits), "a batch carries the progress of its entries")
+            entries = {entry.record.source for entry in batch.entries}
+            ensure(entries <= batch.commits.keys(), "each entry of a batch goes with its partition's progress")

@@ -6,13 +6,14 @@ import heapq
 from collections.abc import Collection, Iterator
 from itertools import count
 
+from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Partition, Record
 
-HOLD_WITHIN = 3_000
+HOLD_WITHIN_MS = 3_000
 """ms. A record that is due within this time waits in memory. For a later one its partition is paused
 instead, which costs no memory."""
 
-RESUME_EARLY = 1_150
+RESUME_EARLY_MS = 1_150
 """ms by which a paused partition is resumed early: an idle broker thread takes up to 1.00 s to fetch again (measured).
 
 If it were resumed at the due time itself, a record would be 650 ms late in the median.
@@ -20,11 +21,14 @@ If it were resumed at the due time itself, a record would be 650 ms late in the 
 
 SHARE = 4
 """One part in this many of a lane's room. While the waiting records take more than that, no record joins them that
-would wait longer than `HOLD_WITHIN`: it would keep the lane from everything else."""
+would wait longer than `HOLD_WITHIN_MS`: it would keep the lane from everything else."""
 
 
 class DelayQueue:
-    """A heap of records by the steady time (ms) at which they are released. `room`: bytes that the lane may hold."""
+    """A heap of records by the steady time (ms) at which they are released. `room`: bytes that the lane may hold.
+
+    Invariants: `_load` is the weight of all records here; no record is released before an earlier one.
+    """
 
     def __init__(self, room: int = NEVER) -> None:
         self._heap: list[tuple[int, int, Record]] = []
@@ -35,7 +39,7 @@ class DelayQueue:
     @property
     def patience(self) -> int:
         """The ms that one more record may wait here."""
-        return NEVER if self._load < self._most else HOLD_WITHIN
+        return NEVER if self._load < self._most else HOLD_WITHIN_MS
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -94,3 +98,9 @@ class DelayQueue:
         for _, _, record in self._heap:
             counts[record.source.topic] = counts.get(record.source.topic, 0) + 1
         return counts
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self._load == sum(item[2].weight for item in self._heap), "the delay queue has the bytes of its records")
+        for at, item in enumerate(self._heap[1:], 1):
+            ensure(self._heap[(at - 1) // 2][0] <= item[0], "the delay queue releases the earliest record first")

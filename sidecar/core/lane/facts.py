@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
 from typing import NamedTuple
 
+from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.partition import LanePartition, Pause
-from sidecar.core.lane.parts import LaneParts
-from sidecar.core.record import Partition, Record
-
-_TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when the service is slow
+from sidecar.core.lane.suspicion import Stage
+from sidecar.core.lane.waiting import WaitingRecords
+from sidecar.core.record import Partition
 
 
 class PartitionFacts(NamedTuple):
@@ -63,24 +62,21 @@ class LaneFacts:
     """By topic: offsets that were gone from the log before they were read, or before they were done."""
 
 
-def facts_of(parts: LaneParts, records_lost: Counter[str], steady: int) -> LaneFacts:
+def facts_of(
+    partitions: Mapping[Partition, LanePartition],
+    waiting: WaitingRecords,
+    outbox: Outbox,
+    records_lost: Counter[str],
+    steady: int,
+) -> LaneFacts:
     """Return the facts of a lane at a steady time (ms)."""
-    refused = parts.outbox.held_by_partition()
-    partitions = {source: _facts(partition, refused[source]) for source, partition in sorted(parts.partitions.items())}
-    return LaneFacts(partitions, _due(parts, steady), refused.total(), Counter(records_lost))
-
-
-def waiting_by_topic(parts: LaneParts) -> Counter[str]:
-    """Return how many records wait in memory, by the topic that they were read from."""
-    counts = Counter(parts.delayed.count_by_topic())
-    counts.update(map(_TOPIC, parts.ready))
-    for partition in parts.partitions.values():
-        counts[partition.source.topic] += len(partition.withheld)
-    return counts
+    refused = outbox.held_by_partition()
+    facts = {source: _facts(partition, refused[source]) for source, partition in sorted(partitions.items())}
+    return LaneFacts(facts, _due(partitions, waiting, outbox, steady), refused.total(), Counter(records_lost))
 
 
 def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
-    suspect = partition.suspicion is not None and partition.suspicion.stage != "first"
+    suspect = partition.suspicion is not None and partition.suspicion.stage is not Stage.FRESH
     tracker = partition.tracker
     return PartitionFacts(
         partition.source,
@@ -98,14 +94,15 @@ def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
     )
 
 
-def _due(parts: LaneParts, steady: int) -> dict[Partition, int]:
-    levels = {source: partition for source, partition in parts.partitions.items() if partition.level_delay is not None}
+def _due(
+    partitions: Mapping[Partition, LanePartition], waiting: WaitingRecords, outbox: Outbox, steady: int
+) -> dict[Partition, int]:
+    levels = {source: partition for source, partition in partitions.items() if partition.level_delay is not None}
     due: dict[Partition, int] = {}
     if not levels:
         return due
-    refused: Iterable[Record] = (held.refusal.entry.record for held in parts.outbox.held.values())
-    withheld = (partition.withheld for partition in levels.values())
-    for record in chain(parts.ready, parts.delayed.over(steady), refused, *withheld):
+    refused = (held.refusal.entry.record for held in outbox.held.values())
+    for record in chain(waiting.overdue(steady), refused):
         partition = levels.get(record.source)
         if partition is not None and record.again == 0:  # an attempt in place has no due time of its own
             at = partition.due(record)

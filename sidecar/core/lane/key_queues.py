@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias
 
+from sidecar.core.invariant import ensure
 from sidecar.core.record import Partition, Record
 
 OrderBy: TypeAlias = Literal["key", "partition"]
@@ -17,41 +18,44 @@ Key: TypeAlias = tuple[Partition, bytes | None]
 
 
 class KeyQueues:
-    """The key queues of one lane. Records are added in the order of their offsets."""
+    """The key queues of one lane. Records are added in the order of their offsets.
+
+    Invariants: no queue is empty; each holds records of its own key, one assignment, and rising offsets.
+    """
 
     def __init__(self, by: OrderBy) -> None:
         self._by = by
-        self._lines: dict[Key, deque[Record]] = {}
+        self._queues: dict[Key, deque[Record]] = {}
 
     def enqueue(self, record: Record) -> bool:
         """Add a record to its queue; return True if it is the first, also on a repeated call, and may be delivered."""
         if self._by == "key" and record.key is None:
             return True  # records without a key have no order among themselves
         key = self._key(record)
-        line = self._lines.get(key)
-        if line is None:
-            self._lines[key] = deque((record,))
+        queue = self._queues.get(key)
+        if queue is None:
+            self._queues[key] = deque((record,))
             return True
-        if line[0].offset == record.offset:
+        if queue[0].offset == record.offset:
             return True
-        line.append(record)
+        queue.append(record)
         return False
 
     def finish(self, record: Record) -> Record | None:
         """Remove the first record of a queue, which is done; return the record that is first now, or None."""
         key = self._key(record)
-        line = self._lines.get(key)
-        if line is None or line[0].offset != record.offset:
+        queue = self._queues.get(key)
+        if queue is None or queue[0].offset != record.offset:
             return None
-        line.popleft()
-        if line:
-            return line[0]
-        del self._lines[key]
+        queue.popleft()
+        if queue:
+            return queue[0]
+        del self._queues[key]
         return None
 
     def behind(self) -> Iterator[Record]:
         """Return the records that wait behind the first ones of their queues."""
-        return (record for line in self._lines.values() for record in list(line)[1:])
+        return (record for queue in self._queues.values() for record in list(queue)[1:])
 
     def shed(self, partition: Partition, gone: Collection[int]) -> list[Record]:
         """Remove the records behind the first ones from the queues of a partition, and return them.
@@ -59,18 +63,29 @@ class KeyQueues:
         The first records at the offsets `gone` are removed too.
         """
         behind: list[Record] = []
-        for key in [key for key in self._lines if key[0] == partition]:
-            first, *rest = self._lines[key]
+        for key in [key for key in self._queues if key[0] == partition]:
+            first, *rest = self._queues[key]
             behind += rest
             if first.offset in gone:
-                del self._lines[key]
+                del self._queues[key]
             else:
-                self._lines[key] = deque((first,))
+                self._queues[key] = deque((first,))
         return behind
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the queues of partitions that are given up."""
-        self._lines = {key: line for key, line in self._lines.items() if key[0] not in partitions}
+        self._queues = {key: queue for key, queue in self._queues.items() if key[0] not in partitions}
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for key, queue in self._queues.items():
+            offsets = [record.offset for record in queue]
+            ensure(bool(offsets), f"the queue of {key} has a first record")
+            ensure(offsets == sorted(set(offsets)), f"the queue of {key} is in the order of its offsets")
+            ensure(
+                {(self._key(record), record.epoch) for record in queue} == {(key, queue[0].epoch)},
+                f"{key} has no other records",
+            )
 
     def _key(self, record: Record) -> Key:
         return (record.source, record.key if self._by == "key" else None)

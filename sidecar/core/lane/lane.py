@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitResult, SettledRecord
+from sidecar.core.counters import LaneCounters
 from sidecar.core.decide import (
     LEASE_EXPIRED,
     Decision,
@@ -20,17 +21,22 @@ from sidecar.core.decide import (
     decide,
     decide_draining,
 )
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.admission import LaneOptions, admit
-from sidecar.core.lane.bulk_answers import BulkAnswers
-from sidecar.core.lane.facts import LaneFacts, facts_of, waiting_by_topic
-from sidecar.core.lane.forwarding import forward_due, settle_forwarded
-from sidecar.core.lane.invariants import check_lane
+from sidecar.core.lane.bulk import BulkAnswers, Forwarding
+from sidecar.core.lane.calls import LaneCalls
+from sidecar.core.lane.commits import Commits
+from sidecar.core.lane.crash_gate import CrashGate
+from sidecar.core.lane.facts import LaneFacts, facts_of
+from sidecar.core.lane.invariants import check_records
+from sidecar.core.lane.memory import LaneMemory
+from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
-from sidecar.core.lane.parts import LaneCalls, build_parts
-from sidecar.core.lane.quarantine import Quarantine
+from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.refused_copies import RefusedCopies
 from sidecar.core.lane.timer import LaneTimer
+from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.outcome import CANCELLED, COMMITTED, Expired, Failed, Outcome, Rejected, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
@@ -47,19 +53,25 @@ class Lane:
     def __init__(
         self, policy: Policy, waits: Mapping[str, int], ports: Ports, dispatcher: Dispatcher, options: LaneOptions
     ) -> None:
-        parts = build_parts(options, ports.fetch, dispatcher.pace, lambda at: self._timer.wake_by(at))
-        self.room, self.memory, self.ready, self.delayed = options.room, parts.memory, parts.ready, parts.delayed
-        self.key_queues = parts.key_queues
-        self.outbox, self.paused, self.counters = parts.outbox, parts.paused, parts.counters
-        self._parts, self._partitions, self.commits = parts, parts.partitions, parts.commits
         self._policy, self._ports, self._dispatcher, self._wanted = policy, ports, dispatcher, options.wanted
-        self._reasons = ReasonClasses()
+        self._reasons, self.counters = ReasonClasses(), LaneCounters()
+        partitions: dict[Partition, LanePartition] = {}
+        self._partitions: Mapping[Partition, LanePartition] = partitions
+        memory = self.memory = LaneMemory(options.room, partitions, dispatcher.pace, ordered=options.order is not None)
+        waiting = self._waiting = WaitingRecords(options.room, options.order)
+        self.ready = waiting.ready
+        outbox = self.outbox = Outbox()
+        commits = self.commits = Commits(partitions, outbox, lambda at: self._timer.wake_by(at))
+        paused = self.paused = PausedPartitions(ports.fetch, memory)
         calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
-        self.quarantine = Quarantine(dispatcher, parts, calls)
-        self.ownership = Ownership(waits, parts, self.quarantine, ports.recall)
-        self._refused_copies = RefusedCopies(parts, self.ownership, calls)
-        self._timer = LaneTimer(parts, self.quarantine, ports, dispatcher)
-        self._bulk_answers = BulkAnswers(dispatcher, parts, self.ownership, self.quarantine)
+        counted = policy.max_deaths is not None
+        gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
+        self._gate = gate
+        self.ownership = Ownership(partitions, waits, memory, waiting, outbox, commits, paused, gate, ports.recall)
+        self._refused_copies = RefusedCopies(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
+        self._timer = LaneTimer(commits, waiting, paused, gate, dispatcher, ports)
+        self._forwarding = Forwarding(self.ownership, memory, outbox, self.counters)
+        self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
         dispatcher.join(self)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
@@ -69,19 +81,19 @@ class Lane:
 
     def facts(self, steady: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
-        return facts_of(self._parts, self.ownership.records_lost, steady)
+        return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady)
 
     def put_off(self, steady: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
-        return frozenset((record.source, record.offset) for record in self.delayed.later(steady))
+        return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady))
 
     def waiting_by_topic(self) -> Counter[str]:
         """Return how many records wait in memory, by the topic that they were read from."""
-        return waiting_by_topic(self._parts)
+        return self._waiting.count_by_topic()
 
     def waiting(self) -> int:
         """Return how many records wait in memory for their time or for a place in flight."""
-        return len(self.ready) + len(self.delayed)
+        return self._waiting.count
 
     def unsaved_at_loss(self) -> int:
         """Return how many records, at most, were answered but not in Kafka when their partition went."""
@@ -93,7 +105,14 @@ class Lane:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
-        check_lane(self._parts, self._dispatcher)
+        check_records(self._partitions, self._waiting, self.outbox, self.commits)
+        out = sum(partition.in_flight for partition in self._partitions.values())
+        ensure(self._dispatcher.in_flight >= out, "what is out has its place in flight")
+        self.paused.check(self._partitions.values())
+        objects = (self._waiting, self.outbox, self.commits, self.memory, self.ownership, self._bulk_answers)
+        for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate):
+            if checked is not None:
+                checked.check()
 
     # --- its partitions ----------------------------------------------------------------------------------------------
 
@@ -139,8 +158,9 @@ class Lane:
         if run.last_at is not None:
             partition.read_up_to(run.last_at)
         if self._policy.relay:
-            run = forward_due(partition, run, self._policy, now, self._parts)
-        for record, left in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
+            run = self._forwarding.forward_due(partition, run, self._policy, now)
+        going: list[Record] = []
+        for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
             self.memory.add(partition, record.weight)
             if record.fault:
                 self.counters.bad_headers += 1
@@ -148,34 +168,34 @@ class Lane:
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
-            elif left > 0:
-                self.delayed.put(record, now.steady + left)
-            else:
-                self._level_over(partition, record, now)
+            elif remaining > 0:
+                self._waiting.delay(record, now.steady + remaining)
+            elif record.life is None or self._wait_is_over(partition, record, now):
+                going.append(record)
+        self._waiting.release_run(going)
         if run.end is not None:
-            if partition.level_delay:
-                partition.seen.note(run.end - 1, now.steady)
-            self.quarantine.log_ended(partition, now)
-            if partition.paused is None and partition.tracker.reached(run.end):
-                self.commits.soon(partition)
+            self._log_ended(partition, run.end, now)
 
-    def _level_over(self, partition: LanePartition, record: Record, now: Now) -> None:
-        if record.life is None:
-            self._release(record)
-            return
-        answer = after_wait(record, self._policy, now.wall, self.delayed.patience)
+    def _log_ended(self, partition: LanePartition, end: int, now: Now) -> None:
+        if partition.level_delay:
+            partition.append_times.note(end - 1, now.steady)
+        if self._gate is not None:
+            self._gate.log_ended(partition, now)
+        if partition.paused is None and partition.tracker.reached(end):
+            self.commits.soon(partition)
+
+    def _wait_is_over(self, partition: LanePartition, record: Record, now: Now) -> bool:
+        """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
+        answer = after_wait(record, self._policy, now.wall, self._waiting.patience)
         if not isinstance(answer, Wait):
             if isinstance(answer, Forward):
                 self.counters.late(record, partition.level_delay, now.wall)
             self._write(partition, record, answer, now)
-        elif answer.ms > 0:
-            self.delayed.put(record, now.steady + answer.ms)
-        else:
-            self._release(record)
-
-    def _release(self, record: Record) -> None:
-        if self.key_queues is None or self.key_queues.enqueue(record):
-            self.ready.append(record)
+            return False
+        if answer.ms > 0:
+            self._waiting.delay(record, now.steady + answer.ms)
+            return False
+        return True
 
     def send(self, record: Record, now: Now) -> bool:
         """Deliver one ready record (called by the dispatcher); return False if its partition does not allow it now."""
@@ -183,11 +203,10 @@ class Lane:
         if partition is None or partition.closing:
             return False
         if partition.blocked:
-            partition.withheld.append(record)
+            self._waiting.withhold(record)
             return False
-        if partition.suspicion is not None and not self.quarantine.may_deliver(
-            partition, partition.suspicion, record, now
-        ):
+        suspicion, gate = partition.suspicion, self._gate
+        if suspicion is not None and gate is not None and not gate.may_send(partition, suspicion, record, now):
             return False
         if record.life is not None and record.again == 0:  # an attempt in place has no due time of its own
             self.counters.late(record, partition.level_delay, now.wall)
@@ -207,8 +226,8 @@ class Lane:
             self._timer.schedule(now)  # an outage may have begun: the timer must wake the lane for its end
         else:
             partition.answered()
-            if partition.suspicion is not None:
-                self.quarantine.answered(partition, partition.suspicion, record, outcome, now)
+            if partition.suspicion is not None and self._gate is not None:
+                self._gate.answered(partition, partition.suspicion, record, outcome, now)
             self.counters.answered(record, partition.level, label_of(outcome))
             if outcome is COMMITTED and record.life is None:
                 self._finish(partition, record)
@@ -242,14 +261,14 @@ class Lane:
             case LeaveUncommitted():
                 partition.leave()
             case Wait(ms=0):
-                self.ready.appendleft(record)
+                self._waiting.repeat(record)
             case Wait(ms=ms):
-                self.delayed.put(record, now.steady + ms)
+                self._waiting.delay(record, now.steady + ms)
             case Postpone(ms=ms):
-                self.delayed.put(record.postponed(now.wall), now.steady + ms)
+                self._waiting.delay(record.postponed(now.wall), now.steady + ms)
             case RetryInPlace(ms=ms):
                 partition.retried_in_place(record)
-                self.delayed.put(record.tried(now.wall), now.steady + ms)
+                self._waiting.delay(record.tried(now.wall), now.steady + ms)
             case _:
                 self._write(partition, record, decision, now)
                 if self.commits.in_flight is not None:
@@ -265,9 +284,9 @@ class Lane:
         self.commits.ended(now, committed=result.committed)
         if result.apart:
             self.commits.halve(result.batch)
-        self.outbox.again(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
+        self.outbox.put_back(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
         straight = self._policy.relay and result.committed
-        for entry in settle_forwarded(result.done, self._parts, self.ownership) if straight else result.done:
+        for entry in self._forwarding.settle(result.done) if straight else result.done:
             self._written(entry, result.committed, now)
         if result.refused:
             self._refused_copies.refused(result.refused, now)
@@ -298,8 +317,7 @@ class Lane:
         partition.finish(record)
         if not (covered or partition.uncommitted):
             self.commits.soon(partition)
-        if self.key_queues is not None and (first := self.key_queues.finish(record)) is not None:
-            self.ready.append(first)
+        self._waiting.done(record)
 
     def _changed(self, partition: LanePartition, now: Now) -> None:
         if partition.closing:
@@ -316,11 +334,14 @@ class Lane:
         """Do what is due at `now`; the lane asks for the next call through the port `wake`."""
         self._timer.fired()
         self._dispatcher.pace.tick(now, self._dispatcher.in_flight)
-        self.quarantine.tick(now)
-        for record in self.delayed.due(now.steady):
+        if self._gate is not None:
+            self._gate.tick(now)
+        for record in self._waiting.take_due(now.steady):
             partition = self.ownership.owner_of(record)
-            if partition is not None and not partition.closing:
-                self._level_over(partition, record, now)
+            if partition is None or partition.closing:
+                continue
+            if record.life is None or self._wait_is_over(partition, record, now):
+                self._waiting.release(record)
         self.paused.resume_due(self._partitions.values(), now.steady)
         self._dispatcher.dispatch(now)
         self._timer.schedule(now)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.partition import Because, LanePartition
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import NEVER, Partition
@@ -36,7 +37,10 @@ class AdmissionLimit(NamedTuple):
 
 
 class LaneMemory:
-    """The bytes of one lane's records. `ordered`: a record that is retried in place keeps others back."""
+    """The bytes of one lane's records. `ordered`: a record that is retried in place keeps others back.
+
+    Invariants: `load` is the sum of all partitions' loads, and `_held_together` that of `held`.
+    """
 
     def __init__(self, room: int, partitions: Mapping[Partition, LanePartition], pace: Pace, *, ordered: bool) -> None:
         self.load = 0
@@ -111,3 +115,9 @@ class LaneMemory:
         if partition.blocked:
             share = share * 3 // 4
         return self._held_together > self._for_held // 2 and self.held[partition.source] > share
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        loads = sum(partition.load for partition in self._partitions.values())
+        ensure(self.load == loads, f"the lane has the bytes of its partitions, {self.load} and {loads}")
+        ensure(self._held_together == self.held.total(), "the bytes of refused copies are those of each partition")

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.refused_progress import RefusedProgress
 from sidecar.core.record import NEVER, Now, Partition
 
-GROUP_FOR = 20
+GROUP_FOR_MS = 20
 """ms between the end of one transaction and the start of the next under load. Below ~100 records a transaction costs
 8–12 ms whatever is in it (measured on Kafka 4.3). Small ones waste the time of the broker."""
 GROUP_MAX = 2_000
@@ -18,7 +19,7 @@ GROUP_MAX = 2_000
 MOST_HELD = 64
 """Refused entries of one partition. With more of them nothing of the partition is delivered: each is tried again alone.
 `memory.py` bounds their bytes."""
-FIRST_RETRY, LAST_RETRY = 500, 5_000
+FIRST_RETRY_MS, LAST_RETRY_MS = 500, 5_000
 """ms between attempts to write a refused entry, at first and at most. It is short, so that the entry is written soon
 after an operator has repaired the topic."""
 
@@ -32,11 +33,14 @@ class Held:
 
     refusal: Refusal
     at: int
-    backoff: int = FIRST_RETRY
+    backoff: int = FIRST_RETRY_MS
 
 
 class Outbox:
-    """The settled records of one lane. `commits.py` decides what a transaction takes of them, and when."""
+    """The settled records of one lane. `commits.py` decides what a transaction takes of them, and when.
+
+    Invariants: a refused entry stands under its own record; its wait is at most `LAST_RETRY_MS`.
+    """
 
     def __init__(self) -> None:
         self.held: dict[tuple[Partition, int], Held] = {}
@@ -63,7 +67,7 @@ class Outbox:
         """
         at = NEVER
         if self._pending:
-            at = ended if len(self._pending) >= GROUP_MAX else ended + GROUP_FOR
+            at = ended if len(self._pending) >= GROUP_MAX else ended + GROUP_FOR_MS
         if self.held:
             at = min(at, min(map(self._due, self.held.values())))
         return min(at, self.unwritable.next_at()) if self.unwritable else at
@@ -77,7 +81,7 @@ class Outbox:
         late = [held for held in self.held.values() if self._due(held) <= steady]
         return min(late, key=lambda held: held.at).refusal.entry if late else None
 
-    def again(self, entries: Iterable[SettledRecord]) -> None:
+    def put_back(self, entries: Iterable[SettledRecord]) -> None:
         """Put the entries of a failed batch first into the next one, in their order.
 
         An entry that is held stays only held.
@@ -95,7 +99,7 @@ class Outbox:
         before = self.held.pop(key, None)
         if before is not None and before.refusal.about == "topic" != refusal.about:
             self._try_all(before.refusal.where)
-        backoff = FIRST_RETRY if before is None else min(before.backoff * 2, LAST_RETRY)
+        backoff = FIRST_RETRY_MS if before is None else min(before.backoff * 2, LAST_RETRY_MS)
         self.held[key] = Held(refusal, now.steady + backoff, backoff)
         if refusal.where:
             self._not_before[refusal.where] = now.steady + backoff
@@ -116,10 +120,10 @@ class Outbox:
     def _try_all(self, where: str) -> None:
         """Put all entries that were refused for one target into the next batch; one still refused is held again."""
         self._not_before.pop(where, None)
-        again = [
+        retried = [
             key for key, held in self.held.items() if held.refusal.about != "record" and held.refusal.where == where
         ]
-        self._pending.extend(self.held.pop(key).refusal.entry for key in again)
+        self._pending.extend(self.held.pop(key).refusal.entry for key in retried)
 
     def entries(self, in_flight: CommitBatch | None) -> list[SettledRecord]:
         """Return all settled records but those of the batch in flight, in which a refused entry may be tried again."""
@@ -151,6 +155,13 @@ class Outbox:
     def held_by_partition(self) -> Counter[Partition]:
         """Return how many entries Kafka refuses, by the partition of their record."""
         return Counter(source for source, _ in self.held)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for key, held in self.held.items():
+            ensure(_key(held.refusal.entry) == key, f"the refused entry of {key} is of its record")
+            ensure(FIRST_RETRY_MS <= held.backoff <= LAST_RETRY_MS, f"{key} waits {held.backoff} ms for its next try")
+        self.unwritable.check()
 
     def _due(self, held: Held) -> int:
         return max(held.at, self._not_before.get(held.refusal.where, held.at))

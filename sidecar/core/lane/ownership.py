@@ -29,9 +29,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitResult
+from sidecar.core.invariant import ensure
+from sidecar.core.lane.commits import Commits
+from sidecar.core.lane.crash_gate import CrashGate
+from sidecar.core.lane.memory import LaneMemory
+from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.partition import AssignedPartition, LanePartition
-from sidecar.core.lane.parts import LaneParts
-from sidecar.core.lane.quarantine import Quarantine
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.ports import Recall
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import Now, Partition, Record
@@ -46,22 +51,37 @@ class Release(NamedTuple):
 
 
 class Ownership:
-    """The partitions that a lane holds now."""
+    """The partitions that a lane holds now. `waits`: as in `Lane`. `gate`: None if crashes are not looked at.
 
-    def __init__(self, waits: Mapping[str, int], parts: LaneParts, quarantine: Quarantine, recall: Recall) -> None:
-        self.partitions = parts.partitions
+    Invariants: a release waits for partitions that are closing; a partition stands under its own name.
+    """
+
+    def __init__(
+        self,
+        partitions: dict[Partition, LanePartition],
+        waits: Mapping[str, int],
+        memory: LaneMemory,
+        waiting: WaitingRecords,
+        outbox: Outbox,
+        commits: Commits,
+        paused: PausedPartitions,
+        gate: CrashGate | None,
+        recall: Recall,
+    ) -> None:
+        self.partitions = partitions
         self.uncommitted_at_loss = 0
         """Records, at most, that were answered but not in Kafka when their partition went. They are delivered again."""
         self.records_lost: Counter[str] = Counter()
         """By topic: offsets that were gone from the log before they were read, or before they were done."""
         self._waits = waits
-        self._parts, self._quarantine, self._recall = parts, quarantine, recall
+        self._memory, self._waiting, self._outbox, self._commits = memory, waiting, outbox, commits
+        self._paused, self._gate, self._recall = paused, gate, recall
         self._releases: list[Release] = []
 
     @property
     def load(self) -> int:
         """Bytes of the lane's room that are taken."""
-        return self._parts.memory.taken
+        return self._memory.taken
 
     def owner_of(self, record: Record) -> LanePartition | None:
         """Return the partition of a record; None if it is not assigned any more, or was assigned anew."""
@@ -81,15 +101,17 @@ class Ownership:
             self.lost((grant.partition,))
             wait = self._waits.get(grant.partition.topic)
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
-            found = grant.progress
-            last_at = None if wait is None else found.last_at
+            progress = grant.progress
+            last_at = None if wait is None else progress.last_at
             partition = LanePartition(
-                grant.partition, grant.epoch, Tracker(found), wait, level, width=found.width, last_at=last_at
+                grant.partition, grant.epoch, Tracker(progress), wait, level, width=progress.width, last_at=last_at
             )
-            if partition.width is not None and not found.ours:  # commit it, so that a crash does not move the start
-                self._parts.commits.soon(partition)
+            if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
+                self._commits.soon(partition)
             self.partitions[grant.partition] = partition
-            self._quarantine.granted(partition, found)
+            partition.has_committed(progress)
+            if self._gate is not None:
+                self._gate.granted(partition, progress)
 
     def cut(self, source: Partition, epoch: int, wanted: int, low: int) -> None:
         """Count the records that are lost unread, because the log begins at `low` now.
@@ -100,7 +122,7 @@ class Ownership:
         partition = self.partitions.get(source)
         if partition is not None and partition.epoch == epoch and partition.paused is None:
             self.records_lost[source.topic] += partition.tracker.cut(wanted, low)
-            self._parts.commits.soon(partition)
+            self._commits.soon(partition)
 
     def truncated(self, source: Partition, high: int) -> None:
         """Drop a partition whose log ends at `high` now, and count what was not done. It is assigned anew."""
@@ -116,8 +138,9 @@ class Ownership:
         for source in mine:
             partition = self.partitions[source]
             partition.close()
-            self._parts.commits.soon(partition)  # the last commit carries the clean mark
-        self._quarantine.closing([self.partitions[source] for source in mine])
+            self._commits.soon(partition)  # the last commit carries the clean mark
+        if self._gate is not None:
+            self._gate.closing([self.partitions[source] for source in mine])
         self._releases.append(Release(mine, done))
         self.check_releases()
 
@@ -125,7 +148,7 @@ class Ownership:
         """Give up the closing partitions that have nothing left to do, and report each finished release."""
         if not self._releases:
             return
-        batch = self._parts.commits.in_flight
+        batch = self._commits.in_flight
         under_way = () if batch is None else batch.commits  # the last commit of these may still fail
         ended = [
             source
@@ -149,16 +172,16 @@ class Ownership:
             partition = self.partitions.get(source)
             if partition is not None and partition.epoch == share.epoch:
                 self._committed(partition, share.progress, result.committed)
-                self._parts.paused.resume_if_ready(partition, now.steady)
+                self._paused.resume_if_ready(partition, now.steady)
         self.lost([source for source in result.fenced if self._is(source, result)])
 
     def _committed(self, partition: LanePartition, progress: Progress, true: bool) -> None:
         if not true:
-            self._parts.commits.soon(partition)
+            self._commits.soon(partition)
         else:
             partition.has_committed(progress)
-        if partition.suspicion is not None:
-            self._quarantine.committed(partition, partition.suspicion, progress if true else None)
+        if self._gate is not None and partition.suspicion is not None:
+            self._gate.committed(partition, partition.suspicion, progress if true else None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions and everything that belongs to them."""
@@ -167,24 +190,29 @@ class Ownership:
             return
         self._recall(mine, lost=True)
         self._forget_waiting(mine)
-        self._parts.outbox.drop(mine)
+        self._outbox.drop(mine)
         for source in mine:
             partition = self.partitions.pop(source)
             self.uncommitted_at_loss += partition.unsaved
-            self._parts.memory.forget(partition)
-            self._quarantine.dropped(partition)
+            self._memory.forget(partition)
+            if self._gate is not None:
+                self._gate.dropped(partition)
 
     def _is(self, source: Partition, result: CommitResult) -> bool:
         partition = self.partitions.get(source)
         return partition is not None and partition.epoch == result.batch.commits[source].epoch
 
     def _forget_waiting(self, partitions: Collection[Partition]) -> None:
-        stores = self._parts
-        kept = [record for record in stores.ready if record.source not in partitions]
-        stores.ready.clear()  # in place: the dispatcher keeps this deque
-        stores.ready.extend(kept)
-        stores.delayed.drop(partitions)
-        if stores.key_queues is not None:
-            stores.key_queues.drop(partitions)
-        for source in stores.outbox.drop_held(partitions, stores.commits.in_flight):
+        self._waiting.drop(partitions)
+        for source in self._outbox.drop_held(partitions, self._commits.in_flight):
             self.partitions[source].unsettle()
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for source, partition in self.partitions.items():
+            ensure(partition.source == source, f"{source} stands under its own name")
+        for release in self._releases:
+            remaining = [self.partitions[source] for source in release.partitions & self.partitions.keys()]
+            ensure(bool(remaining), "a release that is over was reported")
+            # One that was assigned anew meanwhile ends the release by its next end.
+            ensure(any(partition.closing for partition in remaining), "a release waits for a partition that is closing")

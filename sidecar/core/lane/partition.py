@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import PartitionCommit
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
 from sidecar.core.progress import SPAN, Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition, Record
-
-_OFFSET = attrgetter("offset")
 
 
 class AssignedPartition(NamedTuple):
@@ -73,6 +70,9 @@ class Pause(NamedTuple):
 class LanePartition:
     """The state of one partition.
 
+    Invariants: no count is negative; a blocked partition is paused; only a level has the time of its last record.
+    `invariants.py` compares the counts with the records.
+
     `level_delay`: the delay of its level in ms; 0 on the ready topic, None on a main topic.
     """
 
@@ -87,7 +87,7 @@ class LanePartition:
     """Records whose decision is not in Kafka yet."""
     retrying: int = 0
     """Records that are being retried in place."""
-    left: int = 0
+    called_off: int = 0
     """Records that were answered without an outcome while the sidecar ends, or gives it up: the next owner delivers
     them."""
     load: int = 0
@@ -100,17 +100,16 @@ class LanePartition:
     width: int | None = None
     last_at: int | None = None
     """`width` and `last_at` are as in `Progress`: they go into every commit."""
-    seen: AppendTimes = field(init=False)
+    append_times: AppendTimes = field(init=False)
     suspicion: Suspicion | None = None
-    """Why its records need care before they are delivered (`quarantine.py`). Usually None, which costs nothing."""
+    """Why its records need care before they are delivered (`crash_gate.py`). Usually None, which costs nothing."""
     closing: bool = False
     paused: Pause | None = None
     blocked: str = ""
     """Why no record of it is delivered: Kafka refuses its copies. Empty if it is not blocked."""
-    withheld: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.seen = AppendTimes(self.level_delay or 0)
+        self.append_times = AppendTimes(self.level_delay or 0)
 
     # --- the way of its records: only these methods write its fields ------------------------------------------------
 
@@ -132,7 +131,7 @@ class LanePartition:
 
     def leave(self) -> None:
         """Leave a record to the next owner: its delivery was called off."""
-        self.left += 1
+        self.called_off += 1
 
     def settled(self, count: int = 1) -> None:
         """Note that records have their decision, which waits for a transaction."""
@@ -147,15 +146,6 @@ class LanePartition:
         self.retrying -= record.again > 0
         self.tracker.finish(record.offset)
 
-    def withhold(self, record: Record) -> None:
-        """Keep a record back, by its offset: lower ones go first, whatever was tried and kept back again."""
-        insort(self.withheld, record, key=_OFFSET)
-
-    def take_withheld(self, most: int | None = None) -> list[Record]:
-        """Return the records that were kept back, the first `most` of them; None: all."""
-        taken, self.withheld = self.withheld[:most], [] if most is None else self.withheld[most:]
-        return taken
-
     def read_up_to(self, last_at: int) -> None:
         """Note the greatest timestamp (epoch ms) of what was read of a level."""
         self.last_at = last_at
@@ -166,8 +156,8 @@ class LanePartition:
         """Have its progress committed at the steady time `at` (ms) at the latest."""
         self.commit_by_ms = min(self.commit_by_ms, at)
 
-    def share(self, extra: Collection[int]) -> PartitionCommit:
-        """Return its progress for a transaction, with the offsets `extra`, which that transaction settles."""
+    def take_commit(self, extra: Collection[int]) -> PartitionCommit:
+        """Take its progress for a transaction, with the offsets `extra`, which that transaction settles."""
         self.commit_by_ms = NEVER
         # Clean as soon as the release begins: at `lock_timeout` deliveries are still in flight, but no owner crashed.
         progress = self.tracker.snapshot(extra, clean=self.closing)
@@ -205,12 +195,6 @@ class LanePartition:
             self.tracker.let_go(record.offset)
             first = min(first, record.offset)
         self.paused = Pause(first, NEVER, Because.BLOCKED)
-
-    def drop_withheld(self) -> list[Record]:
-        """Return the records that were kept back and not tried in place; only the others stay."""
-        dropped = [record for record in self.withheld if not record.again]
-        self.withheld = [record for record in self.withheld if record.again]
-        return dropped
 
     def resume(self) -> int:
         """Accept records again; return the offset of the next one.
@@ -254,10 +238,10 @@ class LanePartition:
         delay = self.level_delay
         if delay is None or self.tracker.is_done(record.offset):
             return 0
-        left = record.timestamp + delay - now.wall
-        if left <= 0 and self.seen.is_over(record.offset, now.steady - delay):
-            return left
-        return self.seen.appended(record.offset, record.timestamp, now) + delay - now.steady
+        remaining = record.timestamp + delay - now.wall
+        if remaining <= 0 and self.append_times.is_over(record.offset, now.steady - delay):
+            return remaining
+        return self.append_times.appended(record.offset, record.timestamp, now) + delay - now.steady
 
     def accepts(self, run: FetchedRecords) -> bool:
         """Whether records are taken: fetched in this assignment, after the last seek, and not paused or closing."""
@@ -273,3 +257,14 @@ class LanePartition:
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
         return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for name in ("in_flight", "unsettled", "retrying", "called_off", "load", "seek_count"):
+            ensure(getattr(self, name) >= 0, f"{self.source} has {getattr(self, name)} {name}")
+        ensure(not self.blocked or self.paused is not None, f"{self.source} is blocked, so it is paused")
+        ensure(
+            self.level_delay is not None or self.last_at is None, f"{self.source} has a last time, so it is of a level"
+        )
+        self.tracker.check()
+        self.append_times.check()

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.ports import Fetch
-from sidecar.core.record import NEVER, Record
+from sidecar.core.record import NEVER
 
-LOOK_EVERY = 1_000
+CHECK_ROOM_EVERY_MS = 1_000
 """ms between checks of a partition that waits for room. What it may have depends on the pace and on other partitions,
 and these do not know who waits."""
 
 
 class PausedPartitions:
-    """Pause and resume partitions. The client has no query for "is paused", so this is the only memory of it."""
+    """Pause and resume partitions. The client has no query for "is paused", so this is the only memory of it.
+
+    Invariant: while a partition is paused until a time, `alarm` is set.
+    """
 
     def __init__(self, fetch: Fetch, memory: LaneMemory) -> None:
         self._fetch, self._memory = fetch, memory
@@ -36,20 +40,16 @@ class PausedPartitions:
         partition.block(reason)
         if partition.paused is None:
             # An earlier block may have dropped some of them.
-            first = min((partition.tracker.next, *partition.tracker.left))
+            first = min((partition.tracker.next, *partition.tracker.dropped))
             self.pause(partition, first, NEVER, Because.BLOCKED)
 
-    def unblock(self, partition: LanePartition, steady: int) -> list[Record]:
-        """Unblock a partition, and return the records that it withheld.
-
-        It continues only if no other reason keeps it paused.
-        """
+    def unblock(self, partition: LanePartition, steady: int) -> None:
+        """Unblock a partition. It continues only if no other reason keeps it paused."""
         partition.block("")
         self.alarm = steady
         if partition.paused is not None and partition.paused.because is Because.BLOCKED:
             partition.pause(partition.paused._replace(at=steady))
         self.resume_if_ready(partition, steady)
-        return partition.take_withheld()
 
     def resume_if_ready(self, partition: LanePartition, steady: int) -> None:
         """Let a partition continue if it may."""
@@ -66,4 +66,11 @@ class PausedPartitions:
             self.resume_if_ready(partition, steady)
             if partition.paused is not None and not (partition.blocked or partition.closing):
                 at = partition.paused.at
-                self.alarm = min(self.alarm, at if at > steady else steady + LOOK_EVERY)
+                self.alarm = min(self.alarm, at if at > steady else steady + CHECK_ROOM_EVERY_MS)
+
+    def check(self, partitions: Iterable[LanePartition]) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for partition in partitions:
+            pause = partition.paused
+            if pause is not None and pause.at != NEVER and not (partition.blocked or partition.closing):
+                ensure(self.alarm != NEVER, f"{partition.source} is paused, so a time to look at it is set")

@@ -19,10 +19,15 @@ from msgspec.structs import replace
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.decide import dead_letter_too_large
-from sidecar.core.lane.outbox import MOST_HELD
+from sidecar.core.lane.calls import LaneCalls
+from sidecar.core.lane.commits import Commits
+from sidecar.core.lane.crash_gate import CrashGate
+from sidecar.core.lane.memory import LaneMemory
+from sidecar.core.lane.outbox import MOST_HELD, Outbox
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.parts import LaneCalls, LaneParts
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import Now, Partition
 from topics.transitions import Commit, retry_state_of
 
@@ -33,8 +38,19 @@ TOO_LARGE = "its refused copies take too much memory"
 class RefusedCopies:
     """The refused copies of one lane."""
 
-    def __init__(self, parts: LaneParts, ownership: Ownership, calls: LaneCalls) -> None:
-        self._parts, self._ownership, self._calls = parts, ownership, calls
+    def __init__(
+        self,
+        ownership: Ownership,
+        outbox: Outbox,
+        waiting: WaitingRecords,
+        memory: LaneMemory,
+        commits: Commits,
+        paused: PausedPartitions,
+        gate: CrashGate | None,
+        calls: LaneCalls,
+    ) -> None:
+        self._ownership, self._outbox, self._waiting, self._memory = ownership, outbox, waiting, memory
+        self._commits, self._paused, self._gate, self._calls = commits, paused, gate, calls
         self._notice = calls.notice
 
     def refused(self, refusals: Iterable[Refusal], now: Now) -> None:
@@ -46,16 +62,16 @@ class RefusedCopies:
             if refusal.unreadable:
                 self._bury(partition, refusal.entry, now)
             elif partition.closing:  # to wait until the topic is repaired would only delay the rebalance
-                self._parts.outbox.forget(refusal.entry)
+                self._outbox.forget(refusal.entry)
                 partition.unsettle()
             else:
-                self._parts.outbox.refuse(refusal, now)
+                self._outbox.refuse(refusal, now)
                 if partition.blocked:  # what was in flight when it was blocked may have come back
                     self._let_go(partition)
 
     def _bury(self, partition: LanePartition, entry: SettledRecord, now: Now) -> None:
         """Write a dead letter without headers in the place of a copy that nobody could read."""
-        self._parts.outbox.forget(entry)
+        self._outbox.forget(entry)
         partition.unsettle()
         record, policy = replace(entry.record, headers=None), self._calls.policy()
         failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
@@ -63,10 +79,10 @@ class RefusedCopies:
 
     def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:
         """Keep the partitions apart whose progress Kafka refuses."""
-        outbox = self._parts.outbox
-        self._parts.commits.all_at_once()
+        outbox = self._outbox
+        self._commits.all_at_once()
         for source, reason in reasons.items():
-            partition = self._parts.partitions.get(source)
+            partition = self._ownership.partitions.get(source)
             if partition is None:
                 continue
             if partition.closing:  # the next owner begins where Kafka's progress is; to wait would delay the rebalance
@@ -77,16 +93,16 @@ class RefusedCopies:
 
     def review(self, now: Now) -> None:
         """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
-        parts, sizes, missing = self._parts, Counter[Partition](), dict[Partition, str]()
-        for (source, _), held in parts.outbox.held.items():
+        sizes, missing = Counter[Partition](), dict[Partition, str]()
+        for (source, _), held in self._outbox.held.items():
             sizes[source] += held.refusal.entry.record.weight
             if held.refusal.about == "topic":
                 missing[source] = held.refusal.reason
-        unwritable = parts.outbox.unwritable
+        unwritable = self._outbox.unwritable
         sizes.update(unwritable.sizes())
-        parts.memory.hold(sizes)
-        counts = parts.outbox.held_by_partition()
-        for source, partition in parts.partitions.items():
+        self._memory.hold(sizes)
+        counts = self._outbox.held_by_partition()
+        for source, partition in self._ownership.partitions.items():
             if partition.closing or not (partition.blocked or source in sizes or source in unwritable):
                 continue
             reason = missing.get(source) or unwritable.reason(source) or self._crowds(partition, counts[source])
@@ -100,30 +116,24 @@ class RefusedCopies:
     def _crowds(self, partition: LanePartition, count: int) -> str:
         if count > (MOST_HELD * 3 // 4 if partition.blocked else MOST_HELD):
             return TOO_MANY
-        return TOO_LARGE if self._parts.memory.crowds(partition) else ""
+        return TOO_LARGE if self._memory.crowds(partition) else ""
 
     def _stop(self, partition: LanePartition, reason: str, count: int) -> None:
-        self._parts.paused.block(partition, reason)
+        self._paused.block(partition, reason)
+        if self._gate is not None:
+            self._gate.stopped(partition)
         self._let_go(partition)
         self._notice("blocked", partition.source, count, partition.tracker.first)
 
     def _go_on(self, partition: LanePartition, now: Now) -> None:
-        self._parts.ready.extend(self._parts.paused.unblock(partition, now.steady))
+        self._paused.unblock(partition, now.steady)
+        self._waiting.let_try(partition.source, first=False)
         self._notice("unblocked", partition.source, 0, partition.tracker.first)
 
     def _let_go(self, partition: LanePartition) -> None:
         """Drop the records of a blocked partition that wait in memory; they are fetched again later."""
-        parts = self._parts
-        waiting = [record for record in parts.ready if record.source == partition.source and not record.again]
-        if waiting:
-            others = [record for record in parts.ready if record.source != partition.source or record.again]
-            parts.ready.clear()  # in place: the dispatcher keeps this deque
-            parts.ready.extend(others)
-        waiting += parts.delayed.take(partition.source)
-        if partition.suspicion is None:  # else they are withheld for another reason (`quarantine.py`)
-            waiting += partition.drop_withheld()
-        if parts.key_queues is not None:
-            waiting += parts.key_queues.shed(partition.source, {record.offset for record in waiting})
-        if waiting:
-            parts.memory.add(partition, -sum(record.weight for record in waiting))
-            partition.let_go(waiting)
+        # Those of a suspect partition are withheld for another reason too (`crash_gate.py`).
+        records = self._waiting.take_back(partition.source, withheld=partition.suspicion is None)
+        if records:
+            self._memory.add(partition, -sum(record.weight for record in records))
+            partition.let_go(records)

@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER, Partition
 
-FIRST_TRY, LAST_TRY = 500, 5_000
+FIRST_TRY_MS, LAST_TRY_MS = 500, 5_000
 """ms between two tries of a partition, at first and at most: it goes on soon after an operator has repaired the
 cause."""
 
@@ -34,7 +35,10 @@ class Refused:
 
 
 class RefusedProgress:
-    """The partitions of one lane whose progress Kafka refuses, with their settled records."""
+    """The partitions of one lane whose progress Kafka refuses, with their settled records.
+
+    Invariants: the entries of a partition are of its own records; its wait is at most `LAST_TRY_MS`.
+    """
 
     def __init__(self) -> None:
         self._refused: dict[Partition, Refused] = {}
@@ -60,9 +64,9 @@ class RefusedProgress:
 
     def refuse(self, source: Partition, reason: str, steady: int) -> None:
         """Keep a partition apart, and try it later: after twice as long as the last time."""
-        refused = self._refused.setdefault(source, Refused(reason, 0, FIRST_TRY // 2))
+        refused = self._refused.setdefault(source, Refused(reason, 0, FIRST_TRY_MS // 2))
         refused.reason = reason
-        refused.backoff = min(2 * refused.backoff, LAST_TRY)
+        refused.backoff = min(2 * refused.backoff, LAST_TRY_MS)
         refused.at = steady + refused.backoff
 
     def sort_out(self, pending: Iterable[SettledRecord]) -> deque[SettledRecord]:
@@ -96,3 +100,11 @@ class RefusedProgress:
         """Forget partitions that are gone."""
         for source in partitions:
             self._refused.pop(source, None)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for source, refused in self._refused.items():
+            ensure(
+                FIRST_TRY_MS <= refused.backoff <= LAST_TRY_MS, f"{source} waits {refused.backoff} ms for its next try"
+            )
+            ensure({entry.record.source for entry in refused.entries} <= {source}, f"{source} has no other's entries")

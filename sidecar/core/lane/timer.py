@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from sidecar.core.lane.parts import LaneParts
-from sidecar.core.lane.quarantine import Quarantine
+from sidecar.core.lane.commits import Commits
+from sidecar.core.lane.crash_gate import CrashGate
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.ports import Ports
 from sidecar.core.record import NEVER, Now
 
 
 class LaneTimer:
-    """One timer for all deadlines of a lane."""
+    """One timer for all deadlines of a lane.
 
-    def __init__(self, parts: LaneParts, quarantine: Quarantine, ports: Ports, dispatcher: Dispatcher) -> None:
-        self._parts, self._quarantine, self._ports, self._dispatcher = parts, quarantine, ports, dispatcher
+    Invariant: while a wake-up is pending, it comes at `_woken_at`, which is not later than any deadline.
+    """
+
+    def __init__(
+        self,
+        commits: Commits,
+        waiting: WaitingRecords,
+        paused: PausedPartitions,
+        gate: CrashGate | None,
+        dispatcher: Dispatcher,
+        ports: Ports,
+    ) -> None:
+        self._commits, self._waiting, self._paused, self._gate = commits, waiting, paused, gate
+        self._dispatcher, self._ports = dispatcher, ports
         self._woken_at = NEVER
 
     def fired(self) -> None:
@@ -22,10 +36,12 @@ class LaneTimer:
 
     def schedule(self, now: Now) -> None:
         """Start the commit that is due, and ask to be woken for the next deadline."""
-        commits, parts = self._parts.commits, self._parts
+        commits = self._commits
         if commits.next_at() <= now.steady and (batch := commits.take(now)) is not None:
             self._ports.commit(batch)
-        alarms = min(parts.delayed.next_at(), parts.paused.alarm, self._quarantine.alarm, self._dispatcher.alarm(now))
+        alarms = min(self._waiting.next_at(), self._paused.alarm, self._dispatcher.look_for_hangs(now))
+        if self._gate is not None:
+            alarms = min(alarms, self._gate.alarm)
         self.wake_by(min(commits.next_at(), alarms))
 
     def wake_by(self, at: int) -> None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Outcome
+from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
-from sidecar.core.record import Now, Partition, Record
+from sidecar.core.pace.single_file import SingleFile
+from sidecar.core.record import Now, Record
 
 
 class LaneQueue(Protocol):
     """A lane as the dispatcher sees it: records that may be delivered, and the method to send one."""
 
-    ready: deque[Record]
+    @property
+    def ready(self) -> ReadyFlows:
+        """The records that may be delivered."""
 
     def send(self, record: Record, now: Now) -> bool:
         """Deliver the record; return False if it may not be delivered after all."""
@@ -25,7 +30,10 @@ class LaneQueue(Protocol):
 
 
 class Dispatcher:
-    """Send the ready records of all lanes, with at most `pace.limit` deliveries in flight together."""
+    """Send the ready records of all lanes, with at most `pace.limit` deliveries in flight together.
+
+    Invariants: `in_flight` is at least 0; outcomes of a batch are being passed on only inside `answer_together`.
+    """
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
@@ -34,14 +42,10 @@ class Dispatcher:
         """Whether nothing is sent any more: the sidecar drains."""
         self.at_close: list[Callable[[], None]] = []
         """Callbacks for `close`."""
-        self.alone: set[Partition] = set()
-        """While there are any, only records of these partitions go, one at a time (`quarantine.py`)."""
-        self.marking: Partition | None = None
-        """The one of them whose commit must be in Kafka before the next of these records goes, if any."""
+        self.single_file = SingleFile()
+        """The partitions whose records go one at a time, before all others."""
         self.gathering = False
         """Whether the outcomes of a batch are being passed on."""
-        self._next: tuple[LaneQueue, Record] | None = None
-        self._aside: deque[tuple[LaneQueue, Record]] = deque()
         self._lanes: deque[LaneQueue] = deque()
         self._turns = ProbeTurns()
 
@@ -56,19 +60,10 @@ class Dispatcher:
             tell()
 
     @property
-    def aside(self) -> Iterator[Record]:
-        """The ready records of other partitions, which wait until no partition is in `alone`."""
-        return (record for _, record in self._aside)
-
-    def put_aside(self, ready: deque[Record]) -> Iterator[Record]:
-        """Return the records of one lane, whose other records are `ready`, that are aside or go before any other."""
-        put = self._aside if self._next is None else (*self._aside, self._next)
-        return (record for lane, record in put if lane.ready is ready)
-
-    @property
     def full(self) -> bool:
         """Whether nothing more is sent until a delivery is answered, or the pace changes."""
-        return self.in_flight >= (self._room() if self.alone else self.pace.limit)
+        limit = self.pace.limit
+        return self.in_flight >= (self.single_file.room(limit) if self.single_file.sources else limit)
 
     def answer_together(self, tell: Callable[[], None], now: Now) -> None:
         """Pass on the outcomes of a batch by `tell`: their slots are filled when all are free, not one by one."""
@@ -80,8 +75,8 @@ class Dispatcher:
         for lane in tuple(self._lanes):
             lane.answered_in_bulk(now)
 
-    def alarm(self, now: Now) -> int:
-        """Return the steady time (ms) at which the pace should be ticked."""
+    def look_for_hangs(self, now: Now) -> int:
+        """Have the pace find out in time if what is in flight hangs; return the steady time (ms) of its next tick."""
         if self.in_flight and self.pace.limit < self.pace.full:
             self.pace.look(now)
         return self.pace.probe_at
@@ -104,24 +99,37 @@ class Dispatcher:
         """Send what may go: one record of each lane in turn, until all slots are taken or all lanes are empty."""
         if self.gathering or self.closed:
             return
-        if self._next is not None:
-            self._send_next(now)
-        lanes, pace, alone, empty = self._lanes, self.pace, self.alone, 0
-        if pace.state is State.PROBING:
+        pace, lanes, single_file, empty = self.pace, self._lanes, self.single_file.sources, 0
+        if pace.state is State.PROBING and not single_file:
             self._probe(now)
-            return
+            empty = len(lanes)
         all_empty = len(lanes)
-        while self.in_flight < (self._room() if alone else pace.limit) and empty < all_empty:
+        while self.in_flight < pace.limit and empty < all_empty and not single_file:
             lane = lanes[0]
             lanes.rotate(-1)
-            if not lane.ready:
+            record = lane.ready.take()
+            if record is None:
                 empty += 1
                 continue
-            record, empty = lane.ready.popleft(), 0
-            if alone and record.source not in alone:
-                self._aside.append((lane, record))
-            elif lane.send(record, now):
+            empty = 0
+            if lane.send(record, now):
                 self.in_flight += 1
+        if single_file:
+            self._send_in_single_file(now)
+
+    def _send_in_single_file(self, now: Now) -> None:
+        """Send the next record of the single file; some of its records may have to wait when their turn has come."""
+        sources, empty = self.single_file, 0
+        while not self.full and sources.sources and empty < len(self._lanes):
+            lane = self._lanes[0]
+            self._lanes.rotate(-1)
+            record = lane.ready.take_of(sources.may_go)
+            if record is None:
+                empty += 1
+                continue
+            empty = 0
+            if lane.send(record, now):
+                self._sent(record, now)
 
     def _probe(self, now: Now) -> None:
         """Send as `dispatch` does, but with the partitions of each lane in turn too.
@@ -133,11 +141,9 @@ class Dispatcher:
         for lane in self._lanes:
             self._turns.deal(lane.ready)
         while not self.full and (turn := self._next_lane()) is not None:
-            record = turn.ready.popleft()
-            if self.alone and record.source not in self.alone:
-                self._aside.append((turn, record))
-            elif turn.send(record, now):
-                self._sent_probe(record, now)
+            record = turn.ready.take()
+            if record is not None and turn.send(record, now):
+                self._sent(record, now)
 
     def _next_lane(self) -> LaneQueue | None:
         """Return the lane whose turn it is, of those that have something to send; None if there is none."""
@@ -147,34 +153,16 @@ class Dispatcher:
                 return self._lanes[-1]
         return None
 
-    def _sent_probe(self, record: Record, now: Now) -> None:
+    def _sent(self, record: Record, now: Now) -> None:
+        """Count a record in flight; while the pace probes, it is the probe."""
         self.in_flight += 1
-        self.pace.sent(record, now)
-        self._turns.took(record.source)
-
-    def _room(self) -> int:
-        return 0 if self.marking is not None else min(1, self.pace.limit)
-
-    def send_next(self, ready: deque[Record], record: Record) -> None:
-        """Let this record go before any other; `ready` are the other records of its lane."""
-        self._next = next(lane for lane in self._lanes if lane.ready is ready), record
-
-    def _send_next(self, now: Now) -> None:
-        if self._next is None or self.in_flight >= self._room():
-            return
-        (lane, record), self._next = self._next, None
-        if not lane.send(record, now):
-            return
         if self.pace.state is State.PROBING:
-            self._sent_probe(record, now)
-        else:
-            self.in_flight += 1
+            self.pace.sent(record, now)
+            self._turns.took(record.source)
 
-    def leave(self, source: Partition) -> None:
-        """End the single delivery of a partition; after the last one, the records of all others may go again."""
-        self.alone.discard(source)
-        if self.alone:
-            return
-        while self._aside:
-            lane, record = self._aside.pop()
-            lane.ready.appendleft(record)
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold. Slow."""
+        ensure(self.in_flight >= 0, f"{self.in_flight} deliveries are out")
+        ensure(not self.gathering, "no batch is being answered between two calls")
+        self.single_file.check()
+        self.pace.check()

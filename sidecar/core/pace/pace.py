@@ -3,13 +3,13 @@
     state     | event                                                | next state
     ----------|------------------------------------------------------|-----------
     open      | a connection is refused                              | outage
-    open      | the row is full                                      | outage
-    open      | the row is full, and the health URL is well          | open
-    open      | the row is full, and the health URL fails            | outage
+    open      | the streak is full                                   | outage
+    open      | the streak is full, and the health URL is well       | open
+    open      | the streak is full, and the health URL fails         | outage
     open      | the service asks for time                            | throttled
     open      | a few of many answers ask for time                   | open
     throttled | a connection is refused                              | outage
-    throttled | the row is full                                      | outage
+    throttled | the streak is full                                   | outage
     throttled | successes up to the full number                      | open
     throttled | no answer for a while                                | throttled
     outage    | the pause is over, or the health URL is well         | probing
@@ -30,7 +30,7 @@ What the states mean:
     outage:    no delivery, because the service fails or cannot be reached
     probing:   one delivery at a time, to learn whether the service is back
 
-"The row" in the table is the failure streak (`FailureStreak`): a number of failures in a row, of several records.
+"The streak" in the table is a number of failures in a row, of several records (`FailureStreak`).
 
 The pace changes how much is delivered, and never what an outcome counts for. An answered failure is an attempt, in an
 outage too; a refused connection (NotSent) is none.
@@ -40,41 +40,93 @@ Each start, and each outage that ends in `open`, begins a slow start: the limit 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
+from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.failure_streak import FailureStreak
-from sidecar.core.pace.in_flight_limit import ASKED, AWAY, Change, InFlightLimit, State
+from sidecar.core.pace.states import AWAY, Change, State
+from sidecar.core.pace.throttle_share import ALL, ThrottleShare
 from sidecar.core.record import NEVER, Now, Record
 
 __all__ = ["AWAY", "Change", "Pace", "State"]
 
-FIRST_PROBE = 100
+FIRST_PROBE_MS = 100
 """ms from the beginning of an outage to the first probe: a service that restarts is away for a moment only."""
-LAST_PROBE = 5_000
+LAST_PROBE_MS = 5_000
 """ms between probes of an unreachable service at most: this late, at worst, the end of an outage is noticed."""
-PROBE_INTERVAL = 1_000
+PROBE_INTERVAL_MS = 1_000
 """ms between probes at most while the service answers with failures (`deliver.outage_interval`): each is an attempt."""
-PROBE_HANGS = 5_000
+PROBE_HANGS_MS = 5_000
 """ms after which another probe goes beside one without an answer: a healthy service may take minutes for a record."""
-SLOW_FOR = 10_000
+SLOW_FOR_MS = 10_000
 """ms of an open pace after which answered failures slow nothing down, even if the slow start has not reached the full
 number. With few records it may take days, and until then each partition would have only a share of the memory."""
-WELL_FOR = 1_000
+WELL_FOR_MS = 1_000
 """ms for which an answer of the health URL holds: if all records fail, it is asked once a second, not at each
 streak."""
 ANSWERED = "retry"
 """The outcome label of a failure that the service answered. Without an answer the service may be gone."""
+LONGEST_PAUSE_MS = 5_000
+"""ms without any delivery, at most, if one at a time is still too many. The Retry-After of a single record must not
+stop a whole group."""
+START_HANGS_MS = 1_000
+"""ms after which a slow start without an answer lets one more request out. Without it the first record of a start could
+delay all others for the whole of `deliver.timeout`."""
+THROTTLE_HANGS_MS = 5_000
+"""ms without any answer after which a throttled pace lets one more request out. Without it a single record that the
+service works on for long would delay all others."""
+GROWTH = 32
+"""One part in this many of the number is what it grows by in a round after a throttle. By one alone, a thousand places
+would take a thousand rounds."""
+ASKED_FOR = "the service asked for {} ms"
+FAILING_RECORDS = 3
+"""Different records that must fail in a row before it is an outage: one poison record is none."""
 
 START = Now(0, 0)
 
 
-class Pace(InFlightLimit):
+class FailureStreak:
+    """Failures in a row, without one success; `limit` of them are an outage (None: never).
+
+    Invariant: it knows no more records than it has failures, and no more than it needs.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.length = 0
+        self._limit = limit
+        self._records: set[str] = set()
+        self._last: Now | None = None
+
+    def add(self, record: Record, now: Now) -> bool:
+        """Add a failure; return whether it is one too many. A batch fails once: its records share one `Now`."""
+        if self._limit is None or now is self._last:
+            return False
+        self._last = now
+        self.length += 1
+        if len(self._records) < FAILING_RECORDS:
+            self._records.add(record.id)
+        return self.length >= self._limit and len(self._records) >= FAILING_RECORDS
+
+    def clear(self) -> None:
+        """Begin anew, usually after a success."""
+        self.length = 0
+        self._records.clear()
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(len(self._records) <= min(self.length, FAILING_RECORDS), "each record of a streak has failed in it")
+
+
+class Pace:
     """The number of deliveries that may be in flight at once, changed by their outcomes.
 
     `failures`: this many in a row are an outage (None: never). `interval`: ms between probes of a service that answers,
     at most. `guarded`: a health URL decides when a probe may go, also before the first delivery. `start`: records in
     the first request of a slow start (None: the start is at full pace). `since`: the time at the start.
+
+    Invariants: outside an outage at most `full` may be in flight, and in state outage nothing; while nothing may be in
+    flight, a time or the health URL ends it; only an outage has probes.
     """
 
     def __init__(
@@ -82,21 +134,37 @@ class Pace(InFlightLimit):
         full: int,
         *,
         failures: int | None = None,
-        interval: int = PROBE_INTERVAL,
+        interval: int = PROBE_INTERVAL_MS,
         guarded: bool = False,
         start: int | None = None,
         changed: Callable[[Change], None] = lambda change: None,
         since: Now = START,
     ) -> None:
-        super().__init__(full, start, since, changed)
+        self.full = full
+        self.limit = min(start or full, full)
+        self.state = State.OPEN
+        self.reason = ""
+        self.since = since
+        """When the outage or the throttle began, or when the pace was open again."""
+        self.changes: Counter[State] = Counter()
+        """How often each state was entered."""
+        self.changed = changed
+        """The callback for each change of state."""
+        self.probe_at = NEVER
+        """The steady time at which more may be let out."""
+        self.slowed = False
+        """Whether answered failures keep deliveries back: in an outage, and in the slow start after it."""
+        self._request = start or 1
+        self.share = ThrottleShare()
+        self._answers = self._answers_before = self._credit = 0
         self.doubted = 0
         """The limit that the health URL may give back, while it is asked what a full failure streak means; else 0."""
         self.ask: Callable[[], None] = lambda: None
         """Asks the health URL at once; `healthy` or `unhealthy` is called with the answer."""
         self._guarded, self._interval = guarded, interval
-        self._row = FailureStreak(failures)
+        self._streak = FailureStreak(failures)
         self._probes: list[Record] = []
-        self._backoff, self._not_before, self._well_until = FIRST_PROBE, -NEVER, -NEVER
+        self._backoff, self._not_before, self._well_until = FIRST_PROBE_MS, -NEVER, -NEVER
         if guarded:
             self.limit, self.state, self.reason = 0, State.OUTAGE, "not known to be healthy yet"
 
@@ -104,7 +172,7 @@ class Pace(InFlightLimit):
 
     def note(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Change the pace by the outcome of one delivery."""
-        if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full and not self._row.length:
+        if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full and not self._streak.length:
             self.share.others += 1
             return
         if self.state in AWAY:
@@ -115,43 +183,57 @@ class Pace(InFlightLimit):
                 if self.limit > 0:  # in a pause, batches that were collected before come back so
                     self._out(now, reason, answers=False)
             case Throttled(after=after):
-                self.cut(now, after)
+                self._cut(now, after)
             case Failed(asked=False):
-                if self._row.add(record, now):
-                    self._row_is_full(now, f"{self._row.length} failures in a row, the last {outcome.reason}")
+                if self._streak.add(record, now):
+                    self._streak_is_full(now, f"{self._streak.length} failures in a row, the last {outcome.reason}")
                 elif self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
-                    self.grow(now)
+                    self._grow(now)
             case Cancelled():
                 pass
             case _:
                 self._answered(now, isinstance(outcome, Committed))
-        self._heard += 1
+        self._answers += 1
         self.share.others += not isinstance(outcome, Throttled)
 
     def sent(self, record: Record, now: Now) -> None:
         """Note that a record has gone out as a probe."""
         self._probes.append(record)
-        self.probe_at = now.steady + PROBE_HANGS
+        self.probe_at = now.steady + PROBE_HANGS_MS
 
     def tick(self, now: Now, in_flight: int) -> None:
         """Let more out when its time has come.
 
         `in_flight` deliveries may hang as long as they are allowed to, so more go beside them.
         """
-        if self.slowed and self.state is State.OPEN and now.steady - self.since.steady >= SLOW_FOR:
+        if self.slowed and self.state is State.OPEN and now.steady - self.since.steady >= SLOW_FOR_MS:
             self.slowed = False
         if now.steady < self.probe_at:
             return
         self.probe_at = NEVER
         if self.state in AWAY:
             self.limit = in_flight + 1
-            self.to(State.PROBING, now)
+            self._to(State.PROBING, now)
         elif self.limit == 0:
             self.limit = 1
         elif self.state is State.OPEN and in_flight >= self.limit:
-            self.let_out(self.limit + self._request, now)
-        elif in_flight >= self.limit and self._heard == self._heard_before:
-            self.let_out(self.limit + 1, now)
+            self._let_out(self.limit + self._request, now)
+        elif in_flight >= self.limit and self._answers == self._answers_before:
+            self._let_out(self.limit + 1, now)
+
+    def resize(self, full: int) -> None:
+        """Change the maximum in flight. Deliveries in flight, and an outage under way, are not affected."""
+        if self.state is State.OPEN and self.limit == self.full:
+            self.limit = full
+        elif self.state not in AWAY:
+            self.limit = min(self.limit, full)
+        self.full = full
+
+    def look(self, now: Now) -> None:
+        """Have `tick` check whether what is in flight in a slow start or after a throttle hangs."""
+        if self.state not in AWAY and self.probe_at == NEVER and self.limit > 0:
+            self.probe_at = now.steady + (START_HANGS_MS if self.state is State.OPEN else THROTTLE_HANGS_MS)
+            self._answers_before = self._answers
 
     # --- calls of the health check and the view -----------------------------------------------------------------------
 
@@ -162,12 +244,12 @@ class Pace(InFlightLimit):
 
     def healthy(self, now: Now) -> None:
         """Note that the health URL is well: go on as before, or let a probe go, but no sooner than it may."""
-        self._well_until = now.steady + WELL_FOR
+        self._well_until = now.steady + WELL_FOR_MS
         if self.state is State.OUTAGE:
             self.probe_at = max(now.steady, self._not_before)
         elif self.doubted:
             self.limit, self.doubted = min(self.doubted, self.full), 0
-            self._row.clear()
+            self._streak.clear()
 
     def unhealthy(self, reason: str, now: Now) -> None:
         """Note that the health URL fails: no probe goes, and a full failure streak was an outage."""
@@ -179,12 +261,12 @@ class Pace(InFlightLimit):
 
     # --- outage ------------------------------------------------------------------------------------------------------
 
-    def _row_is_full(self, now: Now, reason: str) -> None:
+    def _streak_is_full(self, now: Now, reason: str) -> None:
         """Begin an outage; if there is a health URL, only if it fails."""
         if not self._guarded:
             self._out(now, reason)
         elif now.steady < self._well_until:
-            self._row.clear()
+            self._streak.clear()
         elif self.limit > 0:
             self.doubted, self.limit, self.probe_at = self.limit, 0, NEVER
             self.ask()
@@ -208,17 +290,17 @@ class Pace(InFlightLimit):
 
     def _out(self, now: Now, reason: str, *, answers: bool = True) -> None:
         """Begin an outage. `answers`: the service can be reached, so only a success shows that it is well again."""
-        self._backoff, self.slowed, self.doubted = FIRST_PROBE, answers, 0
-        self._row.clear()
+        self._backoff, self.slowed, self.doubted = FIRST_PROBE_MS, answers, 0
+        self._streak.clear()
         self._shut(now)
-        self.to(State.OUTAGE, now, reason)
+        self._to(State.OUTAGE, now, reason)
 
     def _still_out(self, now: Now, *, refused: bool) -> None:
         if self.state is State.PROBING:
             self.slowed = self.slowed and not refused
-            self._backoff = min(self._backoff * 2, self._interval if self.slowed else LAST_PROBE)
+            self._backoff = min(self._backoff * 2, self._interval if self.slowed else LAST_PROBE_MS)
             self._shut(now)
-            self.to(State.OUTAGE, now)
+            self._to(State.OUTAGE, now)
 
     def _shut(self, now: Now) -> None:
         self.limit, self._not_before = 0, now.steady + self._backoff
@@ -229,13 +311,74 @@ class Pace(InFlightLimit):
         self.limit, self.probe_at, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
         self._probes.clear()
         if isinstance(outcome, Throttled):
-            self.to(State.THROTTLED, now, ASKED.format(outcome.after))
+            self._to(State.THROTTLED, now, ASKED_FOR.format(outcome.after))
         else:
-            self.to(State.OPEN, now)
+            self._to(State.OPEN, now)
             self._answered(now, took=True)
 
     def _answered(self, now: Now, took: bool) -> None:
         """Note that the service is there. After a throttle the limit grows slowly, on successes alone."""
-        self._row.clear()
+        self._streak.clear()
         if self.limit > 0 and (self.state is State.OPEN or took):
-            self.grow(now)
+            self._grow(now)
+
+    # --- the number -------------------------------------------------------------------------------------------------
+
+    def _cut(self, now: Now, after: int) -> None:
+        """Slow down by the share of answers that ask for time, once a round (`ThrottleShare`).
+
+        At one delivery at a time, pause if all answers ask.
+        """
+        cut = self.share.throttled(self.limit, now.steady) if self.limit > 0 else 0.0
+        if not cut:
+            return
+        self._credit = 0
+        if self.limit > 1 or self.state is State.OPEN:
+            self.limit, self.probe_at = max(1, int(self.limit * (1 - cut))), NEVER
+        elif cut == ALL:
+            self.limit, self.probe_at = 0, now.steady + min(after, LONGEST_PAUSE_MS)
+        self._to(State.THROTTLED, now, ASKED_FOR.format(after))
+
+    def _grow(self, now: Now) -> None:
+        """Note one answer.
+
+        In a slow start the number doubles with each round; after a throttle it grows by one a round, or by a part of
+        it.
+        """
+        limit = self.limit
+        if limit < self.full:
+            self._credit += limit if self.state is State.OPEN else max(1, limit // GROWTH)
+        while self._credit >= limit and limit < self.full:
+            self._credit -= limit
+            limit += 1
+        self._let_out(limit, now)
+
+    def _let_out(self, limit: int, now: Now) -> None:
+        """Let `limit` deliveries be in flight, up to the full number; at that number the pace is open."""
+        self.limit = min(limit, self.full)
+        if limit >= self.full:
+            self.slowed = False
+            self._to(State.OPEN, now)
+
+    def _to(self, state: State, now: Now, reason: str = "") -> None:
+        """Change the state, and report the change."""
+        if state is self.state:
+            return
+        was, self.state = self.state, state
+        self.slowed = self.slowed and state is not State.THROTTLED  # then the service asks for time, and fails no more
+        self.changes[state] += 1
+        lasted = now.steady - self.since.steady
+        if not {was, state} <= AWAY:  # each probe is part of its outage
+            self.since, self.reason = now, reason
+        self.changed(Change(was, state, self.reason, lasted))
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self.limit >= 0, f"the limit is {self.limit}")
+        ensure(self.state in AWAY or self.limit <= self.full, "no more than the full number may be in flight")
+        ensure(self.state is not State.OUTAGE or self.limit == 0, "nothing goes in an outage")
+        ensure(self.limit > 0 or self.probe_at != NEVER or self.unsure, "what lets nothing go has an end")
+        ensure(self.doubted == 0 or self.limit == 0, "nothing goes while the health URL is asked")
+        ensure(not self._probes or self.state in AWAY, "there are probes only in an outage")
+        self.share.check()
+        self._streak.check()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import count
 
-from sidecar.core.record import Partition, Record
+from sidecar.core.pace.flows import ReadyFlows
+from sidecar.core.record import Partition
 
 
 class ProbeTurns:
@@ -19,21 +19,9 @@ class ProbeTurns:
         """Note that a probe of this partition has gone."""
         self._last[source] = next(self._numbers)
 
-    def deal(self, ready: deque[Record]) -> None:
-        """Order the records in place: one of each partition in turn, least recently probed first.
+    def deal(self, ready: ReadyFlows) -> None:
+        """Let the partitions of a lane take turns, the one that was probed least recently first.
 
-        The offsets of a partition keep their order. It reads every record, so it is for probes alone, of which there
-        are a few in a second.
+        The records of a partition keep their order.
         """
-        lines: dict[Partition, deque[Record]] = {}
-        for record in ready:
-            lines.setdefault(record.source, deque()).append(record)
-        if len(lines) < 2:
-            return
-        ready.clear()
-        turns = deque(sorted(lines.values(), key=lambda line: self._last.get(line[0].source, 0)))
-        while turns:
-            line = turns.popleft()
-            ready.append(line.popleft())
-            if line:
-                turns.append(line)
+        ready.deal(lambda source: self._last.get(source, 0))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from math import sqrt
 
+from sidecar.core.invariant import ensure
+
 FREE = 1 / 8
 """The share of answers that may ask for time and slow nothing down."""
 LEAST = 64
@@ -19,23 +21,26 @@ SURE = 8
 """Answers in a row that all ask for time, after which it is no chance, whatever came before them."""
 ALL = 0.5
 """The part of the limit that is cut if all answers ask for time."""
-CUT_EVERY = 1_000
+CUT_EVERY_MS = 1_000
 """ms after which answers that all ask count again, if deliveries are too few to make a round."""
-PATIENCE = 10_000
+PATIENCE_MS = 10_000
 """ms after which `LEAST` answers are enough, if a round takes longer."""
 
 
 class ThrottleShare:
-    """The answers since the last judgement, and those of the window before it."""
+    """The answers since the last judgement, and those of the window before it.
+
+    Invariant: those that ask for time are some of the answers.
+    """
 
     def __init__(self) -> None:
         self.others = 0
         """Answers since the last one that asked for time, none of which did. The pace adds to it."""
-        self._heard = self._asked = self._round = self._row = 0
-        self._heard_before = self._asked_before = 0
-        self._since = -CUT_EVERY
+        self._answers = self._throttled = self._round = self._row = 0
+        self._answers_before = self._throttled_before = 0
+        self._since = -CUT_EVERY_MS
 
-    def asked(self, limit: int, now: int) -> float:
+    def throttled(self, limit: int, now: int) -> float:
         """Note an answer that asks for time, with `limit` deliveries in flight at most, at a steady time (ms).
 
         Return the part of the limit to cut: 0 if it is not yet time, or if the share is small; 0.5 if all answers ask.
@@ -46,32 +51,37 @@ class ThrottleShare:
         if self.others >= window:
             self._begin(self.others, 0, now)
         else:
-            self._heard += self.others
+            self._answers += self.others
         self.others = 0
-        self._heard += 1
-        self._asked += 1
+        self._answers += 1
+        self._throttled += 1
         lasted = now - self._since
-        everything = self._asked == self._heard and self._asked_before == self._heard_before
+        everything = self._throttled == self._answers and self._throttled_before == self._answers_before
         if self._row >= SURE or everything:
-            judged, cut = self._heard >= self._round or lasted >= CUT_EVERY, ALL
+            judged, cut = self._answers >= self._round or lasted >= CUT_EVERY_MS, ALL
         else:
-            judged = self._heard >= window or (self._heard >= LEAST and lasted >= PATIENCE)
-            cut = cut_of(self._asked / self._heard, self._heard)
+            judged = self._answers >= window or (self._answers >= LEAST and lasted >= PATIENCE_MS)
+            cut = cut_of(self._throttled / self._answers, self._answers)
         if not judged:
             return 0.0
-        self._begin(self._heard, self._asked, now)
+        self._begin(self._answers, self._throttled, now)
         self._round = limit if cut else 0
         return cut
 
-    def _begin(self, heard: int, asked: int, now: int) -> None:
+    def _begin(self, answers: int, throttled: int, now: int) -> None:
         """Begin another window. The one before it had these answers."""
-        self._heard_before, self._asked_before = heard, asked
-        self._heard = self._asked = 0
+        self._answers_before, self._throttled_before = answers, throttled
+        self._answers = self._throttled = 0
         self._since = now
 
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(0 <= self._throttled <= self._answers, "those that ask are some of the answers")
+        ensure(0 <= self._throttled_before <= self._answers_before, "in the window before too")
 
-def cut_of(share: float, heard: int) -> float:
+
+def cut_of(share: float, answers: int) -> float:
     """Return the part of the limit to cut for a share of so many answers: 0 if chance can explain it."""
-    if share < FREE + CHANCE * sqrt(FREE * (1 - FREE) / heard):
+    if share < FREE + CHANCE * sqrt(FREE * (1 - FREE) / answers):
         return 0.0
     return (share - FREE) / (1 - FREE) * ALL

@@ -27,7 +27,7 @@ from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading
 
 POLL = 0.1
-"""Seconds that a command waits at most while some partition is paused: `delay_queue.RESUME_EARLY` counts on it."""
+"""Seconds that a command waits at most while some partition is paused: `delay_queue.RESUME_EARLY_MS` counts on it."""
 QUIET_POLL = 0.2
 """The same while none is: nothing is to be resumed. The client itself wakes so often, and each turn costs CPU."""
 NAP = 0.002

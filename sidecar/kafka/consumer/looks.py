@@ -2,7 +2,7 @@
 
 A broker answers a connection in order. So behind a fetch each of these requests waits until that has records, or for
 `fetch.wait.max.ms`, and the consumer's thread with it (2.16; another thread would wait for the client's lock). Levels
-are resumed early enough for one such wait (`RESUME_EARLY`). So there are seconds between two questions.
+are resumed early enough for one such wait (`RESUME_EARLY_MS`). So there are seconds between two questions.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class OwnedPartition:
     def knows_end(self, offset: int | None) -> bool:
         """Return whether the lane knows without being told that the log of a main topic ends at `offset`.
 
-        The client says so after each record at a low rate. It is news once in an epoch (`quarantine.py`), and if
+        The client says so after each record at a low rate. It is news once in an epoch (`crash_gate.py`), and if
         markers of transactions follow the last record.
         """
         known = self.told_end and self.sought is None and offset == self.last + 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from typing import Any
 
 from sidecar.core.outcome import Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import Now, Record
 from sidecar.delivery.push import parse_target
@@ -24,7 +24,7 @@ class Feeder:
     """Delivers records through the gate as a lane does, and keeps what came of them, by offset."""
 
     def __init__(self, url: str, *, places: int = 1_000, pace: Pace | None = None, **limits: Any) -> None:
-        self.ready: deque[Record] = deque()
+        self.ready = ReadyFlows()
         self.found: dict[int, Outcome] = {}
         self.told: list[Now] = []
         self.gate = Dispatcher(pace or Pace(places))
@@ -51,7 +51,8 @@ class Feeder:
 
     def feed(self, *records: Record) -> None:
         """Records that may be delivered now."""
-        self.ready.extend(records)
+        for record in records:
+            self.ready.append(record)
         self.gate.dispatch(now())
 
     async def answered(self, count: int) -> None:

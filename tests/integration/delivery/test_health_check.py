@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.core.outcome import COMMITTED, Failed
-from sidecar.core.pace.pace import WELL_FOR, Pace, State
+from sidecar.core.pace.pace import WELL_FOR_MS, Pace, State
 from sidecar.core.record import Now
 from sidecar.delivery.push import parse_target
 from sidecar.delivery.push.health_check import HealthCheck
@@ -146,7 +146,7 @@ async def opened(asked: Asked) -> None:
     asked.pace.sent(probe, now())
     for _ in range(8):
         asked.pace.note(probe, COMMITTED, now())
-    await asyncio.sleep(WELL_FOR / 1000)
+    await asyncio.sleep(WELL_FOR_MS / 1000)
     assert (asked.pace.state, asked.pace.limit) == (State.OPEN, 8)
 
 

@@ -1,7 +1,7 @@
 """A pace in a state that a test begins with, and the outcomes that bring it there."""
 
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.pace import PROBE_INTERVAL, Pace, State
+from sidecar.core.pace.pace import PROBE_INTERVAL_MS, Pace, State
 from sidecar.core.record import Now, Record
 from tests.sim.samples import record
 
@@ -27,7 +27,7 @@ def probing(full: int) -> Pace:
     return pace
 
 
-def failing(full: int, *, interval: int = PROBE_INTERVAL) -> Pace:
+def failing(full: int, *, interval: int = PROBE_INTERVAL_MS) -> Pace:
     """A pace in an outage of a service that answers, and only with failures."""
     pace = Pace(full, failures=3, interval=interval)
     row(pace)
@@ -42,7 +42,7 @@ def row(pace: Pace, steady: int = 0) -> None:
 
 
 def guarded(full: int) -> Pace:
-    """A pace that is open, with a health URL whose word was good until now: at `WELL_FOR` it is asked again."""
+    """A pace that is open, with a health URL whose word was good until now: at `WELL_FOR_MS` it is asked again."""
     pace = Pace(full, failures=3, guarded=True)
     pace.healthy(at(0))
     probe(pace)

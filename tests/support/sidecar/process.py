@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from sidecar.observability.cached_answer import LONGEST_HELD
+from sidecar.runtime.lane_checks import SWITCH
 from tests.support.deadline import T, until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.sidecar.config import Config, config_of
@@ -52,12 +53,16 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
+CHECKED = {SWITCH: "1"}
+"""The variable by which a sidecar checks its lanes once a second, and ends with a sentence of what does not hold."""
+
+
 class SidecarProcess:
     """One pod's sidecar. A context manager: leaving it kills the process if it still runs.
 
     `pod` is its POD_NAME: the same name again is the same pod, whose container was started anew. A `fresh` one is
-    started as users do, where its memory or its start matters; others are forked, which costs less. `environ` are
-    variables beside those of this process.
+    started as users do, where its memory or its start matters; others are forked, which costs less, and check their
+    lanes once a second. `environ` are variables beside those of this process.
     """
 
     module = MAIN
@@ -76,7 +81,8 @@ class SidecarProcess:
     ) -> None:
         self.group = group
         self.pod = pod
-        self._fresh, self._environ = fresh, environ or {}
+        self._fresh = fresh
+        self._environ = {**({} if fresh else CHECKED), **(environ or {})}
         self.port, self._reservation = _reserved_port()
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / f"{pod}.yaml"

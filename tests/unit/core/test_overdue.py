@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.core.lane.delay_queue import RESUME_EARLY
+from sidecar.core.lane.delay_queue import RESUME_EARLY_MS
 from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
 from sidecar.core.overdue import Standing, overdue
 from sidecar.core.record import Partition, Record
@@ -118,9 +118,9 @@ def test_a_partition_that_stays_paused_behind_its_time_is_late() -> None:
     world = Looked()
     world.rig.take(due(0, by=-10_000))
     world.rig.wake_at = 1 << 62  # the timer is lost
-    world.rig.clock.steady += 10_000 + RESUME_EARLY
-    assert world.late == RESUME_EARLY
-    assert overdue(world.rig.facts, Standing(), world.rig.now) == {TEN: RESUME_EARLY}
+    world.rig.clock.steady += 10_000 + RESUME_EARLY_MS
+    assert world.late == RESUME_EARLY_MS
+    assert overdue(world.rig.facts, Standing(), world.rig.now) == {TEN: RESUME_EARLY_MS}
 
 
 # --- what the heads show -------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_of_what_a_stopped_partition_withholds_the_oldest_counts() -> None:
     world.rig.take(due(0), due(1))
     world.rig.answer(Failed("http-500"))
     world.rig.whole = False
-    world.rig.part(TEN).withhold(due(2, by=4_000))
+    world.rig.lane._waiting.withhold(due(2, by=4_000))
     world.rig.run(25)
     assert world.late == 4_025
 

@@ -243,7 +243,7 @@ def test_a_log_that_is_cut_loses_what_was_let_go_below_its_beginning_and_nothing
     for offset in (1, 3):
         tracker.let_go(offset)
     assert tracker.cut(5, 3) == 1
-    assert (tracker.left, tracker.first, tracker.next) == ({3}, 0, 5)
+    assert (tracker.dropped, tracker.first, tracker.next) == ({3}, 0, 5)
     assert tracker.begin(3), "it is still there, and is fetched again"
 
 

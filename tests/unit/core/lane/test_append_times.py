@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.core.lane.admission import admit
-from sidecar.core.lane.append_times import GRAIN, HANDED_OVER, MOST_NOTES, AppendTimes
-from sidecar.core.lane.delay_queue import HOLD_WITHIN
+from sidecar.core.lane.append_times import GRAIN, HANDED_OVER_MS, MOST_NOTES, AppendTimes
+from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS
 from sidecar.core.lane.memory import AdmissionLimit, LaneMemory
 from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
@@ -87,7 +87,7 @@ def waits(log: Log, delay: int, latency: int) -> Iterator[Waited]:
             part.tracker.finish(record.offset)
         position = part.tracker.next if part.paused is None else part.paused.offset
         if part.paused is None and position == high:
-            part.seen.note(high - 1, steady)
+            part.append_times.note(high - 1, steady)
 
 
 class Story(NamedTuple):
@@ -124,7 +124,7 @@ def test_a_record_waits_its_level_and_no_longer_however_far_the_brokers_clock_is
     found = list(waits(log, story.delay, story.latency))
     known = [one.ms for one in found if one.at > log.appended[0]]  # before the first look nothing is known
     assert max(one.ms for one in found) <= story.delay + SLACK
-    early = HANDED_OVER + 3 * story.latency + log.gap  # that is how old the lane's knowledge of the log may be
+    early = HANDED_OVER_MS + 3 * story.latency + log.gap  # that is how old the lane's knowledge of the log may be
     assert min(known, default=story.delay) >= story.delay - max(0, min(early, -ahead))
 
 
@@ -141,12 +141,12 @@ def test_a_clock_that_steps_costs_a_small_part_of_a_level(story: Story, steps: l
 
     log = Log(story.appended(), ahead)
     longest = max(one.ms for one in waits(log, story.delay, story.latency))
-    assert longest <= story.delay + SLACK + HOLD_WITHIN + 2 * (story.delay // GRAIN + log.gap)
+    assert longest <= story.delay + SLACK + HOLD_WITHIN_MS + 2 * (story.delay // GRAIN + log.gap)
 
 
 def test_without_a_wrong_clock_the_brokers_time_decides_to_the_millisecond() -> None:
     part = LanePartition(LEVEL, 1, Tracker(Progress(0)), 10_000, "10s")
-    part.seen.note(4, 0)
+    part.append_times.note(4, 0)
     for offset, at in enumerate((100, 2_000, 5_000), 5):
         record = Record(LEVEL, offset, 1, WALL + at, None, None, None, None)
         assert part.time_left(record, Now(WALL + 5_000, 5_000)) == at + 5_000
@@ -186,4 +186,4 @@ def test_records_that_hop_before_the_end_of_the_log_is_seen_do_not_hop_without_a
     assert max(left[0]) <= 0, "of the first ones nothing is known"
     assert left[1] == [], "of the second ones it is: they came later"
     assert part.paused is not None
-    assert part.paused.at >= START + 10_000 - HANDED_OVER - 1_200
+    assert part.paused.at >= START + 10_000 - HANDED_OVER_MS - 1_200

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.lane.commits import GROUP_MOST, PROGRESS_EVERY, Commits
-from sidecar.core.lane.outbox import FIRST_RETRY, GROUP_FOR, GROUP_MAX, Outbox
+from sidecar.core.lane.commits import GROUP_MOST, PROGRESS_EVERY_MS, Commits
+from sidecar.core.lane.outbox import FIRST_RETRY_MS, GROUP_FOR_MS, GROUP_MAX, Outbox
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition
@@ -42,7 +42,7 @@ def test_an_entry_waits_a_moment_after_the_end_of_the_last_batch() -> None:
     out = Outgoing()
     out.commits.ended(Now(0, 1_000))
     out.outbox.add(entry(0))
-    assert out.commits.next_at() == 1_000 + GROUP_FOR
+    assert out.commits.next_at() == 1_000 + GROUP_FOR_MS
 
 
 def test_under_load_a_full_batch_does_not_wait() -> None:
@@ -79,8 +79,8 @@ def test_mere_progress_goes_once_a_second() -> None:
     assert out.commits.next_at() == NEVER
     for part in out.parts.values():
         out.commits.soon(part)
-    assert out.commits.next_at() == 10_000 + PROGRESS_EVERY
-    assert out.woken == [10_000 + PROGRESS_EVERY]
+    assert out.commits.next_at() == 10_000 + PROGRESS_EVERY_MS
+    assert out.woken == [10_000 + PROGRESS_EVERY_MS]
 
 
 def test_what_waits_for_its_commit_does_not_take_the_progress_of_others_along() -> None:
@@ -93,7 +93,7 @@ def test_what_waits_for_its_commit_does_not_take_the_progress_of_others_along() 
     assert batch is not None
     assert set(batch.commits) == {OTHER}
     out.commits.ended(Now(0, 10_110), committed=True)
-    assert out.commits.next_at() == 10_000 + PROGRESS_EVERY
+    assert out.commits.next_at() == 10_000 + PROGRESS_EVERY_MS
 
 
 def test_a_partition_that_is_given_up_waits_for_its_last_answer_and_then_for_no_second() -> None:
@@ -103,7 +103,7 @@ def test_a_partition_that_is_given_up_waits_for_its_last_answer_and_then_for_no_
     part.sent()
     part.close()
     out.commits.soon(part)
-    assert out.commits.next_at() == 10_000 + PROGRESS_EVERY
+    assert out.commits.next_at() == 10_000 + PROGRESS_EVERY_MS
     part.answered()
     out.commits.soon(part)
     assert out.commits.next_at() == 0
@@ -123,7 +123,7 @@ def test_progress_that_kafka_does_not_take_has_a_time_of_its_own_and_stops_no_ot
     out.commits.ended(Now(0, 12_000), committed=True)
     out.commits.soon(out.parts[ORDERS])
     out.commits.progress_accepted([ORDERS])
-    assert out.commits.next_at() <= 12_000 + PROGRESS_EVERY
+    assert out.commits.next_at() <= 12_000 + PROGRESS_EVERY_MS
 
 
 def test_each_partition_has_its_share_with_what_the_batch_settles() -> None:
@@ -147,7 +147,7 @@ def one_batch(out: Outgoing, fate: str, steady: int) -> list[int]:
         return []
     out.commits.ended(Now(0, steady))
     if fate == "again":
-        out.outbox.again(batch.entries)
+        out.outbox.put_back(batch.entries)
     elif fate == "refuse":
         for refused in batch.entries:
             out.outbox.refuse(Refusal(refused, "topic", "t"), Now(0, steady))
@@ -207,7 +207,7 @@ def test_a_target_that_took_an_entry_is_asked_at_once_for_what_it_refuses_next()
     out = refusing(*[Refusal(entry(0), "topic", "missing", "DLQ")] * 4)
     out.outbox.accepted(entry(0))
     out.outbox.refuse(Refusal(entry(1), "topic", "missing", "DLQ"), Now(0, 1))
-    assert out.commits.next_at() == 1 + FIRST_RETRY
+    assert out.commits.next_at() == 1 + FIRST_RETRY_MS
 
 
 @pytest.mark.parametrize("about", ["record", "place"])
@@ -266,7 +266,7 @@ def test_a_batch_that_kafka_refuses_without_a_name_is_halved_until_one_is_taken(
     assert batch is not None
     out.commits.ended(Now(0, 0))
     out.commits.halve(batch)
-    out.outbox.again(batch.entries)
+    out.outbox.put_back(batch.entries)
     assert taken(out, 1_000) == list(range(20))
     out.commits.ended(Now(0, 1_000), committed=True)
     for offset in range(40, 100):

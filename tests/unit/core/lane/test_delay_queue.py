@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.delay_queue import HOLD_WITHIN, DelayQueue
+from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, DelayQueue
 from sidecar.core.record import NEVER, Partition
 from tests.sim.samples import ORDERS, record
 
@@ -40,11 +40,11 @@ def test_while_a_quarter_of_the_room_waits_no_record_joins_for_long() -> None:
     hold.put(record(0), 5)
     assert hold.patience == NEVER
     hold.put(record(1), 9)
-    assert hold.patience == HOLD_WITHIN
+    assert hold.patience == HOLD_WITHIN_MS
     hold.due(5)
     assert hold.patience == NEVER
     hold.put(record(2), 9)
-    assert hold.patience == HOLD_WITHIN
+    assert hold.patience == HOLD_WITHIN_MS
     hold.due(9)
     assert hold.patience == NEVER
 

@@ -1,7 +1,7 @@
 """What spends no retry: refused connections, throttling, drains; and two lanes that share the places in flight."""
 
 from sidecar.core.outcome import CANCELLED, Failed, NotSent, Throttled
-from sidecar.core.pace.pace import FIRST_PROBE, PROBE_HANGS, PROBE_INTERVAL, State
+from sidecar.core.pace.pace import FIRST_PROBE_MS, PROBE_HANGS_MS, PROBE_INTERVAL_MS, State
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from tests.sim.rig import Rig
@@ -21,7 +21,7 @@ def test_a_refused_connection_is_not_an_attempt_and_keeps_the_record_first_in_li
     rig = begun(0, 1, 2, concurrency=1)
     rig.answer(NotSent("refused"))
     assert not rig.sent
-    rig.run(FIRST_PROBE)
+    rig.run(FIRST_PROBE_MS)
     assert rig.out_offsets() == [0]
     assert rig.sent[0].record.times == 0
     assert not rig.batches
@@ -31,7 +31,7 @@ def test_an_outage_lets_one_probe_out_then_starts_slowly() -> None:
     rig = begun(*range(40), concurrency=8)
     rig.answer_all(NotSent("refused"))
     assert rig.gate.pace.state is State.OUTAGE
-    rig.run(FIRST_PROBE - 1)
+    rig.run(FIRST_PROBE_MS - 1)
     assert not rig.sent
     rig.run(1)
     assert len(rig.sent) == 1
@@ -87,13 +87,13 @@ def test_when_the_service_fails_everything_one_record_a_second_spends_an_attempt
     rig.answer_all(FAILS)
     probed = []
     for _ in range(60):
-        rig.run(PROBE_INTERVAL // 2)
+        rig.run(PROBE_INTERVAL_MS // 2)
         assert len(rig.sent) <= 1
         probed += rig.out_offsets()
         rig.answer_all(FAILS)
     assert 28 <= len(probed) <= 30 + 3  # the first come after 100, 200 and 400 ms
     assert len(set(probed)) == len(probed)
-    rig.run(PROBE_INTERVAL)
+    rig.run(PROBE_INTERVAL_MS)
     rig.answer_all()
     rig.settle()
     assert rig.part().tracker.snapshot() == Progress(100)
@@ -102,9 +102,9 @@ def test_when_the_service_fails_everything_one_record_a_second_spends_an_attempt
 def test_a_probe_that_hangs_does_not_stop_the_others() -> None:
     rig = begun(0, 1, concurrency=2)
     rig.answer(NotSent("refused"))
-    rig.run(FIRST_PROBE)
+    rig.run(FIRST_PROBE_MS)
     assert rig.out_offsets() == [1, 0]
-    rig.run(PROBE_HANGS)
+    rig.run(PROBE_HANGS_MS)
     rig.take_offsets([2])
     assert rig.out_offsets() == [1, 0, 2]
     rig.answer(place=2)
@@ -120,10 +120,10 @@ def test_a_probe_that_goes_out_from_the_answer_to_something_else_may_hang_too() 
     rig.settle()
     rig.lane.ownership.lost([ORDERS])
     rig.answer(NotSent("refused"))
-    rig.run(FIRST_PROBE)
+    rig.run(FIRST_PROBE_MS)
     rig.answer(NotSent("refused"))
     assert [sent.record.source for sent in rig.sent] == [other]
-    rig.run(PROBE_HANGS)
+    rig.run(PROBE_HANGS_MS)
     rig.take_offsets([1], other)
     assert rig.out_offsets() == [0, 1]
 
@@ -181,5 +181,5 @@ def test_the_probe_is_asked_for_even_when_the_refused_record_is_nobodys_any_more
     rig.settle()
     rig.lane.ownership.lost([ORDERS])
     rig.answer(NotSent("refused"))
-    rig.run(FIRST_PROBE)
+    rig.run(FIRST_PROBE_MS)
     assert [sent.record.source for sent in rig.sent] == [other]

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.memory import HELD_SHARE
-from sidecar.core.lane.outbox import FIRST_RETRY, LAST_RETRY, MOST_HELD
+from sidecar.core.lane.outbox import FIRST_RETRY_MS, LAST_RETRY_MS, MOST_HELD
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
@@ -61,7 +61,7 @@ def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
     rig.run(25)
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
     assert [part.blocked != "" for part in rig.lane.ownership.partitions.values()] == [True, True]
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     (tried,) = rig.conclude().entries
     assert tried.record.offset == 0
     assert [part.blocked for part in rig.lane.ownership.partitions.values()] == ["", ""]
@@ -84,7 +84,7 @@ def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() ->
     assert not rig.sent
     assert rig.lane.memory.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
     assert rig.lane.ownership.load == 0  # they have a place beside the room
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     rig.conclude()
     assert ("resume", ORDERS, 3, 1) in rig.fetches
     rig.take_offsets(range(3, 6))
@@ -97,8 +97,8 @@ def test_what_another_partition_had_in_memory_is_not_let_go() -> None:
     rig.take_offsets(range(4))
     rig.take_offsets(range(3), OTHER)
     refused(rig, "topic")
-    assert rig.part().tracker.left == {2, 3}  # 1 was out
-    assert not rig.part(OTHER).tracker.left
+    assert rig.part().tracker.dropped == {2, 3}  # 1 was out
+    assert not rig.part(OTHER).tracker.dropped
     rig.answer_all()
     assert [sent.record.offset for sent in rig.history if sent.record.source == OTHER] == [0, 1, 2]
     assert rig.part().load == rig.lane.memory.load == record().weight  # of the one that is refused
@@ -110,7 +110,7 @@ def test_what_waits_for_its_time_in_a_stopped_partition_is_let_go_too() -> None:
     first, *later = (record(n, source=level, timestamp=WALL - 10_000 + 900 * n, life=life()) for n in range(3))
     rig.take(first, *later)
     refused(rig, "topic")
-    assert rig.part(level).tracker.left == {1, 2}
+    assert rig.part(level).tracker.dropped == {1, 2}
     assert rig.lane.memory.load == first.weight
     rig.run(5_000)
     assert len(rig.history) == 1
@@ -124,8 +124,8 @@ def test_a_record_that_is_retried_in_place_is_not_let_go_for_its_count_is_kept_n
     rig.answer(REFUSED)
     rig.run(25)
     rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
-    assert not rig.part().tracker.left
-    rig.run(FIRST_RETRY)
+    assert not rig.part().tracker.dropped
+    rig.run(FIRST_RETRY_MS)
     rig.conclude()
     rig.run(700)
     assert [(sent.record.offset, sent.record.times) for sent in rig.sent] == [(0, 1)]
@@ -143,7 +143,7 @@ def test_a_refused_entry_is_tried_again_alone_and_ever_less_often() -> None:
         assert rig.batches[0].alone
         times.append(rig.now.steady - before)
         rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
-    assert times == [FIRST_RETRY, 1_000, 2_000, 4_000, LAST_RETRY, LAST_RETRY]
+    assert times == [FIRST_RETRY_MS, 1_000, 2_000, 4_000, LAST_RETRY_MS, LAST_RETRY_MS]
 
 
 def test_a_record_that_is_too_large_holds_only_itself() -> None:
@@ -178,7 +178,7 @@ def test_a_refused_record_does_not_hold_up_the_others_of_its_batch() -> None:
 def test_a_topic_that_was_mended_but_finds_this_record_too_large_lets_the_partition_go_on() -> None:
     rig = stopped()
     rig.answer_all()
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
     assert rig.part().blocked == ""
     rig.take_offsets(range(3, 6))
@@ -210,7 +210,7 @@ def test_an_entry_whose_lone_try_came_to_nothing_is_written_once() -> None:
     rig = stopped(OTHER, offsets=1)
     written = 0
     for fail in [True] * 5 + [False] * 40:
-        rig.run(FIRST_RETRY)
+        rig.run(FIRST_RETRY_MS)
         if rig.batches and fail:
             rig.conclude(again=[])
         elif rig.batches:
@@ -247,7 +247,7 @@ def test_refused_copies_of_one_partition_leave_the_room_to_all_others(about: str
     assert rig.lane.memory.load <= (16 << 20) + (16 << 20) // HELD_SHARE + size
     while rig.lane.outbox.held:  # the operator has repaired it
         rig.settle()
-    rig.run(LAST_RETRY)
+    rig.run(LAST_RETRY_MS)
     assert (rig.part().blocked, rig.part().paused, rig.lane.memory.load) == ("", None, 0)
     done = {sent.record.offset for sent in rig.history if sent.record.source == ORDERS}
     assert rig.part().tracker.first == len(done), "what was let go is fetched again"
@@ -276,7 +276,7 @@ def test_a_partition_that_is_stopped_and_goes_on_is_told_with_the_number_of_its_
     rig = stopped()
     rig.answer_all()
     assert rig.told == [("blocked", ORDERS, 1, 0)]
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     rig.conclude()
     assert rig.told[1:] == [("unblocked", ORDERS, 0, 3)]
 
@@ -286,7 +286,7 @@ def test_a_partition_goes_on_when_its_topic_refuses_less_than_before(about: str)
     """The topic was missing, and is there now: a partition of it has no leader yet, or the record is too large."""
     rig = stopped(OTHER)
     rig.answer_all()
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     rig.conclude(refused=[(rig.batches[0].entries[0], about)])
     assert rig.part().blocked == ""
     assert rig.part().paused is None
@@ -302,7 +302,7 @@ def test_a_topic_that_is_there_again_does_not_free_a_partition_that_waits_for_an
         batch = rig.batches.pop(0)
         refusal = Refusal(batch.entries[0], "topic", "missing", f"level of {source}")
         rig.lane.committed(CommitResult(batch, False, refused=(refusal,)), rig.now)
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     assert rig.batches[0].entries[0].record.source == ORDERS
     rig.conclude()
     assert (rig.part(ORDERS).blocked, rig.part(OTHER).blocked) == ("", "missing")
@@ -336,7 +336,7 @@ def test_an_entry_that_is_refused_while_its_partition_is_given_up_does_not_hold_
 
 def test_a_held_entry_that_is_being_tried_as_its_partition_is_given_up_is_waited_for() -> None:
     rig = stopped(offsets=1)
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     assert rig.batches[0].alone
     given_up = rig.release(ORDERS)
     assert not given_up
@@ -349,7 +349,7 @@ def test_a_held_entry_that_is_being_tried_as_its_partition_is_given_up_is_waited
 
 def test_a_held_entry_that_is_refused_again_as_its_partition_is_given_up_is_left_to_the_next_owner() -> None:
     rig = stopped(offsets=1)
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     given_up = rig.release(ORDERS)
     rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
     assert rig.conclude().commits[ORDERS].progress == Progress(0, clean=True)
@@ -358,7 +358,7 @@ def test_a_held_entry_that_is_refused_again_as_its_partition_is_given_up_is_left
 
 def test_a_held_entry_of_a_partition_that_was_lost_is_never_written() -> None:
     rig = stopped(offsets=1)
-    rig.run(FIRST_RETRY)
+    rig.run(FIRST_RETRY_MS)
     rig.lane.ownership.lost([ORDERS])
     rig.conclude(again=[])
     rig.assign(ORDERS, epoch=2)
@@ -463,7 +463,7 @@ def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_head
     rig.run(25)
     for about in ["record"] * held:
         rig.conclude(refused=[(rig.batches[0].entries[0], about)])
-        rig.run(FIRST_RETRY)
+        rig.run(FIRST_RETRY_MS)
     batch = rig.batches[0]
     refusal = Refusal(batch.entries[0], "record", "too many headers", unreadable=True)
     rig.batches.pop(0)

@@ -2,7 +2,7 @@
 
 from sidecar.core.lane.partition import Because
 from sidecar.core.outcome import COMMITTED, Failed, NotSent
-from sidecar.core.pace.pace import PROBE_INTERVAL
+from sidecar.core.pace.pace import PROBE_INTERVAL_MS
 from sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
@@ -40,7 +40,7 @@ def test_it_goes_on_when_a_quarter_of_that_is_free_again() -> None:
     rig = slowed(room=16 * WEIGHT)
     rig.take_offsets(range(4, 20))
     while rig.part().paused is not None:
-        rig.run(PROBE_INTERVAL)
+        rig.run(PROBE_INTERVAL_MS)
         rig.answer_all(FAILS)
         rig.settle()
     assert 2 * WEIGHT <= rig.part().load <= 3 * WEIGHT
@@ -65,7 +65,7 @@ def test_what_is_in_memory_already_stays_and_is_delivered() -> None:
         rig.answer(FAILS)
     rig.settle()
     assert rig.gate.pace.slowed
-    rig.run(PROBE_INTERVAL)
+    rig.run(PROBE_INTERVAL_MS)
     while rig.sent:
         rig.answer(COMMITTED)
     assert {sent.record.offset for sent in rig.history} == set(range(12))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import PROBE_HANGS, State
+from sidecar.core.pace.pace import PROBE_HANGS_MS, State
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
@@ -90,7 +90,7 @@ def test_a_probe_that_goes_when_all_is_told_is_looked_after() -> None:
     assert (rig.gate.pace.state, len(rig.sent)) == (State.PROBING, 2)
     tell(rig, lambda _record: NotSent("connection-refused"))
     assert len(rig.sent) == 1
-    assert rig.wake_at <= rig.now.steady + PROBE_HANGS
+    assert rig.wake_at <= rig.now.steady + PROBE_HANGS_MS
 
 
 def test_a_slow_start_counts_every_record_of_a_batch() -> None:
@@ -109,9 +109,9 @@ def test_a_batch_that_is_taken_clears_its_suspects() -> None:
     commit(rig)
     suspicion = rig.part().suspicion
     assert suspicion is not None
-    assert suspicion.left == {0, 1, 2, 3}
+    assert suspicion.suspects == {0, 1, 2, 3}
     tell(rig, lambda _record: COMMITTED)
-    assert suspicion.left.isdisjoint(range(4))
+    assert suspicion.suspects.isdisjoint(range(4))
     commit(rig)
     assert rig.out_offsets() == [4, 5]
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.lane.delay_queue import HOLD_WITHIN, RESUME_EARLY, SHARE, DelayQueue
+from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS, SHARE, DelayQueue
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import COMMITTED, NACKED
 from sidecar.core.progress import SPAN, Progress
@@ -34,12 +34,12 @@ def test_a_far_off_head_parks_its_partition_and_is_fetched_again_a_little_early(
     rig = on_level(waiting(5), waiting(6))
     assert rig.fetches == [("pause", TEN)]
     assert rig.lane.ownership.load == 0  # only the offset is kept
-    rig.run(10_000 - RESUME_EARLY - 1)
+    rig.run(10_000 - RESUME_EARLY_MS - 1)
     assert rig.fetches == [("pause", TEN)]
     rig.run(1)
     assert rig.fetches == [("pause", TEN), ("resume", TEN, 5, 1)]
     rig.take(waiting(5), waiting(6))
-    rig.run(RESUME_EARLY - 1)
+    rig.run(RESUME_EARLY_MS - 1)
     assert not rig.sent
     rig.run(1)
     assert rig.out_offsets() == [5, 6]
@@ -56,7 +56,7 @@ def test_each_parked_partition_goes_on_at_its_own_time() -> None:
         next(ms for ms in range(0, until, 10) if _resumes(rig, source, ms))
         for source, until in ((TEN, 11_000), (minute, 61_000), (HOURS, 7_201_000))
     ]
-    assert resumed == [10_000 - RESUME_EARLY, 60_000 - RESUME_EARLY, 7_200_000 - RESUME_EARLY]
+    assert resumed == [10_000 - RESUME_EARLY_MS, 60_000 - RESUME_EARLY_MS, 7_200_000 - RESUME_EARLY_MS]
 
 
 def _resumes(rig: Rig, source: Partition, ms: int) -> bool:
@@ -76,7 +76,7 @@ def test_each_pause_of_a_partition_has_a_seek_count_of_its_own() -> None:
 def test_what_was_fetched_before_the_seek_is_dropped() -> None:
     rig = on_level(waiting(5))
     rig.take(waiting(6), turn=0)  # was on its way when the partition was parked
-    rig.run(10_000 - RESUME_EARLY)
+    rig.run(10_000 - RESUME_EARLY_MS)
     rig.take(waiting(6), turn=0)  # still from before
     rig.take(waiting(5), waiting(6), turn=1)
     rig.run(20_000)
@@ -84,16 +84,16 @@ def test_what_was_fetched_before_the_seek_is_dropped() -> None:
 
 
 def test_a_near_head_waits_in_memory() -> None:
-    rig = on_level(waiting(0, WALL - 10_000 + HOLD_WITHIN))
+    rig = on_level(waiting(0, WALL - 10_000 + HOLD_WITHIN_MS))
     assert not rig.fetches
-    rig.run(HOLD_WITHIN - 1)
+    rig.run(HOLD_WITHIN_MS - 1)
     assert not rig.sent
     rig.run(1)
     assert rig.out_offsets() == [0]
 
 
 def test_with_little_room_only_what_is_due_at_once_is_kept() -> None:
-    rig = on_level(waiting(0, WALL - 10_000 + HOLD_WITHIN), room=1)
+    rig = on_level(waiting(0, WALL - 10_000 + HOLD_WITHIN_MS), room=1)
     assert rig.fetches == [("pause", TEN)]
 
 
@@ -344,9 +344,9 @@ def test_few_of_them_wait_in_memory_and_are_on_time() -> None:
 def test_a_short_rest_waits_in_memory_however_full_it_is() -> None:
     rig = Rig(policy=LONG, retry=True, room=8_000)
     rig.assign(READY)
-    rig.take(*(waiting(offset, WALL, READY, WALL + HOLD_WITHIN) for offset in range(6)))
+    rig.take(*(waiting(offset, WALL, READY, WALL + HOLD_WITHIN_MS) for offset in range(6)))
     assert rig.settle() == []
-    rig.run(HOLD_WITHIN)
+    rig.run(HOLD_WITHIN_MS)
     rig.answer_all()
     assert len(rig.history) == 6
 
@@ -356,6 +356,6 @@ def test_what_a_stopped_partition_lets_go_takes_no_room_any_more() -> None:
     hold = DelayQueue(SHARE * 1_000)
     for offset in range(3):
         hold.put(replace(waiting(offset), weight=500), offset)
-    assert hold.patience == HOLD_WITHIN
+    assert hold.patience == HOLD_WITHIN_MS
     assert len(hold.take(TEN)) == 3
-    assert hold.patience > HOLD_WITHIN
+    assert hold.patience > HOLD_WITHIN_MS

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.memory import HELD_SHARE
 from sidecar.core.lane.partition import Because
-from sidecar.core.lane.paused import LOOK_EVERY
+from sidecar.core.lane.paused import CHECK_ROOM_EVERY_MS
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import AWAY, SLOW_FOR, State
+from sidecar.core.pace.pace import AWAY, SLOW_FOR_MS, State
 from sidecar.core.policy import InPlace
 from sidecar.core.record import NEVER, Partition, Record
 from tests.sim import samples
@@ -167,7 +167,7 @@ def test_after_any_story_all_partitions_go_on_and_only_what_lasts_is_left(
     assert left <= (behind if order else {place for place in kept if place})
     for source in PARTS:
         part = consumer.rig.part(source)
-        assert (part.paused, part.blocked, len(part.withheld)) == (None, "", 0), source
+        assert (part.paused, part.blocked, consumer.rig.lane.waiting()) == (None, "", 0), source
     assert consumer.most <= ROOM + ROOM // HELD_SHARE + RUN * (BIG + 2_048)
 
 
@@ -232,7 +232,7 @@ def test_a_partition_that_an_outage_paused_goes_on_within_a_second_of_its_end_be
     consumer.rig.run(1_000)
     while consumer.rig.gate.pace.slowed:
         consumer.answer(COMMITTED)
-    consumer.rig.run(LOOK_EVERY)
+    consumer.rig.run(CHECK_ROOM_EVERY_MS)
     assert consumer.rig.part(PARTS[0]).paused is None
 
 
@@ -250,6 +250,6 @@ def test_a_slow_start_without_records_slows_no_partition_for_long() -> None:
         rig.answer(COMMITTED)
     assert (rig.gate.pace.state, rig.gate.pace.slowed) == (State.OPEN, True)
     rig.take(record(1, source=PARTS[3]))  # is not answered: the lane is woken while it is out
-    rig.run(SLOW_FOR + 1_000)
+    rig.run(SLOW_FOR_MS + 1_000)
     assert rig.gate.pace.limit < rig.gate.pace.full
     assert not rig.gate.pace.slowed

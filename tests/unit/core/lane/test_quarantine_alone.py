@@ -103,7 +103,7 @@ def test_time_clears_no_partition_whose_records_have_not_come_but_lets_the_other
     rig.assign(OTHER, resume=died(2))
     one_by_one(rig, [5])
     work(rig, 60_000)
-    assert rig.gate.alone == set()
+    assert rig.gate.single_file.sources == {}
     rig.take_offsets([0, 1], OTHER)
     rig.settle()
     assert rig.kafka[OTHER].mark == 0
@@ -347,10 +347,32 @@ def test_a_partition_that_is_stopped_keeps_no_other_waiting() -> None:
     while rig.batches:  # the topic is mended
         rig.conclude()
     rig.settle()
+    assert rig.fetches[-1] == ("resume", ORDERS, 1, 1)
+    rig.take_offsets([1])
+    rig.settle()
     assert rig.kafka[ORDERS].mark is None  # and the suspect waits until it is alone
     rig.answer()
     rig.settle()
     assert (rig.kafka[ORDERS].mark, rig.out_offsets()) == (1, [1])
+
+
+def test_a_partition_that_is_stopped_while_its_marked_record_waits_for_the_service_keeps_no_other_waiting() -> None:
+    """Given an outage when the mark is in Kafka, then the record waits at hand; it goes when its partition stops."""
+    rig = taken_up(died(2), 0)
+    rig.gate.pace.note(record(99), NotSent("connection-refused"), rig.now)
+    commit(rig)
+    assert (rig.kafka[ORDERS].mark, rig.sent) == (0, [])
+    rig.assign(OTHER, resume=Progress(0, clean=True))
+    rig.take_offsets([7], OTHER)
+    rig.take(record(1, fault="bad-header: x"))
+    rig.run(30)
+    for _ in range(40):
+        while rig.batches:
+            rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries] or ())
+        rig.run(100)
+    assert rig.part().blocked
+    assert [sent.record.source for sent in rig.sent] == [OTHER]
+    assert rig.kafka[ORDERS].mark is None
 
 
 def test_a_mark_that_is_on_its_way_when_the_partition_is_revoked_is_taken_away() -> None:
@@ -362,4 +384,4 @@ def test_a_mark_that_is_on_its_way_when_the_partition_is_revoked_is_taken_away()
     assert progress_of(batch) == Progress(0, clean=True, deaths=2)
     assert given_up
     assert not rig.history
-    assert (rig.gate.alone, rig.gate.marking) == (set(), None)
+    assert (rig.gate.single_file.sources, rig.gate.single_file.marking) == ({}, None)

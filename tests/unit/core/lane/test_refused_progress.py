@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from sidecar.core.lane.refused_progress import FIRST_TRY, LAST_TRY
+from sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS
 from sidecar.core.outcome import COMMITTED, Failed
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -64,7 +64,7 @@ def test_what_was_settled_meanwhile_is_in_kafka_once_it_takes_the_progress_again
     rig.answer_all(outcome)  # type: ignore[arg-type]
     settle(rig, 20_000, {ORDERS})
     deliveries = len(rig.history)
-    settle(rig, LAST_TRY + 100, ())
+    settle(rig, LAST_TRY_MS + 100, ())
     assert committed(rig, ORDERS) == 2
     assert (rig.part().blocked, rig.part().unsettled, len(rig.history)) == ("", 0, deliveries)
     assert rig.lane.ownership.load == 0
@@ -98,8 +98,8 @@ def test_it_is_tried_ever_less_often_and_never_given_up() -> None:
             rig.conclude(unwritable=[ORDERS])
         rig.run(50)
     waits = [after - before for before, after in pairwise(tries)]
-    assert waits[0] == FIRST_TRY
-    assert set(waits[4:]) == {LAST_TRY}
+    assert waits[0] == FIRST_TRY_MS
+    assert set(waits[4:]) == {LAST_TRY_MS}
 
 
 def test_a_revoked_partition_whose_progress_is_refused_does_not_hold_up_the_rebalance() -> None:

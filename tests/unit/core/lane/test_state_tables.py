@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import get_args
 
 import pytest
 
-from sidecar.core.lane import ownership, suspicion, suspicion_time
+from sidecar.core.lane import ownership, suspicion
 from sidecar.core.lane.partition import LanePartition
 
 OWNERSHIP = {"assigned", "paused", "blocked", "closing", "gone"}
-STAGES = {"none", *get_args(suspicion.Stage)}
+STAGES = {"none", *(stage.name.lower() for stage in suspicion.Stage)}
 
 
 def rows(text: str | None) -> list[tuple[str, str]]:
@@ -34,6 +33,6 @@ def test_the_states_of_a_partition_are_fields_of_it() -> None:
 
 
 def test_the_times_and_the_function_that_a_table_names_are_there() -> None:
-    named = set(re.findall(r"`([A-Z]+|[a-z_]+_of)`", suspicion.__doc__ or ""))
-    assert named == {"QUIET", "IDLE", "suspicion_of"}
-    assert named <= vars(suspicion).keys() | vars(suspicion_time).keys()
+    named = set(re.findall(r"`([A-Z_]+|[a-z_]+_of|after_time)`", suspicion.__doc__ or ""))
+    assert named == {"QUIET_MS", "IDLE_MS", "suspicion_of", "after_time"}
+    assert named <= vars(suspicion).keys() | vars(suspicion.Suspicion).keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.suspicion import FEWEST, MOST, QUIET, SMALLEST, Stage, Suspicion, suspicion_of
+from sidecar.core.lane.suspicion import FEWEST, MOST, QUIET_MS, SMALLEST, Stage, Suspicion, suspicion_of
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now
 
@@ -21,14 +21,14 @@ def of(
 @pytest.mark.parametrize(
     ("deaths", "reach", "stage", "kept", "behind"),
     [
-        (0, 110, "first", 0, None),
-        (1, 110, "together", 1, 99),
-        (2, 110, "alone", 2, 110),
-        (2, 100, "alone", 2, 100),
-        (2, 99, "together", 1, 99),
-        (3, 99, "together", 1, 99),
-        (2, None, "alone", 2, None),
-        (1, 99, "together", 1, 99),
+        (0, 110, Stage.FRESH, 0, None),
+        (1, 110, Stage.FEW, 1, 99),
+        (2, 110, Stage.SINGLE, 2, 110),
+        (2, 100, Stage.SINGLE, 2, 100),
+        (2, 99, Stage.FEW, 1, 99),
+        (3, 99, Stage.FEW, 1, 99),
+        (2, None, Stage.SINGLE, 2, None),
+        (1, 99, Stage.FEW, 1, 99),
     ],
 )
 def test_the_stage_follows_from_the_deaths_and_from_what_was_in_flight(
@@ -60,73 +60,70 @@ def test_as_many_are_suspects_as_can_be_in_flight_and_an_eighth_of_them_goes_at_
 
 def test_alone_go_those_that_the_last_owner_released_and_no_later_one() -> None:
     found = of(2, 110)
-    assert [found.suspects(offset, 0, BEGIN) for offset in (110, 111)] == [True, False]
+    assert [found.is_suspect(offset) for offset in (110, 111)] == [True, False]
 
 
 def test_what_was_due_only_after_a_quiet_beginning_ends_the_suspicion_of_all_that_follow() -> None:
-    found = Suspicion(1, "together", window=2, reach=9)
+    found = Suspicion(1, Stage.FEW, window=2, reach=9)
     found.begin(BEGIN)
-    early, quiet = Now(0, BEGIN.steady + QUIET - 1), Now(0, BEGIN.steady + QUIET)
-    assert found.suspects(10, BEGIN.wall + 1, early), "the owner has not lived long enough"
-    assert found.suspects(10, BEGIN.wall, quiet), "it was due before, so it may have been in flight"
-    assert not found.suspects(10, BEGIN.wall + 1, quiet)
-    assert not found.suspects(11, BEGIN.wall, quiet), "no later record either"
+    early, quiet = Now(0, BEGIN.steady + QUIET_MS - 1), Now(0, BEGIN.steady + QUIET_MS)
+    found.close_window(10, BEGIN.wall + 1, early)
+    assert found.is_suspect(10), "the owner has not lived long enough"
+    found.close_window(10, BEGIN.wall, quiet)
+    assert found.is_suspect(10), "it was due before, so it may have been in flight"
+    found.close_window(10, BEGIN.wall + 1, quiet)
+    assert not found.is_suspect(10)
+    assert not found.is_suspect(11), "no later record either"
 
 
 def test_only_as_many_records_are_suspects_as_the_window_holds() -> None:
-    found = Suspicion(1, "together", window=2, reach=9)
+    found = Suspicion(1, Stage.FEW, window=2, reach=9)
     for offset in (10, 11):
-        assert found.suspects(offset, 0, BEGIN)
+        assert found.is_suspect(offset)
         found.suspect(offset)
-    assert not found.suspects(12, 0, BEGIN)
-    assert found.suspects(11, 0, BEGIN), "it has not been cleared"
-
-
-def test_next_to_go_alone_is_who_may_have_been_in_flight_and_was_not_cleared() -> None:
-    found = Suspicion(2, "alone", culprit=105, reach=110)
-    found.cleared.add(104)
-    assert [found.follows(offset) for offset in (104, 105, 106, 110, 111)] == [False, False, True, True, False]
+    assert not found.is_suspect(12)
+    assert found.is_suspect(11), "it has not been cleared"
 
 
 def test_without_a_reach_as_many_go_alone_as_two_windows_hold() -> None:
-    found = Suspicion(2, "alone", window=2)
+    found = Suspicion(2, Stage.SINGLE, window=2)
     for offset in range(4):
-        assert found.follows(offset)
+        assert found.is_suspect(offset)
         found.suspect(offset)
-    assert not found.follows(4)
+    assert not found.is_suspect(4)
 
 
 def test_who_went_alone_and_was_answered_is_cleared_and_nobody_else_is() -> None:
-    found = Suspicion(2, "alone", reach=110, mark=103)
+    found = Suspicion(2, Stage.SINGLE, reach=110, mark=103)
     for offset in (103, 104):
         found.suspect(offset)
-        found.hears(offset, again=False)
-    assert (found.cleared, found.left) == ({103}, set())
+        found.answered(offset, comes_again=False)
+    assert (found.cleared, found.suspects) == ({103}, set())
 
 
 def test_all_is_outlived_once_the_last_that_was_let_go_is_done() -> None:
-    found = Suspicion(2, "alone", reach=110)
-    assert [found.outlived(first) for first in (110, 111)] == [False, True]
+    found = Suspicion(2, Stage.SINGLE, reach=110)
+    assert [found.is_passed(first) for first in (110, 111)] == [False, True]
     found.mark = 108
-    assert not found.outlived(111), "one is still out"
-    assert not Suspicion(2, "alone").outlived(111), "nobody knows how far the last owner came"
+    assert not found.is_passed(111), "one is still out"
+    assert not Suspicion(2, Stage.SINGLE).is_passed(111), "nobody knows how far the last owner came"
 
 
 def test_the_first_record_or_the_end_of_the_log_is_met_once() -> None:
-    found = Suspicion(1, "together")
-    assert [found.meets(BEGIN) for _ in range(3)] == [True, False, False]
+    found = Suspicion(1, Stage.FEW)
+    assert [found.meet(BEGIN) for _ in range(3)] == [True, False, False]
 
 
 @pytest.mark.parametrize(
     ("reach", "wanted", "told"), [(110, 112, 112), (112, 110, 112), (90, 91, 99), (None, 112, None)]
 )
 def test_the_next_owner_learns_of_all_that_may_be_delivered(reach: int | None, wanted: int, told: int | None) -> None:
-    found = Suspicion(1, "together", opening=True, reach=reach, wanted=wanted)
+    found = Suspicion(1, Stage.FEW, opening=True, reach=reach, reach_wanted=wanted)
     assert found.stamp(Progress(100)).reach == told
 
 
 def test_a_mark_is_told_until_its_record_is_done_or_the_owner_is_gone_in_peace() -> None:
-    found = Suspicion(2, "alone", opening=True, reach=110, mark=103)
+    found = Suspicion(2, Stage.SINGLE, opening=True, reach=110, mark=103)
     assert found.stamp(Progress(100)) == Progress(100, deaths=2, mark=103, reach=110)
     assert found.stamp(Progress(100, frozenset({103}))).mark is None
     assert found.stamp(Progress(104)).mark is None
@@ -134,10 +131,10 @@ def test_a_mark_is_told_until_its_record_is_done_or_the_owner_is_gone_in_peace()
 
 
 def test_to_want_more_takes_a_commit_and_to_want_the_same_does_not() -> None:
-    found = Suspicion(1, "together", group=3, reach=99)
-    assert found.reach_out([100, 101, 102, 103], 0), "and that anything is delivered"
-    assert (found.wanted, found.opening) == (102, True)
-    assert not found.reach_out([100, 101, 102, 103], 0)
-    assert not found.reach_out([103], 3), "there is no room"
-    assert found.reach_out([103], 2)
-    assert found.wanted == 103
+    found = Suspicion(1, Stage.FEW, group=3, reach=99)
+    assert found.want_reach([100, 101, 102, 103], 0), "and that anything is delivered"
+    assert (found.reach_wanted, found.opening) == (102, True)
+    assert not found.want_reach([100, 101, 102, 103], 0)
+    assert not found.want_reach([103], 3), "there is no room"
+    assert found.want_reach([103], 2)
+    assert found.reach_wanted == 103

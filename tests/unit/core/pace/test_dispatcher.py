@@ -1,12 +1,11 @@
 """The gate: never more out than the pace allows, and each lane gets its turn."""
 
-from collections import deque
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, NotSent
 from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import Now, Record
 from tests.sim.samples import record
@@ -18,7 +17,8 @@ class Line:
     """A lane that only sends; records with an odd offset may not go when `picky`."""
 
     def __init__(self, gate: Dispatcher, waiting: int, out: list["Line"], picky: bool = False) -> None:
-        self.ready: deque[Record] = deque(record(offset) for offset in range(waiting))
+        self.ready = ReadyFlows()
+        self.ready.extend([record(offset) for offset in range(waiting)])
         self._out = out
         self._picky = picky
         self._gate = gate
@@ -98,7 +98,7 @@ def test_never_more_is_out_than_the_pace_allows(steps: list[tuple[int, int]], fu
     gate = Dispatcher(Pace(full))
     line = Line(gate, 0, out, picky=True)
     for more, back in steps:
-        line.ready.extend(record(offset) for offset in range(more))
+        line.ready.extend([record(offset) for offset in range(more)])
         gate.dispatch(NOW)
         assert gate.in_flight <= gate.pace.limit
         assert gate.in_flight == gate.pace.limit or not line.ready

@@ -7,9 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.core.pace.in_flight_limit import LONGEST_PAUSE, THROTTLE_HANGS
-from sidecar.core.pace.pace import LAST_PROBE, Change, Pace, State
-from sidecar.core.pace.throttle_share import CUT_EVERY, SURE
+from sidecar.core.pace.pace import (
+    LAST_PROBE_MS,
+    LONGEST_PAUSE_MS,
+    THROTTLE_HANGS_MS,
+    Change,
+    Pace,
+    State,
+)
+from sidecar.core.pace.throttle_share import CUT_EVERY_MS, SURE
 from sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, paced, probe, probing
@@ -22,7 +28,7 @@ def test_a_burst_of_throttle_answers_halves_the_pace_once() -> None:
 def test_throttling_that_goes_on_halves_it_again_down_to_one() -> None:
     pace = Pace(16)
     for turn in range(4):
-        pace.note(RECORD, BUSY, at(turn * CUT_EVERY))
+        pace.note(RECORD, BUSY, at(turn * CUT_EVERY_MS))
     assert (pace.state, pace.limit) == (State.THROTTLED, 1)
 
 
@@ -52,7 +58,7 @@ def test_when_one_at_a_time_is_too_many_it_pauses_for_as_long_as_it_was_asked_to
 
 
 def test_one_record_that_asks_for_a_long_time_does_not_stop_the_others_for_so_long() -> None:
-    assert paused(300_000).probe_at == 10 + LONGEST_PAUSE
+    assert paused(300_000).probe_at == 10 + LONGEST_PAUSE_MS
 
 
 @pytest.mark.parametrize("late", [COMMITTED, BUSY, BAD, CANCELLED, AWAY])
@@ -77,10 +83,10 @@ def test_a_throttled_place_that_hangs_lets_one_request_more_out_and_one_that_is_
     pace = paced(2, BUSY)
     pace.look(at(0))
     pace.note(RECORD, CANCELLED, at(10))
-    pace.tick(at(THROTTLE_HANGS), 1)
+    pace.tick(at(THROTTLE_HANGS_MS), 1)
     assert pace.limit == 1
-    pace.look(at(THROTTLE_HANGS))
-    pace.tick(at(2 * THROTTLE_HANGS), 1)
+    pace.look(at(THROTTLE_HANGS_MS))
+    pace.tick(at(2 * THROTTLE_HANGS_MS), 1)
     assert pace.limit == 2
 
 
@@ -186,7 +192,7 @@ def test_it_always_comes_back_to_full_once_all_is_well(
         play.answer(outcome, place)
         play.check()
     for _ in range(full * full + 20):
-        play.pass_time(LAST_PROBE)
+        play.pass_time(LAST_PROBE_MS)
         play.send(1)
         play.answer(COMMITTED, 0)
         play.check()

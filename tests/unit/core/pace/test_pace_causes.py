@@ -3,7 +3,7 @@
 import pytest
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Outcome
-from sidecar.core.pace.pace import FIRST_PROBE, LAST_PROBE, PROBE_HANGS, Pace, State
+from sidecar.core.pace.pace import FIRST_PROBE_MS, LAST_PROBE_MS, PROBE_HANGS_MS, Pace, State
 from sidecar.core.record import NEVER
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, OTHER, RECORD, at, paced, probe, probing
@@ -74,7 +74,7 @@ def test_a_health_url_that_is_wrong_does_not_make_probes_more_frequent() -> None
         gaps.append(pace.probe_at - steady)
         steady = probe(pace).steady
         pace.note(RECORD, AWAY, at(steady))
-    assert gaps == [0, 200, 400, 800, 1_600, 3_200, LAST_PROBE, LAST_PROBE]
+    assert gaps == [0, 200, 400, 800, 1_600, 3_200, LAST_PROBE_MS, LAST_PROBE_MS]
 
 
 def test_a_health_url_that_fails_again_stops_the_probe() -> None:
@@ -89,10 +89,10 @@ def test_a_guarded_outage_ends_only_by_a_probe_that_the_health_url_allowed() -> 
     pace = guarded()
     pace.healthy(at(0))
     probe(pace)
-    pace.tick(at(PROBE_HANGS), 1)
-    pace.sent(OTHER, at(PROBE_HANGS))
-    pace.note(OTHER, AWAY, at(PROBE_HANGS))
-    pace.note(RECORD, COMMITTED, at(PROBE_HANGS + 1))
+    pace.tick(at(PROBE_HANGS_MS), 1)
+    pace.sent(OTHER, at(PROBE_HANGS_MS))
+    pace.note(OTHER, AWAY, at(PROBE_HANGS_MS))
+    pace.note(RECORD, COMMITTED, at(PROBE_HANGS_MS + 1))
     assert (pace.state, pace.limit) == (State.OUTAGE, 0)
 
 
@@ -112,7 +112,7 @@ def test_a_new_outage_begins_with_a_short_wait_again() -> None:
     probe(pace)
     pace.note(RECORD, COMMITTED, at(401))
     pace.note(RECORD, AWAY, at(402))
-    assert pace.probe_at == 402 + FIRST_PROBE
+    assert pace.probe_at == 402 + FIRST_PROBE_MS
 
 
 def test_an_outage_by_failures_says_how_many_and_the_last() -> None:
@@ -134,12 +134,12 @@ def test_a_word_of_the_health_url_that_has_turned_bad_no_longer_excuses_failures
 def test_a_probe_that_ends_is_no_probe_any_more() -> None:
     """Given two probes out, when one fails, then the other still ends the outage."""
     pace = probing(8)
-    pace.tick(at(pace.probe_at + PROBE_HANGS), 1)
-    pace.sent(OTHER, at(PROBE_HANGS + 200))
-    pace.note(RECORD, AWAY, at(PROBE_HANGS + 201))
+    pace.tick(at(pace.probe_at + PROBE_HANGS_MS), 1)
+    pace.sent(OTHER, at(PROBE_HANGS_MS + 200))
+    pace.note(RECORD, AWAY, at(PROBE_HANGS_MS + 201))
     assert pace.state is State.OUTAGE
     probe(pace, record(7), in_flight=1)
-    pace.note(RECORD, COMMITTED, at(PROBE_HANGS + 900))
+    pace.note(RECORD, COMMITTED, at(PROBE_HANGS_MS + 900))
     assert pace.state is State.PROBING, "it has been answered already"
-    pace.note(OTHER, COMMITTED, at(PROBE_HANGS + 901))
+    pace.note(OTHER, COMMITTED, at(PROBE_HANGS_MS + 901))
     assert (pace.state, pace.limit) == (State.OPEN, 2)

@@ -3,8 +3,7 @@
 import pytest
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, Rejected
-from sidecar.core.pace.in_flight_limit import START_HANGS
-from sidecar.core.pace.pace import WELL_FOR, Pace, State
+from sidecar.core.pace.pace import START_HANGS_MS, WELL_FOR_MS, Pace, State
 from sidecar.core.record import NEVER
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, guarded, row
@@ -54,7 +53,7 @@ def test_what_hangs_at_a_start_lets_one_request_more_out_each_second() -> None:
     """One record that takes a quarter of an hour must not hold up all others for so long."""
     pace, seen = Pace(12, start=4), []
     for turn in range(4):
-        pace.look(at(turn * START_HANGS))
+        pace.look(at(turn * START_HANGS_MS))
         pace.tick(at(pace.probe_at), pace.limit)
         seen.append(pace.limit)
     assert seen == [8, 12, 12, 12]
@@ -63,42 +62,42 @@ def test_what_hangs_at_a_start_lets_one_request_more_out_each_second() -> None:
 def test_while_places_are_free_time_alone_lets_no_more_out() -> None:
     pace = Pace(8, start=2)
     pace.look(at(0))
-    assert pace.probe_at == START_HANGS
-    pace.tick(at(START_HANGS), 1)
+    assert pace.probe_at == START_HANGS_MS
+    pace.tick(at(START_HANGS_MS), 1)
     assert (pace.limit, pace.probe_at) == (2, NEVER)
 
 
 def test_a_full_row_asks_the_health_url_and_waits_for_its_word() -> None:
     pace, asked = guarded(8), []
     pace.ask = lambda: asked.append(pace.limit)
-    row(pace, WELL_FOR)
-    row(pace, WELL_FOR)
+    row(pace, WELL_FOR_MS)
+    row(pace, WELL_FOR_MS)
     assert asked == [0]
     assert (pace.state, pace.limit, pace.unsure) == (State.OPEN, 0, True)
 
 
 def test_a_service_that_says_it_is_well_goes_on_at_the_pace_that_was() -> None:
     pace = guarded(8)
-    row(pace, WELL_FOR)
-    pace.healthy(at(WELL_FOR + 5))
+    row(pace, WELL_FOR_MS)
+    pace.healthy(at(WELL_FOR_MS + 5))
     assert (pace.state, pace.limit, pace.unsure, pace.slowed) == (State.OPEN, 8, False, False)
-    pace.note(record(8), BAD, at(WELL_FOR + 6))
-    pace.note(record(9), BAD, at(WELL_FOR + 7))
+    pace.note(record(8), BAD, at(WELL_FOR_MS + 6))
+    pace.note(record(9), BAD, at(WELL_FOR_MS + 7))
     assert pace.limit == 8, "the row counts anew"
 
 
 def test_the_word_of_the_health_url_holds_for_a_while() -> None:
     pace, asked = guarded(8), []
     pace.ask = lambda: asked.append(True)
-    for steady in range(0, WELL_FOR, 100):
+    for steady in range(0, WELL_FOR_MS, 100):
         row(pace, steady)
     assert (asked, pace.limit) == ([], 8)
 
 
 def test_a_health_url_that_fails_makes_a_full_row_an_outage() -> None:
     pace = guarded(8)
-    row(pace, WELL_FOR)
-    pace.unhealthy("http-503", at(WELL_FOR + 5))
+    row(pace, WELL_FOR_MS)
+    pace.unhealthy("http-503", at(WELL_FOR_MS + 5))
     assert (pace.state, pace.limit, pace.reason, pace.slowed) == (State.OUTAGE, 0, "http-503", True)
     assert pace.probe_at == NEVER
 
@@ -106,17 +105,17 @@ def test_a_health_url_that_fails_makes_a_full_row_an_outage() -> None:
 @pytest.mark.parametrize("late", [COMMITTED, BAD, AWAY, BUSY, CANCELLED, LOST])
 def test_late_answers_do_not_disturb_the_question(late: Outcome) -> None:
     pace = guarded(8)
-    row(pace, WELL_FOR)
-    pace.note(record(7), late, at(WELL_FOR + 1))
+    row(pace, WELL_FOR_MS)
+    pace.note(record(7), late, at(WELL_FOR_MS + 1))
     assert pace.limit == 0
-    pace.healthy(at(WELL_FOR + 5))
+    pace.healthy(at(WELL_FOR_MS + 5))
     assert pace.limit == 8
 
 
 @pytest.mark.parametrize(("full", "then"), [(2, 2), (100, 8)])
 def test_a_new_full_number_while_the_health_url_is_asked_holds_afterwards(full: int, then: int) -> None:
     pace = guarded(8)
-    row(pace, WELL_FOR)
+    row(pace, WELL_FOR_MS)
     pace.resize(full)
-    pace.healthy(at(WELL_FOR + 5))
+    pace.healthy(at(WELL_FOR_MS + 5))
     assert pace.limit == then

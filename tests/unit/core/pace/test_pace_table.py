@@ -6,7 +6,7 @@ import pytest
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed
 from sidecar.core.pace import pace as pace_module
-from sidecar.core.pace.pace import PROBE_HANGS, WELL_FOR, Pace, State
+from sidecar.core.pace.pace import PROBE_HANGS_MS, WELL_FOR_MS, Pace, State
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, OTHER, RECORD, at, failing, guarded, probe, probing, row
 
@@ -36,16 +36,16 @@ def throttled() -> Pace:
 def well() -> Pace:
     """A pace whose probe is out, since the health URL says again that all is well after a row of failures."""
     pace = guarded(4)
-    row(pace, WELL_FOR)
-    pace.unhealthy("http-503", at(WELL_FOR))
-    pace.healthy(at(WELL_FOR + 500))
+    row(pace, WELL_FOR_MS)
+    pace.unhealthy("http-503", at(WELL_FOR_MS))
+    pace.healthy(at(WELL_FOR_MS + 500))
     probe(pace)
     return pace
 
 
 def in_doubt() -> Pace:
     pace = guarded(4)
-    row(pace, WELL_FOR)
+    row(pace, WELL_FOR_MS)
     return pace
 
 
@@ -65,7 +65,7 @@ def answered(pace: Pace) -> None:
 
 
 def no_answer(pace: Pace) -> None:
-    pace.tick(at(pace.probe_at + PROBE_HANGS), 1)
+    pace.tick(at(pace.probe_at + PROBE_HANGS_MS), 1)
 
 
 def hangs(pace: Pace) -> None:
@@ -76,18 +76,18 @@ def hangs(pace: Pace) -> None:
 Play = tuple[Callable[[], Pace], Callable[[Pace], None]]
 PLAYS: dict[tuple[str, str], list[Play]] = {
     ("open", "a connection is refused"): [(opened, refused)],
-    ("open", "the row is full"): [(opened, row)],
-    ("open", "the row is full, and the health URL is well"): [
-        (in_doubt, lambda pace: pace.healthy(at(WELL_FOR + 1))),
+    ("open", "the streak is full"): [(opened, row)],
+    ("open", "the streak is full, and the health URL is well"): [
+        (in_doubt, lambda pace: pace.healthy(at(WELL_FOR_MS + 1))),
         (lambda: guarded(4), row),
     ],
-    ("open", "the row is full, and the health URL fails"): [
-        (in_doubt, lambda pace: pace.unhealthy("http-503", at(WELL_FOR + 1)))
+    ("open", "the streak is full, and the health URL fails"): [
+        (in_doubt, lambda pace: pace.unhealthy("http-503", at(WELL_FOR_MS + 1)))
     ],
     ("open", "the service asks for time"): [(opened, lambda pace: pace.note(RECORD, BUSY, at(0)))],
     ("open", "a few of many answers ask for time"): [(busy_for_some, lambda pace: pace.note(RECORD, BUSY, at(2)))],
     ("throttled", "a connection is refused"): [(throttled, refused)],
-    ("throttled", "the row is full"): [(throttled, row)],
+    ("throttled", "the streak is full"): [(throttled, row)],
     ("throttled", "successes up to the full number"): [
         (throttled, lambda pace: [pace.note(RECORD, COMMITTED, at(1)) for _ in range(2 + 3)][-1])
     ],

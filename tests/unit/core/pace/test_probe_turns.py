@@ -1,12 +1,11 @@
 """Partitions in turn: who is probed next."""
 
-from collections import deque
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, NotSent
 from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
 from sidecar.core.record import Now, Partition, Record
@@ -16,12 +15,15 @@ from tests.support.sidecar.paces import at
 P = [Partition("orders", number) for number in range(5)]
 
 
-def of(*numbers: int) -> deque[Record]:
+def of(*numbers: int) -> ReadyFlows:
     """One record of each of these partitions, in this order."""
-    return deque(record(offset, source=P[number]) for offset, number in enumerate(numbers))
+    ready = ReadyFlows()
+    for offset, number in enumerate(numbers):
+        ready.append(record(offset, source=P[number]))
+    return ready
 
 
-def numbers(ready: deque[Record]) -> list[int]:
+def numbers(ready: ReadyFlows) -> list[int]:
     return [one.source.number for one in ready]
 
 
@@ -55,7 +57,7 @@ def test_nothing_is_lost_and_a_partitions_own_order_stays(sources: list[int], pr
 class Lane:
     """A lane that sends all; `kept` are partitions whose records it withholds."""
 
-    def __init__(self, gate: Dispatcher, ready: deque[Record], kept: tuple[int, ...] = ()) -> None:
+    def __init__(self, gate: Dispatcher, ready: ReadyFlows, kept: tuple[int, ...] = ()) -> None:
         self.ready, self.out, self._kept = ready, list[Record](), kept
         gate.join(self)
 
@@ -79,7 +81,7 @@ def probes(gate: Dispatcher, lanes: list[Lane], times: int) -> list[tuple[int, i
         (place,) = [place for place, lane in enumerate(lanes) if lane.out]
         sent = lanes[place].out.pop()
         seen.append((place, sent.source.number))
-        lanes[place].ready.appendleft(sent)
+        lanes[place].ready.put_first([sent])
         gate.answered(sent, NotSent("refused"), at(gate.pace.probe_at))
     return seen
 

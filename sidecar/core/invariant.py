@@ -1,0 +1,13 @@
+"""What an object of the core claims of itself, in its `check`: between two calls each claim holds."""
+
+from __future__ import annotations
+
+
+class BrokenInvariantError(AssertionError):
+    """The program is in a state that must not be. It is a fault of the program, whatever came from outside."""
+
+
+def ensure(holds: bool, claim: str) -> None:
+    """Raise BrokenInvariantError with a claim that does not hold."""
+    if not holds:
+        raise BrokenInvariantError(claim)

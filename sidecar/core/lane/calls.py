@@ -1,0 +1,23 @@
+"""What a part of a lane asks the lane to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from sidecar.core.lane.partition import LanePartition
+from sidecar.core.policy import Policy
+from sidecar.core.ports import Notice
+from sidecar.core.record import Now, Record
+from topics.transitions import Commit, Written
+
+Write: TypeAlias = Callable[[LanePartition, Record, Commit | Written, Now], None]
+
+
+class LaneCalls(NamedTuple):
+    """Calls to a lane. `wake_by` asks for a tick at a steady time (ms)."""
+
+    policy: Callable[[], Policy]
+    write: Write
+    wake_by: Callable[[int], None]
+    notice: Notice

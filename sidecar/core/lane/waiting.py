@@ -1,0 +1,166 @@
+"""The records of a lane that wait in memory: begun, and neither out nor settled. Each waits in exactly one way.
+
+ready     it may be delivered as soon as a place in flight is free
+delayed   its time has not come, or the service asked for a later attempt
+behind    an earlier record of its key, or partition, is not done
+withheld  its partition is blocked, or Kafka must know first that it may be out
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+from sidecar.core.invariant import ensure
+from sidecar.core.lane.delay_queue import DelayQueue
+from sidecar.core.lane.key_queues import KeyQueues, OrderBy
+from sidecar.core.pace.flows import ReadyFlows
+from sidecar.core.record import Partition, Record
+
+_OFFSET = attrgetter("offset")
+_TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when the service is slow
+
+
+class WaitingRecords:
+    """The waiting records of one lane. `room`: bytes that the lane may hold. `order`: as in `LaneOptions`.
+
+    Invariants: no record waits in two ways; withheld records stand by their offsets; a partition without withheld
+    records has no list of them.
+    """
+
+    def __init__(self, room: int, order: OrderBy | None) -> None:
+        self.ready = ReadyFlows()
+        self._delayed = DelayQueue(room)
+        self._key_queues = None if order is None else KeyQueues(order)
+        self._withheld: dict[Partition, list[Record]] = {}
+
+    @property
+    def patience(self) -> int:
+        """The ms that one more record may wait for its time."""
+        return self._delayed.patience
+
+    # --- a record begins to wait, and goes on -----------------------------------------------------------------------
+
+    def release(self, record: Record) -> None:
+        """Let a record go that need not wait for its time: it is ready, unless an earlier one of its key is not
+        done."""
+        if self._key_queues is None or self._key_queues.enqueue(record):
+            self.ready.append(record)
+
+    def release_run(self, records: Sequence[Record]) -> None:
+        """Let records of one partition go, as `release` does: without an order this costs next to nothing a record."""
+        if self._key_queues is None:
+            self.ready.extend(records)
+        else:
+            self.ready.extend([record for record in records if self._key_queues.enqueue(record)])
+
+    def repeat(self, record: Record) -> None:
+        """Let a record go before all others: it was out, and may be delivered again at once."""
+        self.ready.put_first((record,))
+
+    def delay(self, record: Record, until: int) -> None:
+        """Keep a record until the steady time `until` (ms)."""
+        self._delayed.put(record, until)
+
+    def take_due(self, steady: int) -> list[Record]:
+        """Remove and return every delayed record whose time has come, earliest first."""
+        return self._delayed.due(steady)
+
+    def next_at(self) -> int:
+        """Return the steady time (ms) at which the next delayed record is due; NEVER if none waits."""
+        return self._delayed.next_at()
+
+    def withhold(self, record: Record) -> None:
+        """Keep a record back, by its offset: lower ones go first, whatever was tried and kept back again."""
+        insort(self._withheld.setdefault(record.source, []), record, key=_OFFSET)
+
+    def withheld(self, source: Partition) -> Sequence[Record]:
+        """Return the records of a partition that are kept back, by offset."""
+        return self._withheld.get(source, ())
+
+    def let_try(self, source: Partition, most: int | None = None, *, first: bool) -> None:
+        """Let the withheld records of a partition try again, `most` of them, or all; before all others if `first`."""
+        records = self._withheld.pop(source, [])
+        if most is not None and records[most:]:
+            self._withheld[source] = records[most:]
+        (self.ready.put_first if first else self.ready.extend)(records[:most])
+
+    def done(self, record: Record) -> None:
+        """Note that a record is done: the next one of its key is ready."""
+        if self._key_queues is not None and (following := self._key_queues.finish(record)) is not None:
+            self.ready.append(following)
+
+    # --- partitions go, or stop ---------------------------------------------------------------------------------------
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Drop the records of partitions that are given up."""
+        self.ready.drop(partitions)
+        self._delayed.drop(partitions)
+        if self._key_queues is not None:
+            self._key_queues.drop(partitions)
+        for source in partitions:
+            self._withheld.pop(source, None)
+
+    def take_back(self, source: Partition, *, withheld: bool) -> list[Record]:
+        """Remove and return the records of a partition that can be fetched again.
+
+        Those that are retried in place stay, because their count is kept nowhere else. `withheld`: take those that are
+        kept back too.
+        """
+        taken = self.ready.take_back(source) + self._delayed.take(source)
+        if withheld:
+            kept_back = self._withheld.pop(source, [])
+            taken += [record for record in kept_back if not record.again]
+            if stays := [record for record in kept_back if record.again]:
+                self._withheld[source] = stays
+        if self._key_queues is not None:
+            taken += self._key_queues.shed(source, {record.offset for record in taken})
+        return taken
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """How many records wait for their time or for a place in flight."""
+        return len(self.ready) + len(self._delayed)
+
+    def count_by_topic(self) -> Counter[str]:
+        """Return how many records wait, by the topic that they were read from; without those behind their key."""
+        counts = Counter(self._delayed.count_by_topic())
+        counts.update(map(_TOPIC, self.ready))
+        for source, records in self._withheld.items():
+            counts[source.topic] += len(records)
+        return counts
+
+    def overdue(self, steady: int) -> Iterator[Record]:
+        """Yield the records that could be delivered at a steady time (ms), and wait all the same."""
+        yield from self.ready
+        yield from self._delayed.over(steady)
+        for records in self._withheld.values():
+            yield from records
+
+    def put_off(self, steady: int) -> list[Record]:
+        """Return the records whose time has not come at a steady time (ms)."""
+        return self._delayed.later(steady)
+
+    def by_way(self) -> dict[str, Iterable[Record]]:
+        """Return all records, by the way in which they wait."""
+        return {
+            "ready": self.ready,
+            "delayed": self._delayed.all(),
+            "behind": () if self._key_queues is None else self._key_queues.behind(),
+            "withheld": (record for records in self._withheld.values() for record in records),
+        }
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        self.ready.check()
+        self._delayed.check()
+        if self._key_queues is not None:
+            self._key_queues.check()
+        for source, records in self._withheld.items():
+            offsets = [record.offset for record in records]
+            ensure(bool(offsets), f"{source} has withheld records, or no list of them")
+            ensure(offsets == sorted(set(offsets)), f"the withheld records of {source} stand by their offsets")

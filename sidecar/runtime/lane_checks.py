@@ -1,0 +1,29 @@
+"""Check the lanes of a running sidecar once a second: what holds between any two calls must hold in a real one too.
+
+For tests and soaks alone. A check reads every record in memory, so it is never on unless the environment asks for it.
+What does not hold is an exception on the event loop, and the process ends with its sentence (`loop_faults.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from sidecar.core.lane.lane import Lane
+
+SWITCH = "SIDECAR_CHECK_LANES"
+"""The variable that turns the checks on. It has not the prefix of settings: former versions would refuse it."""
+CHECK_EVERY_S = 1.0
+
+
+def check_lanes(lanes: Sequence[Lane], environ: Mapping[str, str]) -> None:
+    """Check lanes once a second on the running event loop, for as long as it runs, if the environment asks for it."""
+    if environ.get(SWITCH) == "1":
+        loop = asyncio.get_running_loop()
+        loop.call_later(CHECK_EVERY_S, _check, loop, lanes)
+
+
+def _check(loop: asyncio.AbstractEventLoop, lanes: Sequence[Lane]) -> None:
+    for lane in lanes:
+        lane.check()
+    loop.call_later(CHECK_EVERY_S, _check, loop, lanes)

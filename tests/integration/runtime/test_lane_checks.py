@@ -1,0 +1,50 @@
+"""A sidecar that is told to checks its lanes once a second, and ends with the sentence of what does not hold."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sidecar.runtime.lane_checks import CHECK_EVERY_S, SWITCH, check_lanes
+from sidecar.runtime.loop_faults import LoopFaults
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS
+
+WITHIN = 10 * CHECK_EVERY_S
+
+
+def lane_at_work() -> Rig:
+    rig = Rig()
+    rig.assign(ORDERS)
+    rig.take_offsets(range(9))
+    return rig
+
+
+async def run(rig: Rig, environ: dict[str, str], ends: asyncio.Event) -> LoopFaults:
+    """Check a lane that loses a record on the way, until the loop has seen a fault or `ends` is set."""
+    faults, loop = LoopFaults(), asyncio.get_running_loop()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        faults.handle(loop, context)
+        ends.set()
+
+    loop.set_exception_handler(handle)
+    check_lanes([rig.lane], environ)
+    assert rig.lane.ready.take() is not None, "a record is lost"
+    await asyncio.wait_for(ends.wait(), WITHIN)
+    return faults
+
+
+def test_a_record_that_is_nowhere_ends_the_process_with_a_sentence() -> None:
+    async def story() -> LoopFaults:
+        return await run(lane_at_work(), {SWITCH: "1"}, asyncio.Event())
+
+    assert "BrokenInvariantError('orders[0] has 4 out, and 5 offsets are nowhere else')" in asyncio.run(story()).fatal
+
+
+def test_a_lane_is_not_looked_at_unless_the_environment_says_so() -> None:
+    async def story() -> LoopFaults:
+        ends = asyncio.Event()
+        asyncio.get_running_loop().call_later(2.5 * CHECK_EVERY_S, ends.set)
+        return await run(lane_at_work(), {}, ends)
+
+    assert asyncio.run(story()).fatal == ""
