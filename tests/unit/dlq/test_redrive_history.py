@@ -119,7 +119,7 @@ def seen_by(wish: RedriveRequest, log: list[Letter]) -> list[Letter]:
     """The letters as the configuration of the wish reads them: those of other topics cannot be redriven."""
     return [
         letter
-        if not wish.topics or (letter.retry_state and letter.life.topic in wish.topics)
+        if not wish.topics or (letter.retry_state and letter.retry_state.topic in wish.topics)
         else replace(letter, fault="?")
         for letter in log
     ]
