@@ -49,5 +49,7 @@ def test_a_letter_of_the_same_name_that_died_later_is_another_death(later: int, 
     (letter,) = letters([(0, 0, "a", "orders", 0)])
     assert letter.retry_state is not None
     at = letter.record.timestamp - later
-    past = RedriveHistory("t", 0, dismissed={(letter.retry_state.id, letter.retry_state.redrives, letter.retry_state.times): at})
+    past = RedriveHistory(
+        "t", 0, dismissed={(letter.retry_state.id, letter.retry_state.redrives, letter.retry_state.times): at}
+    )
     assert past.dismisses(letter) is dismissed
