@@ -25,8 +25,8 @@ USUAL_RECORDS = 32
 LONGEST_INVISIBLE = 43_200_000
 """ms: 12 h (contract 6.4)."""
 USUAL_INVISIBLE = 30_000
-LONGEST_WAIT = 60_000
-USUAL_WAIT = 10_000
+LONGEST_WAIT_MS = 60_000
+USUAL_WAIT_MS = 10_000
 RECEIVE = "/v1/receive"
 PATHS = ("receive", "ack", "nack", "change-invisible", "reconsume-later", "dead-letter")
 
@@ -53,7 +53,7 @@ class PullCalls:
         most = fields.whole("max", 1, MOST_RECORDS, USUAL_RECORDS)
         usual = max(self._shortest, USUAL_INVISIBLE)
         invisible = fields.duration("invisible", self._shortest, LONGEST_INVISIBLE, usual)
-        wait = fields.duration("wait", 0, LONGEST_WAIT, USUAL_WAIT)
+        wait = fields.duration("wait", 0, LONGEST_WAIT_MS, USUAL_WAIT_MS)
         if self._leases.closed:
             return problem(503, "The sidecar drains and gives out no more records.")
         if self._leases.waiting >= self._most_waiting:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sidecar.audit.unknowns import Unknown
 
 COLUMNS = ("found", "kind", "id", "redrives", "times", "text", "records")
-LONGEST_SLACK = 600_000
+LONGEST_SLACK_MS = 600_000
 
 
 def audit(
@@ -115,12 +115,12 @@ def sum_up(counts: Counter[str], unknown: int, most: int) -> int:
 
 
 def duration(text: str) -> int:
-    """Parse the clock slack, in ms. Raises BadParameter if it is not a duration, or longer than LONGEST_SLACK."""
+    """Parse the clock slack, in ms. Raises BadParameter if it is not a duration, or longer than LONGEST_SLACK_MS."""
     try:
         ms = parse_duration(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    if ms > LONGEST_SLACK:
+    if ms > LONGEST_SLACK_MS:
         raise typer.BadParameter("clocks that differ by more than 10m are no clocks")
     return ms
 

@@ -32,7 +32,7 @@ LOOK_EVERY = 5.0
 is missed: the new ones are read from their beginning, the others from the time of the start."""
 FIRST_LOOK_EVERY = 0.5
 """Seconds between looks until Kafka has answered. Records that are produced meanwhile are older than the start."""
-ANSWER_WITHIN = 2.0
+ANSWER_WITHIN_S = 2.0
 CLOCKS_DIFFER = 2_000
 """ms by which the clocks of this machine and of producers or brokers may differ, where a partition starts by time. Each
 record of so long before the start may be delivered too; with less, one of a slow clock would be skipped."""
@@ -96,7 +96,7 @@ class AllPartitions(Assignment):
     def _look(self, consumer: Consumer) -> None:
         # The first look decides: partitions that exist then start at their end, later ones at their beginning. One
         # whose leader did not answer starts at the time of that look, and keeps no other from starting.
-        asked = named_topics(consumer, self.topics, ANSWER_WITHIN)
+        asked = named_topics(consumer, self.topics, ANSWER_WITHIN_S)
         if len(asked.described) + len(asked.absent) < len(set(self.topics)):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         described, self.gone = asked.described, asked.absent
@@ -128,10 +128,10 @@ class AllPartitions(Assignment):
     def _offsets(self, consumer: Consumer, begins: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the offsets where these partitions begin, whose leader answers."""
         logs = self.starts.lookup(consumer)
-        offsets = logs.offsets([TopicPartition(*source, begin) for source, begin in begins.items()], ANSWER_WITHIN)
+        offsets = logs.offsets([TopicPartition(*source, begin) for source, begin in begins.items()], ANSWER_WITHIN_S)
         ends = [TopicPartition(*source, OFFSET_END) for source, offset in offsets.items() if offset == OFFSET_END]
         numbers = {source: offset for source, offset in offsets.items() if offset != OFFSET_END}
-        return numbers | logs.numbers(ends, ANSWER_WITHIN)
+        return numbers | logs.numbers(ends, ANSWER_WITHIN_S)
 
     def _take_membership(self, consumer: Consumer) -> None:
         """Do nothing: nothing is committed, so no transaction needs the membership."""

@@ -27,7 +27,7 @@ USUAL_GRACE = 30
 """Seconds. The grace period of a pod that does not set one."""
 SPARE = 5
 """Seconds of the grace period that are left after the drain. The exit takes under 2."""
-LONGEST_DRAIN = 3_600
+LONGEST_DRAIN_S = 3_600
 USUAL_CPU = "50m"
 USUAL_MEMORY = "256Mi"
 """The result of `memory_limit` for the default settings."""
@@ -54,7 +54,7 @@ def memory_limit(buffer_memory: int = 16 << 20, concurrency: int = 256) -> int:
 
 def drain_seconds(grace: int) -> int:
     """Return the seconds that a drain may take in a pod with this grace period (seconds)."""
-    return min(max(grace - SPARE, 1), LONGEST_DRAIN)
+    return min(max(grace - SPARE, 1), LONGEST_DRAIN_S)
 
 
 def container(annotations: SidecarAnnotations, grace: int) -> Object:

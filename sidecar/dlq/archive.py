@@ -23,7 +23,7 @@ from sidecar.core.record import Partition, Record, weight_of
 from sidecar.dlq.letters import Letter, read_letter
 from sidecar.dlq.plan import Progress
 from sidecar.dlq.producer import DlqProducer
-from sidecar.dlq.redriver import AGAIN_AFTER, MOST_LETTERS, TRY_FOR, UNNAMED
+from sidecar.dlq.redriver import MOST_LETTERS, RETRY_AFTER_S, TRY_FOR, UNNAMED
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError
@@ -208,7 +208,7 @@ class Importer:
                     f"{done} letters were imported, then Kafka failed: {why}; import the file again, what is there is "
                     "passed over"
                 )
-            time.sleep(AGAIN_AFTER)
+            time.sleep(RETRY_AFTER_S)
 
     def _try(self, entries: Sequence[SettledRecord]) -> Refused | str | None:
         """Try the transaction once. Return the entries that Kafka refuses, or why it failed; None if it was committed.

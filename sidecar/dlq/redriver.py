@@ -37,7 +37,7 @@ MOST_LETTERS = 500
 MOST_BYTES = 4 * 1024 * 1024
 TRY_FOR = 60.0
 """Seconds during which one transaction is retried: longer than a broker takes to restart."""
-AGAIN_AFTER = 0.2
+RETRY_AFTER_S = 0.2
 
 
 UNNAMED = 3
@@ -162,7 +162,7 @@ class Redriver:
                 return {}
             if time.monotonic() > deadline or self._stop.is_set():
                 raise BrokerError(f"the redrive cannot go on: {why}; run it again, nothing is redriven twice")
-            time.sleep(AGAIN_AFTER)
+            time.sleep(RETRY_AFTER_S)
 
     def _takes_none(self, batch: Sequence[Letter]) -> Refused:
         """Return the letters for a partition that took no records a while ago and has not changed since."""

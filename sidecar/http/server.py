@@ -29,7 +29,7 @@ IDLE = 5
 """Seconds that a connection may be idle between two calls."""
 SOCKET_MODE = 0o660
 """The service reaches the socket by the pod's fsGroup; no other user does."""
-LOOK_EVERY = 0.01
+LOOK_EVERY_S = 0.01
 DATE_EVERY = 1.0
 """Seconds between two refreshes of the `Date` header. Each also lets uvicorn do its housekeeping."""
 
@@ -88,7 +88,7 @@ class Server:
             connection.shutdown()
         deadline = asyncio.get_running_loop().time() + grace
         while (state.connections or state.tasks) and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(LOOK_EVERY_S)
         for task in tuple(state.tasks):
             task.cancel()
         for connection in tuple(state.connections):

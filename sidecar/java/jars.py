@@ -26,7 +26,7 @@ from sidecar.printable import url_without_secrets
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 ATTEMPTS = 4
 """Attempts for one jar. The waits between them are 0.5, 1 and 2 seconds."""
-FIRST_WAIT = 0.5
+FIRST_WAIT_S = 0.5
 STALL = 30
 """Seconds without a byte after which an attempt is given up."""
 THREADS = 8
@@ -93,7 +93,7 @@ def fetch(
     progress: Progress = lambda _done, _total: None,
     *,
     mirror: str | None = None,
-    first_wait: float = FIRST_WAIT,
+    first_wait: float = FIRST_WAIT_S,
 ) -> list[Path]:
     """Return the paths of all jars of `lock`, in its order. Download those that are not in the cache.
 

@@ -27,7 +27,7 @@ from sidecar.printable import printable, printable_json, text_without_secrets
 
 QUEUE = 2_000
 """Lines that wait for stderr at most. Further ones are lost and counted."""
-FLUSH_WITHIN = 1.0
+FLUSH_WITHIN_S = 1.0
 
 Format = Literal["json", "text"]
 _Event = MutableMapping[str, Any]
@@ -65,7 +65,7 @@ class LineHandler(logging.Handler):
 
     def flush(self) -> None:
         """Wait until all lines so far are written, for a second at most: stderr may be a full pipe."""
-        deadline = time.monotonic() + FLUSH_WITHIN
+        deadline = time.monotonic() + FLUSH_WITHIN_S
         while self._lines.unfinished_tasks and self._writer.is_alive() and time.monotonic() < deadline:
             time.sleep(0.005)
 
@@ -79,7 +79,7 @@ class LineHandler(logging.Handler):
         except queue.Full:
             self.lost += 1  # a full pipe blocks the writer, which ends with the process
         else:
-            self._writer.join(FLUSH_WITHIN)
+            self._writer.join(FLUSH_WITHIN_S)
         super().close()
 
     def _write(self) -> None:

@@ -25,7 +25,7 @@ MOST_LANES = 24
 MOST_REASONS = 8
 """Reasons of dead letters that are shown."""
 MINUTES = 60
-MINUTE = 60_000
+MINUTE_MS = 60_000
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +102,7 @@ def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -
     """Build the overview from the view. `delays`: of the group's levels, in ms. Raises sqlite3.Error."""
     rows, more = waiting(query)
     failures = query.failures(now - rule.window, now)
-    first = (now // MINUTE - MINUTES + 1) * MINUTE
+    first = (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
     counts = query.counts()
     levels = sorted(query.levels(now), key=lambda one: _rank(one.level))
     busy = {one.level for one in levels}
@@ -162,4 +162,4 @@ def minutes_of(query: ViewQuery, first: int) -> tuple[Minute, ...]:
         minutes[row.minute] = Minute(
             row.minute, before.waiting + row.waiting, before.committed + row.committed, before.dead + row.dead
         )
-    return tuple(minutes[minute] for minute in sorted(minutes) if minute < first + MINUTES * MINUTE)
+    return tuple(minutes[minute] for minute in sorted(minutes) if minute < first + MINUTES * MINUTE_MS)

@@ -33,7 +33,7 @@ from topics.names import Kind, Names
 POLL = 0.2
 RETRY_AFTER = 1.0
 """Seconds to wait after an error."""
-LONGEST_REST = 0.1
+LONGEST_REST_S = 0.1
 REST = {Source.SPARK: 1.0, Source.EVENTS: 0.5}
 """Seconds of rest for each second of work while it catches up. The thread shares the interpreter with the records'
 event loop. To fold an event costs twice as much as to copy a row, and 100 000 should take less than 10 s."""
@@ -179,7 +179,7 @@ class ViewFollower(threading.Thread):
 
     def _rest(self, copy: LocalCopy) -> None:
         assert copy.reader is not None
-        self._stopping.wait(min(copy.reader.took * REST[copy.source], LONGEST_REST))
+        self._stopping.wait(min(copy.reader.took * REST[copy.source], LONGEST_REST_S))
 
     # --- from one source to the other --------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ HURRY = 5.0
 CHECK_EVERY = 5.0
 """Seconds between two requests for the ends of the topics. While all is well, the copy is at most this old."""
 AT_ONCE = -1e9
-FIRST_EVERY = 1.0  # seconds between these requests until `as_of` is known
+FIRST_EVERY_S = 1.0  # seconds between these requests until `as_of` is known
 BEING_READ = "the view is being read for the first time"
 _LOG = logging.getLogger("reconsume.view")
 
@@ -93,7 +93,7 @@ class ViewReader:
             self._survey()
         if moment >= self._check_at and self._positions:
             every = self._check_every
-            self._check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
+            self._check_at = moment + (min(FIRST_EVERY_S, every) if self.facts.as_of is None else every)
             self._check()
         began = time.thread_time()
         messages = next_messages(self._consumer, wait, self._intake.batch_size)

@@ -45,13 +45,12 @@ class EvictingQuery:
         self._running = quick()
         self._due = now() + min(every, SETTLED)
 
-    @property
-    def fault(self) -> str | None:
-        """Why the current query has ended or could not start; None while it runs. Raises GoneError if Java has ended.
+    def turn(self) -> str | None:
+        """Change between query and sweep, if that is due. Return why the current one has ended or could not start.
 
-        The supervisor reads it regularly, so a change between query and sweep that is due happens in this call.
+        None while it runs. Raises GoneError if Java has ended.
         """
-        if (fault := self._running.fault) is not None:
+        if (fault := self._running.turn()) is not None:
             return fault
         return fault_of(self._take_turns)
 

@@ -21,9 +21,8 @@ class SparkQuery:
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
 
-    @property
-    def fault(self) -> str | None:
-        """Why the query has ended; None while it runs. Raises GoneError if Java has ended."""
+    def turn(self) -> str | None:
+        """Return why the query has ended; None while it runs, by itself. Raises GoneError if Java has ended."""
         with raising_gone():
             if self._query.isActive:
                 return None

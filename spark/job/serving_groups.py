@@ -23,7 +23,7 @@ class Followed:
     """A query that `begin` starts for a plan and restarts for another plan; `look` returns the current plan.
 
     With an `open_end` (a pattern) it is no failure if no group exists: the query waits for the first one, and calls
-    `lives` meanwhile. An error of `look` or `begin` in the constructor is raised. Later, an error of `begin` is the
+    `alive` meanwhile. An error of `look` or `begin` in the constructor is raised. Later, an error of `begin` is the
     query's fault. An error of `look` does not stop the query.
     """
 
@@ -45,13 +45,13 @@ class Followed:
         self._tell(Plan((), {}))
         self._running = self._started()
 
-    @property
-    def fault(self) -> str | None:
-        """Why the query has ended or could not start; None while it runs or waits for a group.
+    def turn(self) -> str | None:
+        """Restart the query if the groups have changed.
 
-        Raises GoneError if Java has ended.
+        Return why the query has ended or could not start; None while it runs or waits for a group. Raises GoneError if
+        Java has ended.
         """
-        if self._running is not None and (fault := self._running.fault) is not None:
+        if self._running is not None and (fault := self._running.turn()) is not None:
             return fault
         return fault_of(self._follow)
 

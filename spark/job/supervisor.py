@@ -47,9 +47,11 @@ LOOK_SECONDS = 0.2
 class Running(Protocol):
     """A query that was started."""
 
-    @property
-    def fault(self) -> str | None:
-        """Why the query has ended, as one sentence; None while it runs. Raises GoneError if Java has ended."""
+    def turn(self) -> str | None:
+        """Do what is due now. Return why the query has ended, as one sentence; None while it runs.
+
+        Raises GoneError if Java has ended.
+        """
 
     def stop(self) -> None:
         """Stop the query between two batches, or within one that takes too long. Raises GoneError if Java has ended."""
@@ -128,7 +130,7 @@ class Supervisor:
                 return
             fault = self._begin(name, query)
         else:
-            fault = query.running.fault
+            fault = query.running.turn()
         if fault is not None:
             self._failed(name, query, fault)
 

@@ -141,7 +141,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
             Limit("records in one `receive`", number(pull.MOST_RECORDS), "", "400"),
             Limit("handles in one call", number(json_body.MOST_HANDLES), "", "400"),
-            Limit("wait of a `receive`", ms(pull.LONGEST_WAIT), "", "400"),
+            Limit("wait of a `receive`", ms(pull.LONGEST_WAIT_MS), "", "400"),
             Limit("invisible duration", ms(pull.LONGEST_INVISIBLE), "", "400; the least is `pull.min_invisible`"),
         ),
         "The HTTP API": (

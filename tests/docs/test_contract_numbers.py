@@ -68,7 +68,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("4.4", f"at {number(settlements.MOST)} dismissed letters"),
     ("5.2", f"within {ms(policy.SHORTEST_IN_PLACE)} and {ms(policy.LONGEST_IN_PLACE)}"),
     ("6.4", f"up to {number(pull.MOST_RECORDS)} records at a time"),
-    ("6.4", f"wait up to {ms(pull.LONGEST_WAIT)}"),
+    ("6.4", f"wait up to {ms(pull.LONGEST_WAIT_MS)}"),
     ("6.4", f"to {ms(pull.LONGEST_INVISIBLE)}."),
     ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY_MS)}"),
     ("7.2", f"at most {number(progress.SPAN)} offsets"),

@@ -59,6 +59,9 @@ class Query:
         self.served, self.stopped = plan.served, False
         self.fault: str | None = None
 
+    def turn(self) -> str | None:
+        return self.fault
+
     def stop(self) -> None:
         self.stopped = True
 
@@ -98,7 +101,7 @@ class World:
         self.plan = plan
         for _ in range(int(seconds / LOOK_SECONDS)):
             self.at += LOOK_SECONDS
-            assert self.followed.fault is None
+            assert self.followed.turn() is None
         assert [query.stopped for query in self.begun[:-1]] == [True] * (len(self.begun) - 1), "one at a time"
         return [query.served for query in self.begun]
 
@@ -157,15 +160,15 @@ def test_while_kafka_does_not_say_what_there_is_the_query_goes_on_and_it_is_said
 def test_a_query_that_fails_or_cannot_begin_anew_is_a_fault_and_a_dead_java_is_told_as_such() -> None:
     world = World("a")
     world.begun[-1].fault = "it broke"
-    assert world.followed.fault == "it broke"
+    assert world.followed.turn() == "it broke"
     for failure in RuntimeError("no\nstack"), GoneError("gone"):
         world = World("a")
         world.plan, world.failure, world.at = Plan(("a", "b"), {}, ids_of("a", "b")), failure, LOOK_SECONDS
         if isinstance(failure, GoneError):
             with pytest.raises(GoneError):
-                _ = world.followed.fault
+                world.followed.turn()
         else:
-            assert world.followed.fault == "RuntimeError: no"
+            assert world.followed.turn() == "RuntimeError: no"
 
 
 def test_a_stop_ends_what_runs_and_nothing_where_nothing_does() -> None:

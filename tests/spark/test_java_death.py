@@ -36,7 +36,7 @@ class Query:
 def test_java_is_gone_however_py4j_says_it(death: Exception) -> None:
     query: Any = Query(death)
     with pytest.raises(GoneError):
-        SparkQuery(query).fault  # noqa: B018 - the question is the act
+        SparkQuery(query).turn()
     with pytest.raises(GoneError):
         SparkQuery(query).stop()
 

@@ -81,7 +81,7 @@ class Life:
 
         def wait(predicate: Callable[[], object], what: str) -> None:
             def asked() -> object:
-                assert (fault := running.fault) is None, f"{fault}, waiting for: {what}"
+                assert (fault := running.turn()) is None, f"{fault}, waiting for: {what}"
                 with suppress(KafkaException):  # a broker that is named as leader a moment before it knows
                     return predicate()
                 return False

@@ -125,8 +125,7 @@ class Query:
     def __init__(self, world: World, lasts: float | None) -> None:
         self._world, self._ends = world, None if lasts is None else world.at + lasts
 
-    @property
-    def fault(self) -> str | None:
+    def turn(self) -> str | None:
         if self._world.gone:
             raise GoneError("gone")
         return "it broke" if self._ends is not None and self._world.at >= self._ends else None

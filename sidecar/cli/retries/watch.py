@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sidecar.view.snapshot import ViewSnapshot
 
 POLL = 0.2
-DRAW_EVERY = 1.0
+DRAW_EVERY_S = 1.0
 LEAST_ROWS = 5
 FRAME = 9
 """Lines of the screen that are not rows of the table."""
@@ -46,9 +46,9 @@ def draw(look: ViewSnapshot, filters: Filters, rule: Rule, end: float | None, ou
 
     console = Console(no_color=True if not output.color else None)
     with Live(console=console, auto_refresh=False) as live:
-        drawn = -DRAW_EVERY
+        drawn = -DRAW_EVERY_S
         while end is None or time.monotonic() < end:
-            if time.monotonic() - drawn >= DRAW_EVERY:
+            if time.monotonic() - drawn >= DRAW_EVERY_S:
                 drawn = time.monotonic()
                 height = max(LEAST_ROWS, console.height - FRAME)
                 live.update(screen(look, filters, rule, height, console.width), refresh=True)

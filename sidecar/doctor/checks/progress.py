@@ -12,7 +12,7 @@ from sidecar.kafka.admin.descriptions import PartitionName
 from topics.acls import GroupShape
 from topics.policy_record import InstanceHeard
 
-DAY = 86_400_000
+DAY_MS = 86_400_000
 SHARE = 10
 """The part of a record's retention in which it is near its end: the last tenth."""
 START = "start an instance, or reset the group by kafka-consumer-groups.sh if it is not needed any more"
@@ -55,7 +55,7 @@ def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
         )
     remaining = since + lasting - now
     text = f"{name} has no running member since about {ago(now - since)}; its progress is deleted "
-    if remaining < DAY:
+    if remaining < DAY_MS:
         return fail(text + ("at any time" if remaining <= 0 else f"in {ago(remaining)}"), START)
     return warn(text + f"in {ago(remaining)}", START)
 

@@ -19,7 +19,7 @@ from topics.specs import TopicSpec
 
 LISTED_WITHIN = 30.0
 """Seconds until a new topic must be listed. On an idle cluster it takes milliseconds."""
-STEP = 0.05
+STEP_S = 0.05
 
 
 class CreateState(StrEnum):
@@ -80,7 +80,7 @@ class TopicAdmin:
         while created := self._unlisted(created):
             if time.monotonic() > until:
                 raise BrokerError(f"created, but not listed within {LISTED_WITHIN:.0f} s: {', '.join(created)}")
-            time.sleep(STEP)
+            time.sleep(STEP_S)
 
     def _unlisted(self, names: Collection[str]) -> list[str]:
         def send(some: Collection[str]) -> Mapping[str, Future[Any]]:
