@@ -100,7 +100,8 @@ def test_while_the_pace_is_not_open_a_failing_batch_fails_as_a_whole() -> None:
     """Given a service that asked for time, when a batch fails then, then it is not sent again in halves."""
     with StubService([stub.answer(500)]) as service:
         pace = Pace(1_000)
-        pace.to(State.THROTTLED, Now(0, 0))
+        pace.note(a_record(99), Throttled(1_000), Now(0, 0))
+        assert pace.state is State.THROTTLED
         assert set(fed(service, 4, split=True, pace=pace).values()) == {Failed("http-500")}
         assert len(service.requests) == 1
 
