@@ -16,7 +16,6 @@ from sidecar.core.record import Now
 from tests.integration.delivery.batch_client import Feeder, batches, offsets
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService, Talk
-from tests.support.sidecar.paces import BUSY, RECORD
 from tests.support.sidecar.push_client import a_record, run, settled
 
 
@@ -101,7 +100,7 @@ def test_while_the_pace_is_not_open_a_failing_batch_fails_as_a_whole() -> None:
     """Given a service that asked for time, when a batch fails then, then it is not sent again in halves."""
     with StubService([stub.answer(500)]) as service:
         pace = Pace(1_000)
-        pace.note(RECORD, BUSY, Now(0, 0))
+        pace.note(a_record(99), Throttled(1_000), Now(0, 0))
         assert pace.state is State.THROTTLED
         assert set(fed(service, 4, split=True, pace=pace).values()) == {Failed("http-500")}
         assert len(service.requests) == 1
@@ -121,7 +120,7 @@ def test_halves_of_a_batch_are_given_back_in_an_outage() -> None:
             feeder = Feeder(service.url, max_size=4, places=4)
             feeder.feed(*(a_record(number) for number in range(4)))
             await settled(lambda: len(service.requests) == 1)
-            feeder.gate.pace.note(a_record(9), NotSent("unreachable"), Now(0, 0))
+            feeder.gate.pace.storm(Now(0, 0))
             gate.set()
             await feeder.answered(4)
             assert all(isinstance(outcome, NotSent) for outcome in feeder.found.values())
