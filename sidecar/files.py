@@ -1,4 +1,4 @@
-"""Read a file that a person or a mount gives: up to a bound, and never one that keeps its reader waiting.
+"""Read a file that a person or a mount gives, up to a bound, without waiting for it; and make a temporary folder.
 
 A pipe without a writer never ends an open, a device never ends, and a folder is no file. Whoever writes where a path
 points could stop the probes with them, so only plain files are opened. The one exception are pipes that the user's own
@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
+import shutil
 import stat
+import tempfile
+import weakref
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -22,6 +26,29 @@ KINDS = (
     (stat.S_ISSOCK, "it is a socket, and no plain file"),
 )
 DEVICE = "it is a device, and no plain file"
+
+
+class TemporaryFolder:
+    """A folder that only this user can read, and that is gone after the process, also if a signal ends it.
+
+    `path` is removed by `remove`, when nothing refers to this object any more, or at the exit of the interpreter. The
+    removal is arranged before the folder is made: a signal may raise an exception between any two steps.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.path = temporary_path(prefix)
+        self._removal = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self.path.mkdir(mode=0o700)
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it. What a signal interrupts is done at the exit."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._removal.detach()
+
+
+def temporary_path(prefix: str) -> Path:
+    """Return the name of a temporary folder that is yet to be made, by whoever has first arranged its removal."""
+    return Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
 
 
 class Readable(Protocol):

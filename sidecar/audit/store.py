@@ -5,17 +5,14 @@ Rows are packed facts under the id of their record. Nothing is synced, because t
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
-import weakref
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
-from pathlib import Path
 
 import msgspec
 
 from sidecar.audit.facts import Fact, Number
+from sidecar.files import TemporaryFolder
 
 CACHE_KIB = 16_384
 """KiB of the file's pages in memory. It also bounds each step of a sort."""
@@ -36,8 +33,8 @@ class AuditStore:
     """The facts of one audit. A context manager: the file is deleted after it. Raises sqlite3.Error."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="reconsume-audit-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)  # where a signal ends the process
+        self._temporary = TemporaryFolder("reconsume-audit-")
+        self.folder = self._temporary.path
         self._connection = sqlite3.connect(self.folder / "facts.sqlite", isolation_level=None)
         for pragma in PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")
@@ -50,7 +47,7 @@ class AuditStore:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._temporary.remove()
 
     def put(self, facts: Iterable[Fact]) -> None:
         self._connection.execute("BEGIN")

@@ -50,16 +50,16 @@ def drain(
     """
     limit = None if timeout is None else duration(timeout, "--timeout")
     listen = None if api is None else address(api, "--api")
-    usual = LONGEST
+    usual, group = LONGEST, None
     if listen is None:
         settings = load(options.config, options.sets)
-        listen, usual = parse_listen(settings.api.listen), settings.drain_timeout
+        listen, usual, group = parse_listen(settings.api.listen), settings.drain_timeout, settings.group
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
     token = "" if token_file is None else token_in(token_file)
-    drained = call(listen, (usual if limit is None else limit) / 1000, limit, token)
-    options.output.rows(("drained", "left"), [drained._asdict()])
-    if drained.drained:
+    answer = call(listen, (usual if limit is None else limit) / 1000, limit, token, group)
+    options.output.rows(("drained", "left"), [answer._asdict()])
+    if answer.drained:
         return DONE
-    talk(f"{shown(listen)}: {drained.left} deliveries were still out; the next owner of their partitions delivers them")
+    talk(f"{shown(listen)}: {answer.left} deliveries were still out; the next owner of their partitions delivers them")
     return FAILED

@@ -29,27 +29,31 @@ class Drained(NamedTuple):
     left: int
 
 
-def drain(listen: Listen, wait: float, timeout: int | None = None, token: str = "") -> Drained:
-    """Ask the sidecar that listens on `listen` to drain, and wait for its answer.
+def drain(
+    address: Listen, wait: float, timeout: int | None = None, token: str = "", group: str | None = None
+) -> Drained:
+    """Ask the sidecar that listens on `address` to drain, and wait for its answer.
 
     `timeout`: the longest drain in ms, None for the sidecar's own `drain_timeout`. `wait`: the longest drain in
-    seconds; the client waits ANSWER_WITHIN more. `token`: needed if the API requires one. Raises SetupError if no
-    sidecar answers, or if the answer is not that of a drain.
+    seconds; the client waits ANSWER_WITHIN more. `token`: needed if the API requires one. `group`: the sidecar's, None
+    for any; the usual port is the same in all groups. Raises SetupError if no sidecar answers, if it is of another
+    group, or if the answer is not that of a drain.
     """
-    query = "" if timeout is None else f"?{urlencode({'timeout': render_duration(timeout)})}"
-    connection = SidecarConnection(listen, wait + ANSWER_WITHIN)
+    query = {} if timeout is None else {"timeout": render_duration(timeout)}
+    query |= {} if group is None else {"group": group}
+    connection = SidecarConnection(address, wait + ANSWER_WITHIN)
     try:
         headers = {"Host": "localhost", "Content-Length": "0"}
-        connection.request("POST", f"/drain{query}", headers=headers | (bearer(token) if token else {}))
+        connection.request("POST", f"/drain?{urlencode(query)}", headers=headers | (bearer(token) if token else {}))
         answer = connection.getresponse()
         body = answer.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
         raise SetupError(
-            f"no sidecar answers on {shown(listen)} (api.listen): {error or type(error).__name__}"
+            f"no sidecar answers on {shown(address)} (api.listen): {error or type(error).__name__}"
         ) from error
     finally:
         connection.close()
-    return _read(listen, answer.status, body)
+    return _read(address, answer.status, body)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -60,8 +64,8 @@ def bearer(token: str) -> dict[str, str]:
 def token_in(file: Path) -> str:
     """Return the first token of a token file, without its name. Raises SetupError if there is none."""
     try:
-        tokens = read_tokens(file).tokens
-        first = tokens[0].secret.decode("ascii") if tokens else ""
+        found = read_tokens(file).tokens
+        first = found[0].secret.decode("ascii") if found else ""
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "it is not ASCII"
         raise SetupError(f"the token file {file} (api.token_file) cannot be read: {why}") from fault
@@ -70,22 +74,27 @@ def token_in(file: Path) -> str:
     return first
 
 
-def shown(listen: Listen) -> str:
+def shown(address: Listen) -> str:
     """Return the address in the form of the setting `api.listen`."""
-    host = f"[{listen.host}]" if ":" in listen.host else listen.host
-    return f"unix:{listen.path}" if listen.path is not None else f"{host}:{listen.port}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"unix:{address.path}" if address.path is not None else f"{host}:{address.port}"
 
 
-def _read(listen: Listen, status: int, body: bytes) -> Drained:
+def _read(address: Listen, status: int, body: bytes) -> Drained:
     try:
-        said = json.loads(body)
-        drained = Drained(said["drained"] is True, int(said["left"]))
+        answer = json.loads(body)
+        drained = Drained(answer["drained"] is True, int(answer["left"]))
     except (ValueError, KeyError, TypeError):
         drained = None
     if status == 401:
         raise SetupError(
-            f"the sidecar on {shown(listen)} asks for a token: name its file in api.token_file, or by --token-file"
+            f"the sidecar on {shown(address)} asks for a token: name its file in api.token_file, or by --token-file"
+        )
+    if status == 409:
+        raise SetupError(
+            f"the sidecar on {shown(address)} is of another group, and goes on: name the address of this group's "
+            "in api.listen, or by --api"
         )
     if status != 200 or drained is None:
-        raise SetupError(f"what answers on {shown(listen)} does not drain: HTTP {status}")
+        raise SetupError(f"what answers on {shown(address)} does not drain: HTTP {status}")
     return drained

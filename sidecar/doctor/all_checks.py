@@ -74,7 +74,10 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("transactions", lambda: transactions(cluster, group(), timeout)),
         Check("groups", lambda: groups(cluster, group())),
         Check("subscriptions", lambda: subscriptions(records(), own, now())),
-        Check("instances", lambda: instances(records_of(records), settings.listen, settings.api.token_file, now())),
+        Check(
+            "instances",
+            lambda: instances(records_of(records), settings.group, settings.listen, settings.api.token_file, now()),
+        ),
         Check("policy", lambda: policy(records(), settings)),
         Check("view", lambda: dead_view(cluster, group())),
     ]

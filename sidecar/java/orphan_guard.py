@@ -23,7 +23,10 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" 2>/dev/null && break; sleep 0.2; d
 
 
 class OrphanGuard:
-    """A process that kills the nodes, and removes `folder` if given, when this process ends without doing so."""
+    """A process that kills the nodes, and removes `folder` if given, when this process ends without doing so.
+
+    Begun before the folder is made, it leaves none: a signal may end this process between any two steps.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         command = ["/bin/sh", "-c", GUARD, "reconsume-guard", "" if folder is None else str(folder)]

@@ -11,13 +11,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sidecar.errors import ReconsumeError, SetupError
+from sidecar.files import temporary_path
 from sidecar.java.download_bar import progress_bar
 from sidecar.java.find_java import find_java
 from sidecar.java.jars import fetch
@@ -61,9 +61,10 @@ def prepare() -> list[Path]:
 @contextmanager
 def guarded_folder() -> Iterator[GuardedFolder]:
     """Yield a folder for secrets and logs. It is removed, however this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="reconsume-view-"))
+    folder = temporary_path("reconsume-view-")
     guard = OrphanGuard(folder)
     try:
+        folder.mkdir(mode=0o700)
         yield GuardedFolder(folder, guard)
     finally:
         guard.close()

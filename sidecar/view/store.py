@@ -6,7 +6,6 @@ Queries are in `query.py`.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from sidecar.files import TemporaryFolder
 from sidecar.kafka.admin.descriptions import PartitionName
 from sidecar.view.event_tables import fold_in
 from sidecar.view.tables import (
@@ -72,9 +72,12 @@ class Missing(NamedTuple):
 
 
 class ViewStore:
-    """An open file. All calls must come from the thread that opened it; each raises sqlite3.Error."""
+    """An open file. All calls must come from the thread that opened it; each raises sqlite3.Error.
 
-    def __init__(self, path: Path, lock: IO[bytes], temporary: bool, bound: Bound = BOUND) -> None:
+    `temporary`: the folder of a file that is removed when the store is closed.
+    """
+
+    def __init__(self, path: Path, lock: IO[bytes], temporary: TemporaryFolder | None, bound: Bound = BOUND) -> None:
         self.path = path
         self._lock, self._temporary, self._bound = lock, temporary, bound
         self._connection = connect(path)
@@ -191,8 +194,8 @@ class ViewStore:
         """Close the file and release its slot for other sidecars. Remove a temporary file."""
         self._connection.close()
         self._lock.close()
-        if self._temporary:
-            shutil.rmtree(self.path.parent, ignore_errors=True)
+        if self._temporary is not None:
+            self._temporary.remove()
 
     def _went_on(
         self, run: sqlite3.Connection, positions: Mapping[PartitionName, int], passed_over: int | None

@@ -5,13 +5,11 @@ from __future__ import annotations
 import fcntl
 import glob
 import logging
-import shutil
 import sqlite3
-import tempfile
-import weakref
 from pathlib import Path
 from typing import IO
 
+from sidecar.files import TemporaryFolder
 from sidecar.view.file_turns import opening
 from sidecar.view.source import Source
 from sidecar.view.store import BOUND, Bound, ViewStore
@@ -29,23 +27,17 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
 
     `folder` is None for a temporary folder, which is removed when the store is closed. `source`: what it is made from.
     """
-    parent = Path(tempfile.mkdtemp(prefix="reconsume-view-")) if folder is None else folder
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = TemporaryFolder("reconsume-view-") if folder is None else None
+    folder = temporary.path if temporary is not None else folder
+    assert folder is not None
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name, lock = _lock_file(folder, f"{group}-{FILES[source]}")
     try:
-        name, lock = _lock_file(parent, f"{group}-{FILES[source]}")
-        try:
-            with opening(path := parent / f"{name}.sqlite"):
-                store = _opened(path, lock, folder is None, bound)
-        except BaseException:
-            lock.close()
-            raise
+        with opening(path := folder / f"{name}.sqlite"):
+            return _opened(path, lock, temporary, bound)
     except BaseException:
-        if folder is None:
-            shutil.rmtree(parent, ignore_errors=True)
+        lock.close()
         raise
-    if folder is None:  # a signal may end the process before whoever asked for it can close it
-        weakref.finalize(store, shutil.rmtree, parent, ignore_errors=True)
-    return store
 
 
 def _lock_file(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
@@ -62,7 +54,7 @@ def _lock_file(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
     raise OSError(f"all {SLOTS} files for the view in {folder} are in use")
 
 
-def _opened(path: Path, lock: IO[bytes], temporary: bool, bound: Bound) -> ViewStore:
+def _opened(path: Path, lock: IO[bytes], temporary: TemporaryFolder | None, bound: Bound) -> ViewStore:
     """Open the file as it is, or create a new one if it is broken."""
     try:
         return ViewStore(path, lock, temporary, bound)

@@ -75,6 +75,15 @@ def test_the_configuration_says_where_the_sidecar_is_and_which_token_it_takes(
     assert sidecar.drains == [25.0, 25.0]
 
 
+def test_a_sidecar_of_another_group_is_not_drained(sidecar: Operation, port: int, tmp_path: Path) -> None:
+    """Given a configuration of another group with the same address, then nothing ends."""
+    file = write_good(tmp_path, f'api: {{listen: "127.0.0.1:{port}"}}\n')
+    shown = reconsume("drain", "-c", file, "--set", "group=shipping")
+    assert (shown.exit_code, "is of another group, and goes on" in shown.stderr) == (1, True)
+    assert sidecar.drains == []
+    assert reconsume("drain", "-c", file).exit_code == 0
+
+
 def test_the_name_of_a_token_is_not_sent_with_it(sidecar: Operation, guarded: int, token_file: Path) -> None:
     token_file.write_text("preStop: secret\n")
     assert reconsume("drain", "--api", f"127.0.0.1:{guarded}", "--token-file", token_file).exit_code == 0

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +33,7 @@ from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.errors import LetterError, SetupError
+from sidecar.files import TemporaryFolder
 from sidecar.printable import plural
 
 if TYPE_CHECKING:
@@ -136,8 +136,9 @@ def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
     """Let the user edit the value in an editor, in a file that only this user can read. Raises SetupError if the
     editor fails."""
     words = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
-    with tempfile.TemporaryDirectory(prefix="reconsume-") as folder:  # of mode 0700
-        file = Path(folder) / "value"
+    folder = TemporaryFolder("reconsume-")
+    try:
+        file = folder.path / "value"
         file.write_bytes(value)
         try:
             code = subprocess.run([*words, str(file)], check=False).returncode
@@ -146,3 +147,5 @@ def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
         if code != 0:
             raise SetupError(f"the editor {words[0]} ended with {code}: nothing is done")
         return read_bytes(file, LARGEST_VALUE)
+    finally:
+        folder.remove()

@@ -6,7 +6,6 @@ removes the folder.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +23,7 @@ from sidecar.dev.demo.shop.web import HOST, free_port
 from sidecar.dev.demo.view import start_job
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.errors import BrokerError, SetupError
+from sidecar.files import temporary_path
 from sidecar.java.download_bar import progress_bar
 from sidecar.java.orphan_guard import OrphanGuard
 from sidecar.kafka.admin.cluster import Cluster
@@ -166,9 +166,10 @@ def open_environment(
     With `folder` all data is kept there. Raises SetupError or BrokerError if something cannot be started.
     """
     with ExitStack() as stack:
-        home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconsume-demo-")))
+        home = folder or temporary_path("reconsume-demo-")
         guard = OrphanGuard(None if folder is not None else home)
         stack.callback(guard.close)
+        home.mkdir(mode=0o700, exist_ok=True)
         stack.callback(guard.watch, [])  # all have ended by then, and other processes may have their ids
         with progress_bar() as progress:
             kept = home / "kafka" if folder is not None else None

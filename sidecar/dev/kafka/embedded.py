@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from sidecar.dev.kafka.node import Node
 from sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
 from sidecar.dev.kafka.releases import USUAL, lock_of
 from sidecar.errors import SetupError
+from sidecar.files import temporary_path
 from sidecar.java.find_java import find_java
 from sidecar.java.jars import Progress, fetch
 from sidecar.java.orphan_guard import OrphanGuard
@@ -86,7 +86,7 @@ class EmbeddedKafka:
         """
         lock, java = lock_of(release), find_java()
         jars = fetch(lock, progress=progress)
-        home = Path(tempfile.mkdtemp(prefix="reconsume-kafka-")) if folder is None else folder.absolute()
+        home = temporary_path("reconsume-kafka-") if folder is None else folder.absolute()
         plans = _plans(nodes, home, port, advertised)
         kafka = cls(home, plans, java, jars, keep=folder is not None)
         try:
@@ -144,6 +144,7 @@ class EmbeddedKafka:
 
     def _write_files(self, overrides: Mapping[str, object]) -> None:
         plans = [node.plan for node in self.nodes]
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for plan in plans:
             plan.folder.mkdir(parents=True, exist_ok=True)
             plan.properties.write_text(server_properties(plan, plans, overrides), "utf-8")

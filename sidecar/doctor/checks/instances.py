@@ -35,10 +35,10 @@ START = "start its service, or correct deliver.url and deliver.health_url"
 
 
 def instances(
-    records: Sequence[PolicyTopicRecord] | None, here: Listen, token_file: str | None, at: Now
+    records: Sequence[PolicyTopicRecord] | None, group: str, here: Listen, token_file: str | None, at: Now
 ) -> list[Finding]:
-    """Report instances that stand, and since when."""
-    status = status_of(here, token_file)
+    """Report instances of the group that stand, and since when. `here`: where one of them may listen."""
+    status = status_of(group, here, token_file)
     local = None if status is None else str(status.get("instance"))
     findings = [finding for record in records or () for finding in beating(record, at, local)]
     if status is not None:
@@ -116,9 +116,12 @@ def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:
     return str(status.get("pace")), at.wall - since, str(status.get("pace_reason") or "")
 
 
-def status_of(listen: Listen, token_file: str | None) -> Mapping[str, Any] | None:
-    """Return the `/status` of the instance that listens here; None if there is none, or it does not let us ask."""
-    connection = SidecarConnection(listen, ASK_SECONDS)
+def status_of(group: str, here: Listen, token_file: str | None) -> Mapping[str, Any] | None:
+    """Return the `/status` of the group's instance that listens here.
+
+    None if nothing listens, the instance does not let us ask, or it is of another group: the usual port is the same.
+    """
+    connection = SidecarConnection(here, ASK_SECONDS)
     try:
         tokens = () if token_file is None else read_tokens(Path(token_file)).tokens
         bearer = {"Authorization": f"Bearer {tokens[0].secret.decode('ascii')}"} if tokens else {}
@@ -129,4 +132,4 @@ def status_of(listen: Listen, token_file: str | None) -> Mapping[str, Any] | Non
         return None
     finally:
         connection.close()
-    return status if isinstance(status, dict) and "partitions" in status else None
+    return status if isinstance(status, dict) and status.get("group") == group and "partitions" in status else None

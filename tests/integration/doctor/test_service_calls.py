@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from msgspec import UNSET, UnsetType
 
 from sidecar.core.record import Now
-from sidecar.doctor.checks.instances import beating, standing
+from sidecar.doctor.checks.instances import beating, instances, standing
 from sidecar.doctor.checks.service import delivered, service
 from sidecar.doctor.findings import Status
 from sidecar.group_policy.topic import PolicyTopicRecord
+from sidecar.settings.addresses import Listen
 from tests.support.service.stub_service import Behaviour, StubService, answer
 from tests.support.sidecar.settings import good
 from topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
@@ -168,3 +170,13 @@ def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_
     odd = {"unknown-word": 12, "header": 3, "no-id": 0}
     [warned] = standing({"instance": "pod-1", "partitions": [], "waiting_since": None, "odd_verdicts": odd}, AT)
     assert warned.finding.endswith("look like verdicts and are none: header (3), unknown-word (12)")
+
+
+@pytest.mark.parametrize(("group", "worst"), [("billing", Status.FAIL), ("shipping", Status.OK)])
+def test_the_instance_here_counts_only_for_its_own_group(group: str, worst: Status) -> None:
+    """Given a sidecar in an outage on the usual port, then another group's doctor does not report its outage."""
+    status = {"group": "billing", "instance": "pod-0", "partitions": [], "pace": "outage", "pace_since": 0}
+    with StubService([answer(200, JSON, body=json.dumps(status).encode())]) as stub:
+        port = int(stub.url.rpartition(":")[2].partition("/")[0])
+        found = instances((), group, Listen("127.0.0.1", port), None, Now(1_000, 1_000))
+    assert [finding.status for finding in found] == [worst]

@@ -56,6 +56,7 @@ def config_file(folder: Path, group: GroupTopics, kafka: dict[str, str], **more:
         "kafka": kafka,
         "deliver": {"url": "http://127.0.0.1:1/"},
         "retry": {"levels": ["1s", "2s"], "ladder": ["1s", "2s"]},
+        "api": {"listen": f"unix:{folder}/api.sock"},  # the doctor calls whoever listens on the usual port
         **more,
     }
     file = folder / "reconsume.yaml"

@@ -1,0 +1,79 @@
+"""Temporary folders are gone, whatever step a signal ends the process at."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from sidecar.audit.store import AuditStore
+from sidecar.files import TemporaryFolder
+from sidecar.view.store_file import open_store
+
+STEPS = 20_000
+"""More than any of these takes. A step is one instruction of the functions in MODULES."""
+MODULES = ("sidecar.files", "sidecar.view.store", "sidecar.audit.store", "secrets", "weakref")
+
+
+def stored() -> None:
+    open_store(None, "billing").close()
+
+
+def audited() -> None:
+    with AuditStore() as store:
+        store.arrange()
+
+
+def made() -> None:
+    TemporaryFolder("reconsume-test-").remove()
+
+
+def ended_at(step: int, work: Callable[[], None]) -> bool:
+    """Do the work, and end it at one of its steps as a signal does. Return whether it was done before that."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal steps
+        if not str(frame.f_globals.get("__name__", "")).startswith(MODULES):
+            return None
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        if steps == step + 1:
+            steps += 1  # once: a second signal meets the default action, and what runs at the exit
+            raise SystemExit(143)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except SystemExit:
+        return False
+    finally:
+        sys.settrace(None)
+    return True
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # files: by GC
+@pytest.mark.parametrize("work", [made, stored, audited])
+def test_a_signal_at_any_step_leaves_no_folder(
+    work: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given work in a temporary folder, when it is ended at any of its steps, then no folder stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for step in range(STEPS):
+        done = ended_at(step, work)
+        gc.collect()
+        for folder in [known for known in gc.get_objects() if isinstance(known, TemporaryFolder)]:
+            folder.remove()  # a frame of the library still refers to it: it would be gone at the exit
+        assert list(tmp_path.iterdir()) == [], step
+        if done:
+            return
+    raise AssertionError("the work has more steps")
