@@ -64,8 +64,8 @@ def bearer(token: str) -> dict[str, str]:
 def token_in(file: Path) -> str:
     """Return the first token of a token file, without its name. Raises SetupError if there is none."""
     try:
-        found = read_tokens(file).tokens
-        first = found[0].secret.decode("ascii") if found else ""
+        tokens = read_tokens(file).tokens
+        first = tokens[0].secret.decode("ascii") if tokens else ""
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "it is not ASCII"
         raise SetupError(f"the token file {file} (api.token_file) cannot be read: {why}") from fault
