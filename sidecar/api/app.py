@@ -133,8 +133,8 @@ def _drain(sidecar: Operated, usual: float) -> Endpoint:
         group = str(sidecar.status()["group"])
         if any(meant != group for meant in request.query_params.getlist("group")):
             return problem(409, f"This sidecar is of the group {group}.")
-        left = await sidecar.drain(min(timeout, LONGEST_DRAIN))
-        return _json({"drained": left == 0, "left": left})
+        unfinished = await sidecar.drain(min(timeout, LONGEST_DRAIN))
+        return _json({"drained": unfinished == 0, "left": unfinished})
 
     return drain
 

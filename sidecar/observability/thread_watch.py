@@ -80,8 +80,8 @@ class WatchedThread:
         """Count its time from the next look on: until then the whole process did not run."""
         self._seen_at = None
 
-    def problem(self, moment: float) -> str:
-        """Return why the thread makes no progress at `moment` (monotonic seconds).
+    def check(self, moment: float) -> str:
+        """Check the thread at `moment` (monotonic seconds). Return why it makes no progress.
 
         Empty if it makes progress, or was not started.
         """
@@ -119,8 +119,8 @@ class ThreadWatch:
         """The names of the threads."""
         return tuple(watched.name for watched in self._watched)
 
-    def problems(self, moment: float | None = None) -> list[str]:
-        """Return one sentence for each thread that makes no progress; an empty list if all do.
+    def check(self, moment: float | None = None) -> list[str]:
+        """Check all threads. Return one sentence for each that makes no progress; an empty list if all do.
 
         If the process was stopped meanwhile (SIGSTOP, a frozen container, a virtual machine that moves), each thread
         gets its whole time once more.
@@ -130,7 +130,7 @@ class ThreadWatch:
             for watched in self._watched:
                 watched.stood_still()
         self._looked_at = at
-        return [problem for watched in self._watched if (problem := watched.problem(at))]
+        return [problem for watched in self._watched if (problem := watched.check(at))]
 
 
 def log_ends() -> None:

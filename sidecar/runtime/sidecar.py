@@ -205,7 +205,7 @@ class Sidecar:
         """
         if self._gave_up or self._draining is not None:
             return self._gave_up
-        return [*self._watch.problems(), *([self._faults.fatal] if self._faults.fatal else [])]
+        return [*self._watch.check(), *([self._faults.fatal] if self._faults.fatal else [])]
 
     def started(self) -> bool:
         """Whether both lanes consume."""

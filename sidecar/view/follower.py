@@ -152,7 +152,7 @@ class ViewFollower(threading.Thread):
                     self._prepare(job.wanted(copy.source), copy, kafka)
                     watch_at = time.monotonic() + self._watch_every
                 if self._next_is_complete():
-                    copy, former = self._next_taken(), copy
+                    copy, former = self._take_next(), copy
                     self._close(former, for_good=True)
         except (KafkaException, ReconsumeError) as failure:
             self._say(f"the view cannot be followed: {failure}")
@@ -208,8 +208,8 @@ class ViewFollower(threading.Thread):
             self._give_up_next(failure)
             return False
 
-    def _next_taken(self) -> LocalCopy:
-        """Return the other copy, which is served from now on."""
+    def _take_next(self) -> LocalCopy:
+        """Serve the other copy from now on, and return it."""
         assert self._next is not None
         taken, self._next = self._next, None
         self._show(taken)

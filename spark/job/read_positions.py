@@ -27,7 +27,7 @@ class ReadPositions:
         self._since = now
 
     def news(self, progress: Mapping[str, Any], now: float) -> dict[str, dict[PartitionName, int]]:
-        """Return the offsets that have changed with a batch, by retried group; all of them once in AGAIN_SECONDS."""
+        """Return the offsets to commit after a batch, by retried group: the changed, all once in AGAIN_SECONDS."""
         if now - self._since > AGAIN_SECONDS:
             self._committed, self._since = {}, now
         changed: dict[str, dict[PartitionName, int]] = {}

@@ -73,13 +73,13 @@ class Followed:
         self._look_at = self._now() + LOOK_SECONDS
         if self._running is None:
             self._alive()
-        if (plan := self._groups_now()) is None or plan == self._plan:
+        if (plan := self._list_groups()) is None or plan == self._plan:
             self._doubted = None
-        elif self._is_sure(plan):
+        elif self._confirms(plan):
             self._change(plan)
 
-    def _groups_now(self) -> Plan | None:
-        """Return the current plan; None if it is not known, which is logged once."""
+    def _list_groups(self) -> Plan | None:
+        """List the groups. Return the current plan; None if it is not known, which is logged once."""
         try:
             plan = self._look()
         except GoneError:
@@ -92,8 +92,8 @@ class Followed:
         self._blind = False
         return plan
 
-    def _is_sure(self, plan: Plan) -> bool:
-        """Return whether to believe the plan: a topic counts as gone only if two checks in a row find it missing.
+    def _confirms(self, plan: Plan) -> bool:
+        """Remember a doubted plan. Return whether to believe this one: two checks in a row must find a topic missing.
 
         A broker may lag, and a wrong answer would make the query read all of a group again.
         """

@@ -136,7 +136,7 @@ class LedgerReader:
         self._decode = msgspec.json.Decoder(Line).decode
 
     def read(self) -> list[Line]:
-        """Return the complete lines that are new."""
+        """Read on, and return the complete lines that are new."""
         *whole, self._rest = (self._rest + self._file.read()).split(b"\n")
         new = [self._decode(line) for line in whole]
         self.lines += new

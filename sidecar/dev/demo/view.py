@@ -45,7 +45,7 @@ def start_job(
     while not (checkpoint / FIRST_BATCH).exists():
         job.check()
         now = time.monotonic()
-        if patience.over(steps_of(job, checkpoint), now):
+        if patience.note(steps_of(job, checkpoint), now):
             raise SetupError(
                 f"the view's job has not moved for {STILL_SECONDS:.0f} s, {now - began:.0f} s after its start:",
                 job.log_tail(),
@@ -65,8 +65,8 @@ class Patience:
         self._steps: object = None
         self._moved_at: float | None = None
 
-    def over(self, steps: object, now: float) -> bool:
-        """Return whether `steps` has been the same for too long at `now` (seconds of a steady clock)."""
+    def note(self, steps: object, now: float) -> bool:
+        """Note how far it is at `now` (seconds of a steady clock). Return whether that has not moved for too long."""
         if self._moved_at is None or steps != self._steps:
             self._steps, self._moved_at = steps, now
         return now - self._moved_at > self._seconds

@@ -36,7 +36,7 @@ class View:
 
     def __init__(self, store: ViewStore) -> None:
         self.store = store
-        self.seen = CopyStatus(store.path, wall() - 2_000, "", {})
+        self.status = CopyStatus(store.path, wall() - 2_000, "", {})
 
     def take(self, *rows: ViewRow | StatsRow) -> None:
         items = [
@@ -74,7 +74,7 @@ def test_each_answer_says_what_the_view_is_made_from_and_since_when_it_is_comple
 ) -> None:
     row = view_row(1)
     view.take(row)
-    view.seen = view.seen._replace(source=source, since=since, shortfall="some are left out" if since else "")
+    view.status = view.status._replace(source=source, since=since, shortfall="some are left out" if since else "")
     for path in ("messages", "stats"):
         shown = get(client, path)
         assert shown.json["source"] == source
@@ -89,7 +89,7 @@ def test_a_message_is_the_views_value_with_its_age_beside_it(view: View, client:
     view.take(row)
     shown = get(client, f"messages/{row.id}")
     assert (shown.status, shown.body) == (200, encode_row(row))
-    assert shown.headers["reconsume-as-of"] == str(view.seen.as_of)
+    assert shown.headers["reconsume-as-of"] == str(view.status.as_of)
     assert 2 <= int(shown.headers["age"]) < 60
 
 
@@ -106,7 +106,7 @@ def test_a_list_is_filtered_and_paged_and_says_how_old_it_is(view: View, client:
     found, cursor = [], ""
     while True:
         page = get(client, f"messages?state=WAITING_RETRY&level=1m&due_before=1007&limit=2{cursor}").json
-        assert (page["as_of"], page["age_seconds"] >= 2) == (view.seen.as_of, True)
+        assert (page["as_of"], page["age_seconds"] >= 2) == (view.status.as_of, True)
         found += [message["offset"] for message in page["messages"]]
         if page["cursor"] is None:
             break
@@ -158,7 +158,7 @@ def test_sums_are_those_since_then_with_the_storm_of_now(view: View, client: Cli
     shown = get(client, "stats?since=1h").json
     assert [row["reason"] for row in shown["stats"]] == ["timeout", "http-500"]
     assert (shown["storm"], shown["storm_reason"], shown["cursor"]) == (False, None, None)
-    assert shown["as_of"] == view.seen.as_of
+    assert shown["as_of"] == view.status.as_of
     assert len(get(client, "stats?since=3h").json["stats"]) == 3
     page = get(client, "stats?since=3h&limit=2").json
     assert len(get(client, f"stats?since=3h&limit=2&cursor={page['cursor']}").json["stats"]) == 1
@@ -174,7 +174,7 @@ def test_sums_refuse_what_is_not_well_formed(view: View, client: Client, query: 
 
 @pytest.mark.parametrize("path", ["messages", "messages/orders:0:1", "stats"])
 def test_a_view_of_which_nothing_is_known_is_503_with_the_reason(view: View, client: Client, path: str) -> None:
-    view.seen = CopyStatus(view.store.path, None, "nothing was ever written to billing-RETRY-VIEW", {})
+    view.status = CopyStatus(view.store.path, None, "nothing was ever written to billing-RETRY-VIEW", {})
     shown = get(client, path)
     assert (shown.status, shown.headers["retry-after"]) == (503, "5")
     assert "nothing was ever written" in shown.json["detail"]

@@ -61,11 +61,11 @@ def test_a_consumer_that_ends_by_what_comes_out_of_a_callback_is_named(
     watch = ThreadWatch(
         [Parts(WatchedThread("consumer-main", thread, lambda: thread.last_poll_at, 30.0, lambda: thread.failure))]
     )
-    assert watch.problems() == []
+    assert watch.check() == []
     thread.start()
     thread.join(SECONDS)
     assert not thread.is_alive()
-    (problem,) = watch.problems()
+    (problem,) = watch.check()
     assert problem.startswith("thread consumer-main has ended")
     # Clients of earlier tests may say something too, as long as they are being destroyed.
     ends = [record for record in caplog.records if vars(record).get("event") in ("thread-ended", "consumer-ended")]
@@ -90,11 +90,9 @@ def test_a_committer_that_waits_for_kafka_turns_on(group: str) -> None:
     assert begun is not None
     turned = until(lambda: (committer.turned_at or 0) > begun + 1.0, SECONDS, "it tries again")
     assert turned
-    assert (
-        ThreadWatch([Parts(WatchedThread("committer-main", committer, lambda: committer.turned_at))]).problems() == []
-    )
+    assert ThreadWatch([Parts(WatchedThread("committer-main", committer, lambda: committer.turned_at))]).check() == []
     committer.stop()
     committer.join(SECONDS)
     assert not committer.is_alive()
-    (problem,) = ThreadWatch([Parts(WatchedThread("committer-main", committer))]).problems(time.monotonic())
+    (problem,) = ThreadWatch([Parts(WatchedThread("committer-main", committer))]).check(time.monotonic())
     assert problem == "thread committer-main has ended"

@@ -57,6 +57,6 @@ def test_an_older_row_that_comes_late_is_not_newer() -> None:
 def test_patience_ends_after_a_time_without_any_step_however_long_it_took_before() -> None:
     """Given a job that moves once a minute for an hour and then stands, then it is given up two minutes later."""
     patience = Patience(120.0)
-    assert not any(patience.over((minute, 0), 60.0 * minute) for minute in range(60))
-    assert not patience.over((59, 0), 59 * 60.0 + 120)
-    assert patience.over((59, 0), 59 * 60.0 + 121)
+    assert not any(patience.note((minute, 0), 60.0 * minute) for minute in range(60))
+    assert not patience.note((59, 0), 59 * 60.0 + 120)
+    assert patience.note((59, 0), 59 * 60.0 + 121)
