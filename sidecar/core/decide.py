@@ -64,7 +64,7 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
         case Failed():
             return _after_failure(record, outcome, policy, now)
         case Rejected(reason=reason, text=text):
-            return _dead(record, reason, text, policy, now)
+            return DONE if policy.broadcast else transitions.dead_letter(record, reason, text, now)
         case Throttled(after=after):
             return Wait(after)
         case Postponed(after=after):

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
+import signal
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -17,7 +21,6 @@ from sidecar.background import background
 from sidecar.observability.logs import configure
 from sidecar.observability.thread_watch import log_ends
 from sidecar.process_memory import give_back_memory, keep_memory_private
-from sidecar.runtime.process import leave, on_signals
 from sidecar.runtime.sidecar import _LOG, Sidecar
 from sidecar.settings.checks import ignored
 from sidecar.settings.model import Settings
@@ -71,3 +74,23 @@ async def _main(settings: Settings) -> NoReturn:
         _LOG.exception("the stop failed; the process ends all the same", extra={"event": "stop-fault"})
         code = code or 1
     leave(code)  # before the loop's own end: that waits for threads, which may wait for an unreachable Kafka
+
+
+def leave(code: int) -> NoReturn:
+    """Exit without destroying clients: a producer that is stuck in a call would block the exit for ever."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` at the first SIGTERM or SIGINT; exit at the second."""
+
+    def asked() -> None:
+        if stop.is_set():
+            leave(1)  # the second signal
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked)

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from sidecar.view.storm_watch import StormWatch
 
 from sidecar.api.app import Access, build_app
 from sidecar.api.view import no_view_routes, view_routes
@@ -20,7 +21,6 @@ from sidecar.view.source import Source
 from sidecar.view.store import ViewStore
 from sidecar.view.store_file import open_store
 from sidecar.view.storm import Rule
-from sidecar.view.storm_watch import StormWatch
 from sidecar.view.tables import Item
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 from tests.support.view_rows import GROUP, stats_row, view_row, wall
