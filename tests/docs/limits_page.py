@@ -9,7 +9,8 @@ from typing import NamedTuple
 from sidecar.api import pull, retry
 from sidecar.core import counters, progress, progress_codec, reason_classes
 from sidecar.core.lane import outbox
-from sidecar.delivery.push import forwarded_headers, request, response_reader, settings, verdict_fields
+from sidecar.delivery import verdict_fields
+from sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from sidecar.delivery.relay import post_writer
 from sidecar.dlq import settlements
 from sidecar.http import bodies, connections, json_body, protocol

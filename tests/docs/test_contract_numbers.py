@@ -11,7 +11,8 @@ from sidecar.cli.terminal import exit_codes
 from sidecar.core import decide, policy, progress, reason_classes
 from sidecar.core.lane import commits, delay_queue, outbox, refused_progress
 from sidecar.core.pace import pace, throttle_share
-from sidecar.delivery.push import request, verdict
+from sidecar.delivery import verdict
+from sidecar.delivery.push import request
 from sidecar.deploy import container
 from sidecar.dlq import letters, settlements
 from sidecar.settings import group_policy

@@ -16,6 +16,7 @@ from sidecar.core.record import Now
 from tests.integration.delivery.batch_client import Feeder, batches, offsets
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService, Talk
+from tests.support.sidecar.paces import AWAY
 from tests.support.sidecar.push_client import a_record, run, settled
 
 
@@ -120,7 +121,7 @@ def test_halves_of_a_batch_are_given_back_in_an_outage() -> None:
             feeder = Feeder(service.url, max_size=4, places=4)
             feeder.feed(*(a_record(number) for number in range(4)))
             await settled(lambda: len(service.requests) == 1)
-            feeder.gate.pace.storm(Now(0, 0))
+            feeder.gate.pace.note(a_record(9), AWAY, Now(0, 0))
             gate.set()
             await feeder.answered(4)
             assert all(isinstance(outcome, NotSent) for outcome in feeder.found.values())
