@@ -10,7 +10,6 @@ from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.memory import AdmissionLimit
 from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
 from sidecar.core.tag_filter import TagFilter
 
@@ -45,12 +44,15 @@ def admit(
         partition.seen.note(run.high - 1, now.steady)
     tracker = partition.tracker
     for record in run.records:
+        if (end := tracker.skip(record.offset)) is not None:
+            paused.pause(partition, end, now.steady, Because.SKIPS)  # continues there at the next tick: a seek
+            return
         left = partition.time_left(record, now) if partition.level_delay else 0
         if left > near:
             partition.seen.note(max(run.records[-1].offset, run.high - 1), now.steady)
             paused.pause(partition, record.offset, now.steady + left - RESUME_EARLY, Because.NOT_DUE)
             return
-        if tracker.span(record.offset) >= SPAN:
+        if not tracker.takes(record.offset):
             paused.pause(partition, record.offset, now.steady, Because.AT_BOUND)
             return
         if partition.load > allowed.most:

@@ -18,7 +18,6 @@ from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.lane.parts import LaneParts
 from sidecar.core.policy import Policy
-from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
 from topics.headers_fast import for_topic
 
@@ -36,7 +35,7 @@ def forward_due(
     topics = policy.topics
     for record in run.records:
         life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
-        if life is None or life.topic not in topics or tracker.span(offset) >= SPAN:
+        if life is None or life.topic not in topics or not tracker.takes(offset):
             break
         due = max(life.due_at, record.timestamp + wait)
         if due > wall:
