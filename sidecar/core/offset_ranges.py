@@ -1,0 +1,86 @@
+"""A set of offsets as ranges: a million done records behind one that is open take as much room as ten.
+
+Offsets have gaps (compaction, transaction markers). A range may pass over gaps, because no record is at such an offset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Set
+from itertools import chain
+from typing import Any, TypeAlias
+
+Range: TypeAlias = tuple[int, int]
+"""First offset of a range, and the offset behind its last one."""
+
+
+class OffsetRanges(Set[int]):
+    """A set of offsets that never changes.
+
+    Invariant: `ranges` are in ascending order, none is empty, and none touches the next one.
+    """
+
+    __slots__ = ("ranges",)
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        """Take ranges in ascending order of their first offsets; they may touch and overlap."""
+        self.ranges: tuple[Range, ...] = tuple(_merged(ranges))
+
+    @classmethod
+    def of(cls, offsets: Iterable[int]) -> OffsetRanges:
+        """Return the set of these offsets, which come in any order."""
+        return offsets if isinstance(offsets, OffsetRanges) else cls((one, one + 1) for one in sorted(offsets))
+
+    @classmethod
+    def _from_iterable(cls, offsets: Iterable[Any]) -> OffsetRanges:  # type: ignore[override]  # for |, & and -
+        return cls.of(offsets)
+
+    def __contains__(self, offset: object) -> bool:
+        return isinstance(offset, int) and self.end_of(offset) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(range(*one) for one in self.ranges)
+
+    def __len__(self) -> int:
+        return sum(end - first for first, end in self.ranges)
+
+    def __hash__(self) -> int:
+        return hash(self.ranges)
+
+    def __eq__(self, other: object) -> bool:
+        return self.ranges == other.ranges if isinstance(other, OffsetRanges) else super().__eq__(other)
+
+    def __repr__(self) -> str:
+        return f"OffsetRanges({list(self.ranges)})"
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last one; 0 if there are none."""
+        return self.ranges[-1][1] if self.ranges else 0
+
+    def end_of(self, offset: int) -> int | None:
+        """Return the end of the range that has `offset`; None if none has it."""
+        at = bisect_right(self.ranges, (offset, float("inf"))) - 1
+        return self.ranges[at][1] if at >= 0 and offset < self.ranges[at][1] else None
+
+    def within(self, first: int, end: int) -> OffsetRanges:
+        """Return the offsets from `first` on, and below `end`."""
+        return OffsetRanges((max(one, first), min(two, end)) for one, two in self.ranges)
+
+
+def _merged(ranges: Iterable[Range]) -> Iterator[Range]:
+    begin = end = -1
+    for first, after in ranges:
+        if first >= after:
+            continue
+        if first > end:
+            if end > begin:
+                yield begin, end
+            begin, end = first, after
+        else:
+            end = max(end, after)
+    if end > begin:
+        yield begin, end
+
+
+NONE = OffsetRanges()
