@@ -68,6 +68,8 @@ def test_a_signal_at_any_step_leaves_no_folder(
 ) -> None:
     """Given work in a temporary folder, when it is ended at any of its steps, then no folder stays."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gc.collect()
+    gc.freeze()  # else each collection below looks at all that the tests before have left
     for step in range(STEPS):
         done = ended_at(step, work)
         gc.collect()
