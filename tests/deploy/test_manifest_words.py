@@ -124,7 +124,10 @@ def test_every_file_that_is_named_is_mounted() -> None:
         mounts = [one["mountPath"] for one in part.container["volumeMounts"]]
         named_files = [word for word in part.container["args"] if word.startswith("/")]
         settings = settings_of(part, found)
-        paths = [*settings.kafka.given.values(), f"{settings.kafka_secret}/user.crt" if settings.kafka_secret else ""]
+        paths = [
+            *settings.kafka.properties.values(),
+            f"{settings.kafka_secret}/user.crt" if settings.kafka_secret else "",
+        ]
         named_files += [path for path in paths if path.startswith("/")]
         for path in named_files:
             assert any(path.startswith(f"{mount}/") for mount in mounts), f"{where}: {path}"

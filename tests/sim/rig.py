@@ -132,7 +132,8 @@ class Rig:
         """Nothing of the lane contradicts anything else of it. With much of it in memory only now and then: a check
         looks at everything."""
         self._calls += 1
-        size = self.lane.waiting() + len(self.lane.ownership.partitions) + len(self.sent)
+        partitions = self.lane.ownership.partitions.values()
+        size = self.lane.waiting() + len(self.sent) + sum(1 + partition.unsettled for partition in partitions)
         if self.whole and self._calls % (1 + size // 50) == 0:
             self.lane.check()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from sidecar.view.storm_watch import StormWatch
 
 from sidecar.api.app import Access, build_app
 from sidecar.api.view import no_view_routes, view_routes
@@ -221,43 +220,3 @@ def test_slow_questions_stand_neither_in_the_loops_way_nor_without_end_in_line(v
         return len(refused)
 
     assert asyncio.run(crowd()) == 5
-
-
-# --- the storm and the pace -------------------------------------------------------------------------------------------
-
-
-def test_a_storm_is_told_once(view: View) -> None:
-    view.take(*(view_row(number) for number in range(10)))
-
-    async def watch() -> int:
-        readers, told = QueryPool(view), asyncio.Queue[int]()
-        watch = StormWatch(readers, RULE, lambda: told.put_nowait(1), every=0.01)
-        watch.start()
-        async with asyncio.timeout(60):
-            await told.get()
-        await readers.ask(lambda query: query.counts())
-        await watch.stop()
-        readers.close()
-        return told.qsize()
-
-    assert asyncio.run(watch()) == 0
-
-
-def test_a_file_that_cannot_be_read_is_no_storm(view: View) -> None:
-    view.take(*(view_row(number) for number in range(10)))
-
-    async def look() -> list[int]:
-        readers, told = QueryPool(view), list[int]()
-        watch = StormWatch(readers, RULE, lambda: told.append(1), every=0.01)
-        view.store.close()
-        view.store.path.write_bytes(b"junk" * 999)
-        watch.start()
-        with pytest.raises(UnknownError):
-            await readers.ask(lambda query: query.counts())
-        await watch.stop()
-        readers.close()
-        return told
-
-    assert asyncio.run(look()) == []
-    view.store.path.unlink()
-    view.store = open_store(view.store.path.parent, GROUP)
