@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.audit.facts import Number
 from sidecar.audit.parsing import TopicRecord
 from sidecar.audit.wanted import First, Pick
-from sidecar.core.placed_progress import decode_at
 from sidecar.core.progress import Progress
+from sidecar.core.progress_stamp import decode_at
 from sidecar.core.record import Partition
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.descriptions import Span

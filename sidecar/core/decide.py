@@ -154,9 +154,9 @@ def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLett
     return DONE if policy.broadcast else transitions.dead_letter_unreadable(record, now)
 
 
-def dead_letter_too_large(entry: Record, failed: RetryState, policy: Policy, now: int) -> DeadLetter | Commit:
+def dead_letter_too_large(record: Record, failed: RetryState, policy: Policy, now: int) -> DeadLetter | Commit:
     """Return the dead letter for a record with too many headers; in broadcast mode the record is committed."""
-    return DONE if policy.broadcast else transitions.dead_letter_too_large(entry, failed, now)
+    return DONE if policy.broadcast else transitions.dead_letter_too_large(record, failed, now)
 
 
 def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:

@@ -24,8 +24,8 @@ class Fetch(Protocol):
     def pause(self, partition: Partition, epoch: int) -> None:
         """Stop fetching the partition; drop what was fetched and not handed over."""
 
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
-        """Seek to `offset` and fetch again; records handed over from then on carry `turn` as their seek count."""
+    def resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
+        """Seek to `offset` and fetch again; records handed over from then on carry this seek count."""
 
 
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]

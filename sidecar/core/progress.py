@@ -146,7 +146,7 @@ class Tracker:
         """Return whether the record at `offset` is known to be done."""
         return offset not in self._open if offset < self.next else offset in self._ahead
 
-    def skip(self, offset: int) -> int | None:
+    def end_of_done(self, offset: int) -> int | None:
         """Return the end of the done offsets from `offset` on that are not worth to be read; None if there are none."""
         if self._ahead is NONE or offset < self.next:
             return None

@@ -35,7 +35,7 @@ MOST_BYTES = 8_192
 LONGEST = 4_096
 """Characters of the metadata: Kafka's default of `offset.metadata.max.bytes`. Our longest form has 2 900."""
 STAMP_AT = 7
-"""The position of the stamp (`placed_progress.py`) among the parts."""
+"""The position of the stamp (`progress_stamp.py`) among the parts."""
 
 
 def encode(progress: Progress, stamp: str = "", most: int = LONGEST) -> str:

@@ -26,7 +26,7 @@ from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
 from sidecar.group_policy.removed_levels import Undrained
 from sidecar.group_policy.removed_topics import leftover_levels
 from sidecar.kafka.client_config import Config
-from sidecar.kafka.consumer.log_checks import made_anew
+from sidecar.kafka.consumer.log_checks import recreated
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
@@ -277,7 +277,7 @@ class PolicyFollower(threading.Thread):
         The last record that was read may already be of the new topic.
         """
         read = {Partition(self._topic, PARTITION): self._first} if self._first else {}
-        if not made_anew(self._lookup(consumer), read, METADATA_WITHIN):
+        if not recreated(self._lookup(consumer), read, METADATA_WITHIN):
             return False
         self._say(f"{self._topic} was deleted and created again; it is read from its beginning")
         return True

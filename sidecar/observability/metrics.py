@@ -19,7 +19,7 @@ from sidecar.core.outcome import OUTCOME_NAMES
 from sidecar.core.overdue import overdue
 from sidecar.core.pace.pace import State
 from sidecar.core.record import Now
-from sidecar.observability.metric_families import Labels, added, counter, gauge, histogram, singly
+from sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
 from sidecar.observability.metric_sources import Sources
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -16,8 +16,8 @@ from sidecar.core.pace.pace import AWAY, State
 from sidecar.core.participation import Others, Participation
 from sidecar.core.ports import Delivery
 from sidecar.delivery.pull.queue import PullQueue
+from sidecar.delivery.push.connection_check import ConnectionCheck
 from sidecar.delivery.push.health_check import HEALTH
-from sidecar.delivery.push.knock import Knock
 from sidecar.delivery.push.target import parse_target
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.runtime.service_wait import Absence, ServiceWait
@@ -46,9 +46,9 @@ class GroupMembership:
         )
         asks = deliver.mode == "push" and not deliver.broadcast
         self._guarded = asks and deliver.health_url is not None
-        self._knock: Knock | None = None
+        self._knock: ConnectionCheck | None = None
         if asks and not self._guarded:
-            self._knock = Knock(parse_target(deliver.url or "", deliver.allow_remote), self._answered)
+            self._knock = ConnectionCheck(parse_target(deliver.url or "", deliver.allow_remote), self._answered)
         self._timer: asyncio.TimerHandle | None = None
         self._wait = ServiceWait(deliver)
         self._waits_since = self._away_since = now()

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.placed_progress import decode_at, encode_at
 from sidecar.core.progress import Progress
+from sidecar.core.progress_stamp import decode_at, encode_at
 from sidecar.core.record import Partition
 from topics.copies import Copy
 from topics.headers import Headers

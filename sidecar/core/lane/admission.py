@@ -47,7 +47,7 @@ def admit(
         partition.append_times.note(run.high - 1, now.steady)
     tracker = partition.tracker
     for record in run.records:
-        if (end := tracker.skip(record.offset)) is not None:
+        if (end := tracker.end_of_done(record.offset)) is not None:
             paused.pause(partition, end, now.steady, Because.SKIPS)  # continues there at the next tick: a seek
             return
         remaining = partition.time_left(record, now) if partition.level_delay else 0

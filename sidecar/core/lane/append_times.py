@@ -75,11 +75,11 @@ class AppendTimes:
 
         This is the short way for nearly every record: nothing shows that the clock of the broker is behind.
         """
-        return self._ahead_most >= 0 and self._earliest(offset) <= steady
+        return self._ahead_most >= 0 and self._pass_notes_below(offset) <= steady
 
     def appended(self, offset: int, timestamp: int, now: Now) -> int:
         """Return the steady time (ms) at which a record was appended, by its timestamp and by what was seen."""
-        earliest, by_clock = self._earliest(offset), timestamp - now.wall + now.steady
+        earliest, by_clock = self._pass_notes_below(offset), timestamp - now.wall + now.steady
         least, most = by_clock - self._latest(offset, now.steady), by_clock - earliest
         low, high = max(self._ahead_least, least), min(self._ahead_most, most)
         if low > high:  # a clock was set, or another broker leads the partition now
@@ -87,7 +87,8 @@ class AppendTimes:
         self._ahead_least, self._ahead_most = low, high
         return by_clock - min(max(0, low), high)
 
-    def _earliest(self, offset: int) -> int:
+    def _pass_notes_below(self, offset: int) -> int:
+        """Drop older notes, so offsets come in rising order. Return the earliest time at which the record was there."""
         notes = self._notes
         while notes and notes[0].last < offset:
             self._passed = notes.popleft()

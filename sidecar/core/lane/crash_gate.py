@@ -109,8 +109,8 @@ class CrashGate:
 
     # --- the way of one record ---------------------------------------------------------------------------------------
 
-    def may_send(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> bool:
-        """Return whether a record may be delivered at once; if not, it is kept until it may, or dead-lettered."""
+    def pass_or_keep(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> bool:
+        """Let a record pass, or keep it until it may, or dead-letter it. Return whether it passes."""
         if suspicion.meet(now):
             self._check_soon()
         suspicion.ready_at = now.steady

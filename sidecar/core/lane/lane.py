@@ -213,7 +213,7 @@ class Lane:
             self._waiting.withhold(record)
             return False
         suspicion, gate = partition.suspicion, self._gate
-        if suspicion is not None and gate is not None and not gate.may_send(partition, suspicion, record, now):
+        if suspicion is not None and gate is not None and not gate.pass_or_keep(partition, suspicion, record, now):
             return False
         if record.life is not None and record.again == 0:  # an attempt in place has no due time of its own
             self.counters.late(record, partition.level_delay, now.wall)

@@ -46,7 +46,7 @@ class LaneMemory:
         self.load = 0
         """Bytes of everything handed over and not done."""
         self.held: Counter[Partition] = Counter()
-        """Bytes of refused copies, by the partition of their records. They are part of `load`."""
+        """Bytes of records whose copies or progress Kafka refuses, by their partition. They are part of `load`."""
         self._room, self._for_held = room, room // HELD_SHARE
         self._held_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered

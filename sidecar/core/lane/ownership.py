@@ -3,7 +3,7 @@
     state    | what it means                                | leaves to, when
     ---------|----------------------------------------------|----------------
     assigned | records are fetched and delivered            | paused: its next record is not due, or no room is left
-    assigned |                                              | blocked: Kafka refuses its copies
+    assigned |                                              | blocked: Kafka refuses its copies or progress
     assigned |                                              | closing: it is revoked
     assigned |                                              | gone: it is lost, fenced, cut short, or assigned anew
     paused   | not fetched; records in memory are delivered | assigned: its time has come, and it has room again
@@ -117,7 +117,7 @@ class Ownership:
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
             self.partitions[grant.partition] = partition
-            partition.has_committed(progress)
+            partition.note_committed(progress)
             if self._gate is not None:
                 self._gate.granted(partition, progress)
 
@@ -187,7 +187,7 @@ class Ownership:
         if not true:
             self._commits.soon(partition)
         else:
-            partition.has_committed(progress)
+            partition.note_committed(progress)
         if self._gate is not None and partition.suspicion is not None:
             self._gate.committed(partition, partition.suspicion, progress if true else None)
 

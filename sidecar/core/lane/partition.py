@@ -108,7 +108,7 @@ class LanePartition:
     closing: bool = False
     paused: Pause | None = None
     blocked: str = ""
-    """Why no record of it is delivered: Kafka refuses its copies. Empty if it is not blocked."""
+    """Why no record of it is delivered: Kafka refuses its copies or its progress. Empty if it is not blocked."""
 
     def __post_init__(self) -> None:
         self.append_times = AppendTimes(self.level_delay or 0)
@@ -167,7 +167,7 @@ class LanePartition:
             progress = replace(progress, width=self.width, last_at=self.last_at)
         return PartitionCommit(self.epoch, progress if self.suspicion is None else self.suspicion.stamp(progress))
 
-    def has_committed(self, progress: Progress) -> None:
+    def note_committed(self, progress: Progress) -> None:
         """Note the progress that is in Kafka now."""
         self.committed = progress
 

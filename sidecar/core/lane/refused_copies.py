@@ -1,4 +1,6 @@
-"""Hold the records whose copies Kafka refuses, and block their partition if no other record of it could do better.
+"""Block a partition whose copies Kafka refuses, if no other record of it could do better.
+
+The refused copies themselves are kept, and tried again, by `outbox.py`.
 
 A record with more headers than can be read is not held: it is a dead letter at once, without its headers.
 

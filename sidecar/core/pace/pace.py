@@ -235,7 +235,7 @@ class Pace:
             self.probe_at = now.steady + (START_HANGS_MS if self.state is State.OPEN else THROTTLE_HANGS_MS)
             self._answers_before = self._answers
 
-    # --- calls of the health check and the view -----------------------------------------------------------------------
+    # --- calls of the health check -----------------------------------------------------------------------
 
     @property
     def unsure(self) -> bool:

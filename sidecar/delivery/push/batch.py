@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True):
 class BatchPush:
     """Deliver records in batches; implements `core.ports.Delivery` for both lanes. Made on the event loop.
 
-    `gate` is the dispatcher that the records come from. When it can give no more, waiting for more is useless.
+    `dispatcher` is the dispatcher that the records come from. When it can give no more, waiting for more is useless.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ import socket
 
 from sidecar.delivery.push.target import Target
 
-KNOCK_AGAIN = 0.01
+LOOK_AGAIN_S = 0.01
 """Seconds until a Unix socket with a full backlog is tried again."""
 
 REASONS: tuple[tuple[type[OSError], str], ...] = (
@@ -71,7 +71,7 @@ async def _dial_socket(loop: asyncio.AbstractEventLoop, path: str, protocol: asy
                 return reason_of(fault)
         else:
             return ""
-        await asyncio.sleep(KNOCK_AGAIN)
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def reason_of(fault: Exception) -> str:

@@ -18,7 +18,7 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.push.batch_verdicts import read_envelope_answer
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.dial import dial
-from sidecar.delivery.push.doorway import Doorway, Wanted, reply_to_repeated
+from sidecar.delivery.push.new_connections import NewConnectionLimit, Wanted, reply_to_repeated
 from sidecar.delivery.push.odd_verdicts import OddVerdicts
 from sidecar.delivery.push.request import Render
 from sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
@@ -45,7 +45,7 @@ class Push:
     """Deliver records by HTTP POST; implements `core.ports.Delivery`. Made and called on one running event loop.
 
     The caller keeps at most `settings.concurrency` deliveries outstanding. Connections are opened when they are needed,
-    one for each delivery, and few at once (`doorway.py`).
+    one for each delivery, and few at once (`new_connections.py`).
     """
 
     def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
@@ -74,7 +74,7 @@ class Push:
         self._idle: list[Connection] = []
         self._answers: list[tuple[Connection, Delivery, Judged]] = []
         """Answers that are passed on two turns later."""
-        self._doorway = Doorway(self._loop, clock, self._dial)
+        self._new_connections = NewConnectionLimit(self._loop, clock, self._dial)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.set_timeout(settings.timeout_ms)
@@ -116,7 +116,7 @@ class Push:
                 connection.send(delivery, request, now + self._timeout, judge)
                 return
             connection.drop()
-        self._doorway.open(Wanted(delivery, request, judge))
+        self._new_connections.open(Wanted(delivery, request, judge))
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Do nothing: a record is with the service, or has a connection that is being opened, or is to be."""
@@ -124,7 +124,7 @@ class Push:
     def close(self) -> None:
         """Take no more deliveries. Those not sent are cancelled; those sent stay until they are answered."""
         self._closed = True
-        self._doorway.close()
+        self._new_connections.close()
         for connection in tuple(self._all):
             connection.cancel(self._loop)
 
@@ -158,7 +158,7 @@ class Push:
         if self._closed:
             connection.drop()
             return
-        waiting = self._doorway.waiting
+        waiting = self._new_connections.waiting
         if waiting and not waiting[0].until:
             delivery, request, judge, _ = waiting.popleft()
             connection.began = now
@@ -182,7 +182,7 @@ class Push:
         if self._closed:
             self._loop.call_soon(lambda: again[1](what, CANCELLED, self.clock()))
             return
-        self._doorway.open(Wanted(again, self.render(what), judge, until))
+        self._new_connections.open(Wanted(again, self.render(what), judge, until))
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection. A second call is harmless."""
@@ -226,7 +226,7 @@ class Push:
         refused = connection.task is not None
         connection.expire()
         if refused:
-            self._doorway.give_up(NotSent("connect-timeout"))
+            self._new_connections.give_up(NotSent("connect-timeout"))
 
     # Connecting.
     def _dial(self, wanted: Wanted) -> Connection:
@@ -247,4 +247,6 @@ class Push:
             connection.task = None  # else it would cancel itself
             outcome = NotSent(reason)
             connection.fail(outcome)
-            self._doorway.give_up(outcome)  # they would fare no better, and a pause must not wait for each of them
+            self._new_connections.give_up(
+                outcome
+            )  # they would fare no better, and a pause must not wait for each of them

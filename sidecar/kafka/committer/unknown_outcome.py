@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, SettledRecord
-from sidecar.core.placed_progress import decode_at
 from sidecar.core.progress import Progress
+from sidecar.core.progress_stamp import decode_at
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.errors import raise_partition_errors

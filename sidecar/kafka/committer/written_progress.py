@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from confluent_kafka import TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.placed_progress import encode_at
 from sidecar.core.progress_codec import LONGEST
+from sidecar.core.progress_stamp import encode_at
 from sidecar.core.record import Partition
 
 

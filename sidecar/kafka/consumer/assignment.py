@@ -21,7 +21,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.client_assignment import ClientAssignment
 from sidecar.kafka.consumer.listeners import AssignmentListener
-from sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, made_anew, untouched
+from sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, recreated, untouched
 from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
@@ -174,7 +174,7 @@ class Assignment:
         edges_of = edges(logs, read)
         cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low}
         last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at) is not None}
-        another = made_anew(logs, {source: (read[source], at) for source, at in last.items()})
+        another = recreated(logs, {source: (read[source], at) for source, at in last.items()})
         short = {
             source: edge for source, edge in edges_of.items() if read[source] > edge.high and source not in another
         }
@@ -189,7 +189,7 @@ class Assignment:
         again = read.keys() - cut.keys() - restarted
         self._anew(consumer, [Start(source, read[source], None) for source in read if source in again])
 
-    def made_anew(self, consumer: Consumer, sources: Collection[Partition]) -> None:
+    def restart_recreated(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Read partitions from their beginning: their logs now belong to other topics of the same names."""
         if sources:
             self._restart_others(consumer, edges(self.starts.lookup(consumer), sources))

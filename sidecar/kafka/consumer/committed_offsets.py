@@ -9,9 +9,9 @@ from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.placed_progress import decode_at, misplaced
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import unread
+from sidecar.core.progress_stamp import decode_at, misplaced
 from sidecar.core.record import Partition
 
 COMMITTED_WITHIN = 2.0

@@ -89,9 +89,9 @@ class ConsumerThread(threading.Thread):
         """Stop fetching a partition (port `Fetch`)."""
         self._commands.put(lambda: self._pause(partition, epoch))
 
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+    def resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
         """Seek to `offset` and fetch the partition again (port `Fetch`)."""
-        self._commands.put(lambda: self._resume(partition, epoch, offset, turn))
+        self._commands.put(lambda: self._resume(partition, epoch, offset, seek_count))
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Read these topics from now on. Partitions of other topics are given up in order.
@@ -195,7 +195,7 @@ class ConsumerThread(threading.Thread):
         slots = self.assignment.slots
         self._poll = POLL if any(slot.paused for slot in slots.values()) else QUIET_POLL
         logs = self.assignment.starts.lookup(self._consumer)
-        self.assignment.made_anew(self._consumer, self.looks.ask(logs, slots, now))
+        self.assignment.restart_recreated(self._consumer, self.looks.ask(logs, slots, now))
 
     def _run_commands(self) -> None:
         while not self._commands.empty():  # only this thread takes them
@@ -224,11 +224,11 @@ class ConsumerThread(threading.Thread):
             slot.paused, self._poll = True, POLL
             self._consumer.pause([slot.topic_partition])
 
-    def _resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+    def _resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
         slot = self.assignment.slots.get(partition)
         if slot is None or slot.epoch != epoch or not slot.paused:
             return
-        slot.paused, slot.seek_count = False, turn
+        slot.paused, slot.seek_count = False, seek_count
         self.assignment.seek(self._consumer, slot, offset)  # only after the pause: one before it was lost (rdk#3471)
         if not self.assignment.all_paused:
             self._consumer.resume([slot.topic_partition])

@@ -146,7 +146,7 @@ def _begin_run(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition) 
 
 def _take_end(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition, end: int, *, told: bool) -> None:
     """Note that the log ends at this offset. `told`: the lane is told each time, and else only what is news."""
-    if not told and slot.knows_end(end):
+    if not told and slot.note_end(end):
         return
     run = runs.get(key)
     if run is None or run.epoch != slot.epoch:

@@ -69,7 +69,7 @@ def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> d
 # search by time finds and no consumer reads: treated as a record, it had whole levels delivered twice. The check must
 # come before anything of the new log is read. A main topic's records carry the producers' times, so of a main topic
 # only a shorter log shows.
-def made_anew(
+def recreated(
     logs: OffsetLookup, read: Mapping[Partition, tuple[int, int]], within: float = EDGES_WITHIN
 ) -> dict[Partition, int]:
     """Return the partitions whose log is another one than was read, and where each of these logs begins.
@@ -84,7 +84,7 @@ def made_anew(
 def _begins(
     logs: OffsetLookup, read: Mapping[Partition, tuple[int, int]], within: float
 ) -> dict[Partition, int | None]:
-    """As `made_anew`, with None for each partition whose log is the one that was read."""
+    """As `recreated`, with None for each partition whose log is the one that was read."""
     asked = [TopicPartition(*source, at + 1) for source, (_, at) in read.items()]
     offsets = logs.offsets(asked, within)
     younger = {source: first for source, first in offsets.items() if 0 <= first < read[source][0]}

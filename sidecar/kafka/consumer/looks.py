@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_END, TopicPartition
 
 from sidecar.clock import wall
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.log_checks import made_anew
+from sidecar.kafka.consumer.log_checks import recreated
 from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 
@@ -93,7 +93,7 @@ class Looks:
     def _logs(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
         owned = {slot.partition: slot for slot in slots.values()}
         read = {source: (slot.last + 1, slot.last_at) for source, slot in owned.items() if slot.last_at is not None}
-        return list(made_anew(logs, read, ANSWER_WITHIN))
+        return list(recreated(logs, read, ANSWER_WITHIN))
 
     def _name(self, unanswered: frozenset[Partition]) -> None:
         """Log once of which partitions nothing is known, and once when that is over."""

@@ -46,8 +46,8 @@ class OwnedPartition:
         """Return whether offsets are missing between what was read, or sought, and this one."""
         return offset > (self.last + 1 if self.sought is None else self.sought)
 
-    def knows_end(self, offset: int | None) -> bool:
-        """Return whether the lane knows without being told that the log of a main topic ends at `offset`.
+    def note_end(self, offset: int | None) -> bool:
+        """Note that the log of a main topic ends at `offset`; return whether the lane knows that without being told.
 
         The client says so after each record at a low rate. It is news once in an epoch (`crash_gate.py`), and if
         markers of transactions follow the last record.

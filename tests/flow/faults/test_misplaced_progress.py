@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.placed_progress import encode_at, misplaced
 from sidecar.core.progress import Progress
+from sidecar.core.progress_stamp import encode_at, misplaced
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar

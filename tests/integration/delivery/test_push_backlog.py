@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from sidecar.core.outcome import CANCELLED, COMMITTED, NotSent
-from sidecar.delivery.push.doorway import MOST_NEW
+from sidecar.delivery.push.new_connections import MOST_NEW
 from tests.support.sidecar.push_client import SECONDS, SHORT_MS, a_push, a_record, deliver, run, settled
 
 MANY = 100

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.placed_progress import encode_at
 from sidecar.core.progress import Progress
+from sidecar.core.progress_stamp import encode_at
 from sidecar.core.record import Partition
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.guarded import GuardedKafka, guarded_kafka

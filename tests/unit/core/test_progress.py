@@ -342,7 +342,7 @@ def test_a_new_owner_passes_over_what_is_not_worth_to_be_read() -> None:
     tracker = Tracker(Progress(0, done), Bounds(True))
     read, offset = [], 0
     while offset < 1_000_002:
-        if (end := tracker.skip(offset)) is not None:
+        if (end := tracker.end_of_done(offset)) is not None:
             assert end - offset >= SKIP
             offset = end
             continue

@@ -13,27 +13,27 @@ def a_slot(last: int) -> OwnedPartition:
 
 def test_the_first_end_of_an_assignment_is_news() -> None:
     """Given a partition of which nothing was said yet, when its log ends behind its last record, then that is news."""
-    assert not a_slot(41).knows_end(42)
+    assert not a_slot(41).note_end(42)
 
 
 def test_an_end_right_behind_the_last_record_is_news_once() -> None:
     """Given a partition whose end was told, when the end comes after each record, then it is no news."""
     slot = a_slot(41)
-    slot.knows_end(42)
+    slot.note_end(42)
     slot.last = 42
-    assert slot.knows_end(43)
+    assert slot.note_end(43)
 
 
 def test_an_end_behind_markers_is_always_news() -> None:
     """Given markers of a transaction behind the last record, when the log ends behind them, then progress can move."""
     slot = a_slot(41)
-    slot.knows_end(42)
-    assert not slot.knows_end(44)
+    slot.note_end(42)
+    assert not slot.note_end(44)
 
 
 def test_an_end_after_a_seek_is_news() -> None:
     """Given a seek that no message has followed, when the log ends there, then the lane is told."""
     slot = a_slot(41)
-    slot.knows_end(42)
+    slot.note_end(42)
     slot.sought = 42
-    assert not slot.knows_end(42)
+    assert not slot.note_end(42)

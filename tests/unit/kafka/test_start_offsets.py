@@ -20,7 +20,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.log_checks import Edges, checked, made_anew, reach, untouched
+from sidecar.kafka.consumer.log_checks import Edges, checked, reach, recreated, untouched
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
@@ -151,7 +151,7 @@ class Log(Silent):
 def test_a_log_is_another_one_if_all_of_it_is_younger_than_what_was_read(
     log: Log, begins: dict[Partition, int]
 ) -> None:
-    assert made_anew(lookup(log), {PLACE: (8, READ_AT)}) == begins
+    assert recreated(lookup(log), {PLACE: (8, READ_AT)}) == begins
 
 
 class Ends:

@@ -8,9 +8,9 @@ from zlib import crc32
 from confluent_kafka import TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit
-from sidecar.core.placed_progress import decode_at
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import LONGEST
+from sidecar.core.progress_stamp import decode_at
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.unknown_outcome import is_written
 from sidecar.kafka.committer.written_progress import WrittenProgress

@@ -17,7 +17,7 @@ MOST = 16
 WAIT = "5s"
 LEASE_SECONDS = 2
 DRAINING = 503
-KNOCK_SECONDS = 0.1
+LOOK_SECONDS = 0.1
 """Seconds between two calls while the sidecar is away."""
 
 
@@ -65,7 +65,7 @@ class PullFront:
         while opened == self._opened:
             records = await self._receive()
             if records is None:
-                await asyncio.sleep(KNOCK_SECONDS)
+                await asyncio.sleep(LOOK_SECONDS)
             elif opened == self._opened:
                 for record in records:
                     self._tasks.create_task(self._handle(record, opened))

@@ -27,7 +27,7 @@ others."""
 READ_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
 """Seconds that the shop itself gives an order; then it fails with reason `timeout`."""
-KNOCK_SECONDS = 0.2
+LOOK_SECONDS = 0.2
 CREATED = 201
 
 
@@ -144,7 +144,7 @@ class RelayFront:
                 return
             if status < 500:
                 raise RuntimeError(f"the sidecar answered {status}: {answer.decode(errors='replace')}")
-            await asyncio.sleep(KNOCK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 def retry_request_of(answer: Answer) -> RetryRequest | None:

@@ -49,7 +49,7 @@ class Dial(Protocol):
     def __call__(self, wanted: Wanted) -> Connection: ...
 
 
-class Doorway:
+class NewConnectionLimit:
     """The new connections of a pool, and the deliveries that wait until there may be one more."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], Now], dial: Dial) -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.placed_progress import decode_at, encode_at, misplaced
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.progress_codec import LONGEST, decode, encode
+from sidecar.core.progress_stamp import decode_at, encode_at, misplaced
 from sidecar.core.record import Partition
 
 HERE = Partition("orders", 3)

@@ -14,8 +14,8 @@ WITHIN = 2.0
 only busy answers then."""
 
 
-class Knock:
-    """Knock at one service. Made and called on the event loop."""
+class ConnectionCheck:
+    """ConnectionCheck at one service. Made and called on the event loop."""
 
     def __init__(self, target: Target, answered: Callable[[str], None]) -> None:
         self._target, self._answered = target, answered
@@ -27,7 +27,7 @@ class Knock:
         Does nothing while a call is under way.
         """
         if self._asking is None or self._asking.done():
-            self._asking = background(self._ask(), "knock")
+            self._asking = background(self._ask(), "connection-check")
 
     async def _ask(self) -> None:
         loop = asyncio.get_running_loop()
