@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping
 
 from sidecar.clock import now
 from sidecar.core.participation import Others
-from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.members import GroupMembers
@@ -54,15 +53,7 @@ _LOG = logging.getLogger("reconsume.policy")
 class PolicyController:
     """The policy in force in this instance. The topic's thread calls `on_update`, `wanted` and `hurried`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        instance: str,
-        apply: Apply,
-        known_within: float = KNOWN_WITHIN,
-        allow_far: Callable[[bool], None] = lambda _allowed: None,
-    ) -> None:
-        """Begin with the configuration. `allow_far`: take in whether all instances read progress of any distance."""
+    def __init__(self, settings: Settings, instance: str, apply: Apply, known_within: float = KNOWN_WITHIN) -> None:
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
@@ -74,7 +65,6 @@ class PolicyController:
         self.bad_records = 0
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
         self._file, self._apply, self._known_within = settings, apply, known_within
-        self._allow_far, self._far = allow_far, False
         self._newest: PolicyRecord | None = None
         self._newer: int | None = None
         """The `v` of the group's newest policy if a newer version of Reconsume wrote it. Nothing of it can be read."""
@@ -180,7 +170,6 @@ class PolicyController:
             self._see(news.look)
         if news.caught_up or (self._known.is_set() and news.look is not None):
             self._compare()
-            self._agree_on_forms()
             self._consider()
 
     def _compare(self) -> None:
@@ -200,12 +189,6 @@ class PolicyController:
         elif self._differing and not differing:
             _LOG.info("all instances want the same records again", extra={"event": "subscriptions-agree"})
         self._differing = differing
-
-    def _agree_on_forms(self) -> None:
-        far = self._members.all_read(FAR_PROGRESS, now())
-        if far != self._far:
-            self._far = far
-            self._allow_far(far)
 
     def _hear_newer(self, instance: str, v: int) -> None:
         if not self._newer_told:

@@ -25,8 +25,7 @@ class Member(NamedTuple):
     """The subscription of another instance.
 
     `signs`: its characters, 0 if it is the same as ours. `until`: the end of its validity, in steady ms. `well`: it
-    works, or is of a version that does not say it. `order`: the position of its heartbeat among all of them. `reads`:
-    the newer forms of records that its version reads.
+    works, or is of a version that does not say it. `order`: the position of its heartbeat among all of them.
     """
 
     subscription: Mapping[str, str]
@@ -34,7 +33,6 @@ class Member(NamedTuple):
     until: int
     well: bool
     order: int
-    reads: frozenset[str]
 
 
 class GroupMembers:
@@ -46,8 +44,6 @@ class GroupMembers:
         self._members: dict[str, Member] = {}
         self._signs = 0
         self._order = 0
-        self._unknown = False
-        """Whether instances were left out, because there are too many."""
         self._not_well_at: int | None = None
         """The position of the heartbeat that says that this instance does not work. None: there is none."""
 
@@ -70,11 +66,8 @@ class GroupMembers:
         if len(self._members) < MOST and self._signs + signs <= MOST_SIGNS:
             age = 0 if live else max(0, now.wall - record.at)
             until, well = now.steady + SILENT_AFTER - age, record.well is not False
-            reads = frozenset(record.reads or ())
-            self._members[instance] = Member(subscription, signs, until, well, self._order, reads)
+            self._members[instance] = Member(subscription, signs, until, well, self._order)
             self._signs += signs
-        else:
-            self._unknown = True
 
     def _hear_own(self, record: SubscriptionRecord | None, *, live: bool) -> None:
         if record is None or record.well is not False:
@@ -87,11 +80,6 @@ class GroupMembers:
         well = [member.order for member in self._members.values() if member.well and member.until > now.steady]
         behind = self._not_well_at is not None and max(well, default=0) > self._not_well_at
         return Others(bool(well), behind)
-
-    def all_read(self, form: str, now: Now) -> bool:
-        """Return whether each instance that lives says to read a form of records. A newer one need not say it."""
-        living = (member for member in self._members.values() if member.until > now.steady)
-        return not self._unknown and all(form in member.reads for member in living)
 
     def differing(self, now: Now) -> dict[str, Mapping[str, str]]:
         """Return the instances with another subscription, and that subscription. Drop the silent ones."""

@@ -176,13 +176,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 f"one batch in any case, unpacked as a whole; else, and of own topics, {bytes_(client_config.WHOLE)}",
             ),
             Limit(
-                f"ranges of done offsets, beyond {number(progress.SPAN)} offsets from a partition's first open one",
-                number(progress.MOST_RANGES),
-                "",
-                "the partition pauses",
-            ),
-            Limit(
-                "distance of the last record begun from the first open one, beside an instance of 0.2 or earlier",
+                "distance of the last record begun from the first open one, in a partition",
                 f"{number(progress.SPAN)} offsets",
                 "",
                 "the partition pauses",

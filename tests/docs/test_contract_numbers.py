@@ -73,7 +73,6 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("6.4", f"to {ms(pull.LONGEST_INVISIBLE)}."),
     ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY_MS)}"),
     ("7.2", f"at most {number(progress.SPAN)} offsets"),
-    ("7.2", f"more than {number(progress.MOST_RANGES)} ranges"),
     ("7.6", f"every {seconds(outbox.FIRST_RETRY_MS)} to {seconds(outbox.LAST_RETRY_MS)} s"),
     ("7.6", f"more than {outbox.MOST_HELD} such records"),
     ("7.7", f"every {seconds(refused_progress.FIRST_TRY_MS)} to {seconds(refused_progress.LAST_TRY_MS)} s"),

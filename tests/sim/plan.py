@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from sidecar.core.lane.key_queues import OrderBy
-from sidecar.core.progress import Bounds
 from tests.sim.service_model import Weights
 
 TABLE = (1_000, 5_000, 10_000)
@@ -56,8 +55,6 @@ class Plan(NamedTuple):
     fates: tuple[int, int, int] = (1, 0, 0)
     """How likely a transaction is committed, aborted, or ends nobody knows how."""
     faults: tuple[Fault, ...] = ()
-    bounds: Bounds = Bounds()
-    """How far a partition may go beyond its first open record."""
     order: OrderBy | None = None
     """What is delivered one at a time."""
     tries: int | None = None

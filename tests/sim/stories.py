@@ -11,7 +11,6 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from sidecar.core.progress import Bounds
 from tests.sim.plan import LOCK, Config, Fault, Plan
 from tests.sim.service_model import Weights
 
@@ -54,7 +53,6 @@ def plans(*kinds: str, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Pla
         "partitions": st.integers(1, 2),
         "concurrency": st.sampled_from([1, 2, 4, 16]),
         "room": st.sampled_from([1, 4_000, 1 << 20]),
-        "bounds": st.sampled_from([Bounds(), Bounds(span=3), Bounds(True, 3, 4, 2), Bounds(True, 2, 60, 1)]),
         "retries": st.integers(0, 4),
         "failures": st.sampled_from([None, 3, 8]),
         "deaths": st.sampled_from([None, 1, 3]),

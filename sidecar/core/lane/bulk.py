@@ -25,6 +25,7 @@ from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.outcome import COMMITTED, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
+from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
 from topics.copies import Copy
 from topics.headers_fast import for_topic
@@ -48,7 +49,7 @@ class Forwarding:
         topics = policy.topics
         for record in run.records:
             life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
-            if life is None or life.topic not in topics or not tracker.takes(offset):
+            if life is None or life.topic not in topics or tracker.span(offset) >= SPAN:
                 break
             due = max(life.due_at, record.timestamp + wait)
             if due > wall:

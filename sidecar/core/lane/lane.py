@@ -68,18 +68,12 @@ class Lane:
         counted = policy.max_deaths is not None
         gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
         self._gate = gate
-        self.ownership = Ownership(
-            partitions, waits, options.bounds, memory, waiting, outbox, commits, paused, gate, ports.recall
-        )
+        self.ownership = Ownership(partitions, waits, memory, waiting, outbox, commits, paused, gate, ports.recall)
         self._refused_copies = RefusedCopies(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._timer = LaneTimer(commits, waiting, paused, gate, dispatcher, ports)
         self._forwarding = Forwarding(self.ownership, memory, outbox, self.counters)
         self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
         dispatcher.join(self)
-
-    def allow_far(self, allowed: bool) -> None:
-        """Let records begin at any distance from the first open one; else within SPAN, as older versions read it."""
-        self.ownership.allow_far(allowed)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Decide by another policy from now on; records that wait already keep their due time."""

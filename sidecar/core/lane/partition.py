@@ -13,7 +13,7 @@ from sidecar.core.commit_batch import PartitionCommit
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import SPAN, Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition, Record
 
 
@@ -48,8 +48,6 @@ class Because(Enum):
     """Its next record is not due."""
     AT_BOUND = auto()
     """The span of its open offsets is full."""
-    SKIPS = auto()
-    """The last owner has done what comes next: it goes on behind that."""
     SLOWED = auto()
     """It holds more than its share, in an outage in which the service still answers."""
     BEHIND_RETRY = auto()
@@ -258,7 +256,7 @@ class LanePartition:
         """
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
-        return self.tracker.has_room(self.paused.offset)
+        return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

@@ -21,8 +21,7 @@ class Seen:
 
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
-        self.far: list[bool] = []
-        self.desk = PolicyController(settings, "me", self._apply, known_within=0.05, allow_far=self.far.append)
+        self.desk = PolicyController(settings, "me", self._apply, known_within=0.05)
 
     def _apply(self, settings: Settings, left: Collection[str]) -> None:
         self.applied.append((settings, frozenset(left)))

@@ -114,7 +114,7 @@ def end_without_end(rig: Rig) -> None:
 
 def done_first(rig: Rig) -> None:
     tracker = rig.part().tracker
-    tracker._open.discard(tracker.first)
+    tracker._done.add(tracker.first)
 
 
 def dropped_unbegun(rig: Rig) -> None:
