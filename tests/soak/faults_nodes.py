@@ -79,7 +79,8 @@ def too_few_in_sync(world: World, step: Step) -> Iterator[str]:
     topic = topics[step.pick // NODES % len(topics)]
     with _down(world, step) as node:
         try:
-            _set(world, topic, "3")
+            # Another fault may have deleted the topic, and is about to make it again.
+            insist(lambda: _set(world, topic, "3"), f"min.insync.replicas of {topic} is set")
             node.kill()
             world.cluster.await_gone(node.id)
             found = insist(lambda: world.cluster.in_sync(topic), f"{topic} has replicas in sync", 30)
