@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.settings.fields import json_schema
 from sidecar.settings.reference import markdown_page
+from tests.support.rings import inner
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
 
@@ -154,7 +155,7 @@ URLS = (
 
 
 @pytest.mark.parametrize("key", ["deliver.url", "deliver.health_url", "kafka.sasl.oauthbearer.token.endpoint.url"])
-@pytest.mark.parametrize("words", ["config show", "config check", "explain"])
+@pytest.mark.parametrize("words", inner("config show", ["config show", "config check", "explain"]))
 def test_no_command_shows_the_secret_of_a_url_whether_it_is_sound_or_not(tmp_path: Path, words: str, key: str) -> None:
     file = write_good(tmp_path)
     for form in URLS:
