@@ -78,8 +78,9 @@ class GroupMembership:
         return None if self._state.service_well else Absence(self._away_since.wall, self._wait.reason())
 
     def works(self) -> bool:
-        """Return whether the instance is a member and its service is well. For any thread."""
-        return self._state.works
+        """Return whether the instance is a member, which its group takes, and its service is well. For any thread."""
+        # An instance that its group refuses reads nothing. Another one must not leave because this one said "well".
+        return self._state.works and not any(runner.refused for runner in self._runners)
 
     async def start(self, known: Callable[[], Awaitable[None]], delivery: Delivery) -> None:
         """Look, and again until `close`. Before that, wait for `known`: the heartbeats of the others are read."""
