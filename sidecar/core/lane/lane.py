@@ -69,7 +69,7 @@ class Lane:
         gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
         self._gate = gate
         self.ownership = Ownership(partitions, waits, memory, waiting, outbox, commits, paused, gate, ports.recall)
-        self._refused_copies = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
+        self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._timer = LaneTimer(commits, waiting, paused, gate, dispatcher, ports)
         self._relay_bulk = RelayBulk(self.ownership, memory, outbox, self.counters)
         self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
@@ -290,14 +290,14 @@ class Lane:
         for entry in self._relay_bulk.settle(result.done) if straight else result.done:
             self._written(entry, result.committed, now)
         if result.refused:
-            self._refused_copies.refused(result.refused, now)
+            self._blocked.refused(result.refused, now)
         outbox = self.outbox
         if result.unwritable:
-            self._refused_copies.progress_refused(result.unwritable, now)
+            self._blocked.progress_refused(result.unwritable, now)
         if result.committed and outbox.unwritable:
             self.commits.progress_accepted(result.batch.commits)
         if outbox.refused or outbox.unwritable or self.memory.refused_bytes:
-            self._refused_copies.review(now)
+            self._blocked.review(now)
         self.ownership.committed(result, now)
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
