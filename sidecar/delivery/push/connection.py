@@ -18,7 +18,9 @@ from typing import Any, Protocol, TypeAlias, cast
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
 from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import WholeRefused
+from sidecar.delivery.push.dial import REFUSED, is_refusal
 from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
+from sidecar.delivery.push.send_queue import has_unsent
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""
@@ -129,7 +131,7 @@ class Connection(asyncio.Protocol):
         if outcome is None:
             return
         transport = self._transport
-        early = outcome is not COMMITTED and transport is not None and transport.get_write_buffer_size() > 0
+        early = outcome is not COMMITTED and transport is not None and has_unsent(transport)
         if early or not self._reading.keep_alive:  # early: the answer came before the whole request was sent
             if self.answered and is_goodbye(outcome):
                 self._repeat(delivery)
@@ -146,9 +148,15 @@ class Connection(asyncio.Protocol):
         self._hung_up(whole=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the attempt whose answer never came, and release the parser."""
+        """Fail the attempt whose answer never came, and release the parser.
+
+        A service that refuses our certificate has looked at no request, though one was sent: that is no attempt.
+        """
         self._transport = None
-        self._hung_up(whole=exc is None)
+        if exc is not None and not self.answered and self._reading.untouched and is_refusal(exc):
+            self.fail(NotSent(REFUSED))
+        else:
+            self._hung_up(whole=exc is None)
         self._reading.close()
 
     def _hung_up(self, *, whole: bool) -> None:

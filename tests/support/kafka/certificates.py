@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import trustme
 from cryptography.hazmat.primitives.serialization import (
@@ -41,6 +43,18 @@ class Authority:
         key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
         pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return b"".join(part.bytes() for part in leaf.cert_chain_pems), pkcs8
+
+    def context(self, *names: str, expired: bool = False, mutual: Authority | None = None) -> ssl.SSLContext:
+        """The TLS of a service. `mutual`: the CA of the certificates that it wants from its clients."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "pem"
+            file.write_bytes(b"".join(reversed(self.issue(*names, expired=expired))))
+            context.load_cert_chain(file)
+        if mutual is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(mutual.file)
+        return context
 
     def server(self, path: Path, *names: str) -> Path:
         """A key store as Kafka's Java reads it: key and chain in one PEM file."""
