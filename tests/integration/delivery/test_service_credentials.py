@@ -19,11 +19,11 @@ from tests.integration.delivery.batch_client import Feeder
 from tests.support.freed import nothing_left
 from tests.support.kafka.certificates import Authority
 from tests.support.service import stub_service as stub
+from tests.support.service.signatures import takes
 from tests.support.service.stub_service import StubService
 from tests.support.sidecar.push_client import SECONDS, a_push, a_record, deliver, run, settled
 from tests.support.sidecar.push_requests import Read
 from tests.support.sidecar.service_files import ServiceFiles
-from tests.unit.delivery.push.test_signature import verifies
 
 SOON = 0.02
 """Seconds between two looks at the files in these tests."""
@@ -43,6 +43,11 @@ def next_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture
 def files(tmp_path: Path, ours: Authority) -> ServiceFiles:
     return ServiceFiles(tmp_path / "mounted", ours)
+
+
+def verifies(request: Read, secret: str) -> bool:
+    """Whether a receiver with this secret takes the request."""
+    return takes({name.lower(): value for name, value in request.headers}, request.body, secret)
 
 
 def following(credentials: ServiceCredentials, work: Callable[[], Awaitable[None]]) -> None:
@@ -84,7 +89,7 @@ def test_a_renewed_token_and_secret_go_with_the_next_request_on_the_same_connect
                 assert await deliver(push, a_record()) is COMMITTED
                 request = Read(service.requests[-1])
                 assert request["Authorization"] == f"Bearer {files.token}"
-                assert verifies(request, files.secret.encode())
+                assert verifies(request, files.secret)
                 former, digest = files.secret, credentials.current.digest
                 files.renew_token()
                 files.renew_secret(beside=True)
@@ -94,7 +99,7 @@ def test_a_renewed_token_and_secret_go_with_the_next_request_on_the_same_connect
                 )
                 assert credentials.current.digest != digest
                 assert await deliver(push, a_record()) is COMMITTED
-                assert all(verifies(Read(service.requests[-1]), secret.encode()) for secret in (former, files.secret))
+                assert all(verifies(Read(service.requests[-1]), secret) for secret in (former, files.secret))
             push.close()
 
         following(credentials, work)

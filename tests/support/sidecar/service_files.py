@@ -6,6 +6,7 @@ import base64
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 from sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, SECRETS, TOKEN
 from tests.support.kafka.certificates import Authority
@@ -23,6 +24,13 @@ class ServiceFiles:
         self.token, self.secret = "", ""
         self.renew_token()
         self.renew_secret()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The part of `deliver` that names them."""
+        named = {name.removeprefix("deliver."): str(file) for name, file in self.named.items()}
+        tls = {name.removeprefix("tls."): file for name, file in named.items() if name.startswith("tls.")}
+        return {"tls": tls, **{name: file for name, file in named.items() if not name.startswith("tls.")}}
 
     def write(self, name: str, content: bytes) -> None:
         """Replace one file, as a mount does: in one step."""

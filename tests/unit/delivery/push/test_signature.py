@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import re
 from contextlib import suppress
 from typing import Any
@@ -24,6 +22,7 @@ from sidecar.delivery.push.signature import (
     token_in,
 )
 from sidecar.delivery.push.target import parse_target
+from tests.support.service.signatures import takes
 from tests.support.sidecar.push_requests import Read, a_record, rendered
 
 SECRET = b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -31,11 +30,9 @@ OTHER = b"whsec_" + base64.b64encode(bytes(range(32)))
 
 
 def verifies(request: Read, secret: bytes) -> bool:
-    """Whether a receiver with this secret takes the request: the check of Standard Webhooks, by its text."""
-    content = f"{request['webhook-id']}.{request['webhook-timestamp']}.".encode() + request.body
-    key = base64.b64decode(secret.removeprefix(b"whsec_"))
-    wanted = "v1," + base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
-    return wanted in request["webhook-signature"].split(" ")
+    """Whether a receiver with this secret takes the request."""
+    headers = {name.lower(): value for name, value in request.headers}
+    return takes(headers, request.body, secret.decode())
 
 
 def sent(secrets: bytes = SECRET, token: str = "", seconds: int = 1_614_265_330, **changes: Any) -> Read:
