@@ -110,11 +110,10 @@ def _service_faults(settings: Settings, absent: Collection[str]) -> list[str]:
 
     files = service_files(settings)
     missing = {name for name in files if name in absent}
-    left = missing | set(TLS) if missing & set(TLS) else missing
+    secure = not missing & set(TLS)
+    unread = missing if secure else missing | set(TLS)
     try:
-        read_credentials(
-            {name: file for name, file in files.items() if name not in left}, secure=not missing & set(TLS)
-        )
+        read_credentials({name: file for name, file in files.items() if name not in unread}, secure=secure)
     except ConfigError as fault:
         return fault.problems
     return []

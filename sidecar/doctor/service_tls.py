@@ -69,9 +69,9 @@ def certificate(where: str, plain: socket.socket, context: ssl.SSLContext, name:
     """
     try:
         with context.wrap_socket(plain, server_hostname=name) as secure:
-            left = ssl.cert_time_to_seconds(str((secure.getpeercert() or {})["notAfter"])) - time.time()
-            if left < SOON_DAYS * DAY:
-                yield warn(f"{where}: its certificate expires in {left / DAY:.0f} days", "renew it")
+            rest = ssl.cert_time_to_seconds(str((secure.getpeercert() or {})["notAfter"])) - time.time()
+            if rest < SOON_DAYS * DAY:
+                yield warn(f"{where}: its certificate expires in {rest / DAY:.0f} days", "renew it")
             secure.settimeout(ALERT_SECONDS)
             secure.recv(1)
     except TimeoutError:  # nothing is said: our certificate is accepted, or none is wanted
@@ -95,10 +95,10 @@ def clock(target: Target, context: ssl.SSLContext | None, method: str) -> Findin
                 answer = http.client.HTTPResponse(connection)
                 answer.begin()
                 middle = (sent + time.time()) / 2
-                told = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+                date = parsedate_to_datetime(answer.headers["Date"]).timestamp()
     except (OSError, http.client.HTTPException, TypeError, ValueError):  # the last two: no Date, or an unreadable one
         return warn("the service's clock is not compared: it gives no Date", "see that both clocks are synchronised")
-    return judged(told + 0.5 - middle)  # half of the second that a Date leaves out
+    return judged(date + 0.5 - middle)  # half of the second that a Date leaves out
 
 
 def judged(seconds: float) -> Finding:

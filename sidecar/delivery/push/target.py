@@ -55,12 +55,13 @@ def parse_target(url: str, allow_remote: bool) -> Target:
     parts = split(url)
     host = parts.hostname or ""
     hosts = hosts_of(host, url, allow_remote)
-    port = port_of(parts, url)
+    scheme = parts.scheme
+    port = port_of(parts, scheme, url)
     shown = f"[{host}]" if ":" in host else host
     path = path_of((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), url)
-    authority = shown if port == USUAL_PORTS[parts.scheme] else f"{shown}:{port}"
+    authority = shown if port == USUAL_PORTS[scheme] else f"{shown}:{port}"
     # A certificate's names have no dot at their end.
-    return Target(hosts, port, "", authority, path, allow_remote, host.rstrip(".") if parts.scheme == "https" else "")
+    return Target(hosts, port, "", authority, path, allow_remote, host.rstrip(".") if scheme == "https" else "")
 
 
 def unix_target(url: str) -> Target:
@@ -161,14 +162,14 @@ def forms_of(address: Address) -> Iterator[Address]:
     yield from (inner for inner in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if inner)
 
 
-def port_of(parts: SplitResult, url: str) -> int:
+def port_of(parts: SplitResult, scheme: str, url: str) -> int:
     """Return the port, or the usual one of the scheme if there is none. Raises ValueError if it is not valid."""
     try:
         port = parts.port
     except ValueError:
         port = 0
     if port is None:
-        return USUAL_PORTS[parts.scheme]
+        return USUAL_PORTS[scheme]
     if port == 0:
         raise ValueError(f"{shown(url)} has no valid port: 1 to 65535")
     return port
