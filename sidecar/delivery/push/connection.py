@@ -20,7 +20,7 @@ from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import WholeRefused
 from sidecar.delivery.push.dial import REFUSED, is_refusal
 from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
-from sidecar.delivery.push.send_queue import has_unsent
+from sidecar.delivery.push.transports import has_unsent, is_secure
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""
@@ -44,6 +44,9 @@ class Owner(Protocol):
 
     def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
         """Send once more, on a new connection, what was lost on a used one without one byte of an answer."""
+
+    def due(self) -> float:
+        """Return when the answer to a request that is sent now is due (loop time)."""
 
     def admits(self, transport: asyncio.Transport) -> bool:
         """Return whether the connected peer may get records."""
@@ -92,7 +95,10 @@ class Connection(asyncio.Protocol):
         return own
 
     def hold(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
-        """Keep a request until the connection is open. Its answer is due at `until` (loop time)."""
+        """Keep a request until the connection is open.
+
+        Its answer is due at `until` (loop time); if that is 0, as usual after the connection is open.
+        """
         self.delivery, self._request, self._until, self._judge = delivery, request, until, judge
 
     def send(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
@@ -117,7 +123,7 @@ class Connection(asyncio.Protocol):
         elif not self._owner.admits(self._transport):
             self.fail(NotSent("forbidden-address"))
         else:
-            self.send(self.delivery, self._request, self._until, self._judge)
+            self.send(self.delivery, self._request, self._until or self._owner.due(), self._judge)
             self._request = b""
 
     def data_received(self, data: bytes) -> None:
@@ -150,13 +156,15 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the attempt whose answer never came, and release the parser.
 
-        A service that refuses our certificate has looked at no request, though one was sent: that is no attempt.
+        A service that refuses our certificate has looked at no request, though one was sent: that is no attempt. What
+        ends a connection of TLS without its own end (that is `eof_received`) may be an attacker, and ends no body.
         """
+        whole = exc is None and (self._transport is None or not is_secure(self._transport))
         self._transport = None
         if exc is not None and not self.answered and self._reading.untouched and is_refusal(exc):
             self.fail(NotSent(REFUSED))
         else:
-            self._hung_up(whole=exc is None)
+            self._hung_up(whole=whole)
         self._reading.close()
 
     def _hung_up(self, *, whole: bool) -> None:

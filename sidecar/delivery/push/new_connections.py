@@ -18,7 +18,7 @@ from sidecar.core.outcome import CANCELLED, Cancelled, NotSent, Outcome
 from sidecar.core.record import Now
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.response_reader import LOST, Interpret, Judged
-from sidecar.delivery.push.send_queue import unacknowledged
+from sidecar.delivery.push.transports import unacknowledged
 
 MOST_NEW = 4
 """Connections. The backlog of Python's http.server, 5, is the shortest that is common."""

@@ -206,6 +206,10 @@ class Push:
             self._timer.cancel()
             self._timer = None
 
+    def due(self) -> float:
+        """Return when the answer to a request that is sent now is due (loop time)."""
+        return self._time() + self._timeout
+
     def admits(self, transport: asyncio.Transport) -> bool:
         """Return whether the peer may get records."""
         return not self._target.allow_remote or is_no_metadata(transport.get_extra_info("peername"))
@@ -239,7 +243,7 @@ class Push:
         now = self._time()
         reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note)
         connection = Connection(self, reading, now + self._connect_timeout)
-        connection.hold(wanted.delivery, wanted.request, wanted.until or now + self._timeout, wanted.judge)
+        connection.hold(wanted.delivery, wanted.request, wanted.until, wanted.judge)
         connection.began = now
         self._all.add(connection)
         connection.task = self._loop.create_task(self._connect(connection))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome
+from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, NotSent, Outcome
 from sidecar.core.pace.pace import Pace
 from sidecar.delivery.push.access import Access, ServiceCredentials, health_access
 from sidecar.delivery.push.connection_check import ConnectionCheck
@@ -21,7 +23,7 @@ from tests.support.freed import nothing_left
 from tests.support.kafka.certificates import Authority
 from tests.support.service import stub_service as stub
 from tests.support.service.greeter import Greeter
-from tests.support.service.stub_service import StubService
+from tests.support.service.stub_service import StubService, read_request
 from tests.support.sidecar.push_client import SHORT_MS, a_push, a_record, deliver, now, run, settled
 from tests.support.sidecar.service_files import ServiceFiles
 
@@ -199,6 +201,41 @@ def test_an_answer_means_by_tls_what_it_means_without(
         (found,) = outcomes(service.url, access)
         assert getattr(found, "reason", "") == getattr(outcome, "reason", "")
         assert type(found) is type(outcome)
+
+
+VERDICT = b'HTTP/1.1 500 Oh\r\nContent-Type: application/json\r\n\r\n{"verdict": "commit"}'
+
+
+def ended_in_order(talk: stub.Talk) -> bool:
+    """A verdict whose body ends with the connection, and TLS with its own end."""
+    talk.say(VERDICT)
+    assert isinstance(talk.connection, ssl.SSLSocket)
+    talk.connection.unwrap()
+    return False
+
+
+@pytest.mark.parametrize(("behaviour", "kind"), [(ended_in_order, Committed), (stub.raw(VERDICT, keep=False), Failed)])
+def test_a_body_that_ends_with_its_connection_counts_if_nobody_else_can_have_ended_it(
+    ours: Authority, access: Access, behaviour: stub.Behaviour, kind: type[Outcome]
+) -> None:
+    with StubService([behaviour], context=ours.context(*NAMES)) as service:
+        (found,) = outcomes(service.url, access)
+        assert isinstance(found, kind)
+
+
+def test_the_time_of_a_slow_handshake_is_no_part_of_that_of_the_answer(ours: Authority, access: Access) -> None:
+    """Given a handshake and an answer that take half of the timeout and more each, then the answer counts."""
+    context, half = ours.context(*NAMES), 0.6
+
+    def slow(connection: socket.socket) -> None:
+        time.sleep(half)
+        with context.wrap_socket(connection, server_side=True) as secure:
+            read_request(secure)
+            time.sleep(half)
+            secure.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with Greeter(slow) as service:
+        assert outcomes(service.url, access, timeout_ms=1_000) == [COMMITTED]
 
 
 def test_a_large_value_arrives_whole(ours: Authority, access: Access) -> None:

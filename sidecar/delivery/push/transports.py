@@ -1,4 +1,4 @@
-"""How much of what was written has not reached the peer's kernel."""
+"""What a transport says of itself: whether it is TLS, and how much of what was written has not left."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ def has_unsent(transport: asyncio.Transport) -> bool:
     """
     if transport.get_write_buffer_size() > 0:
         return True
-    secure = transport.get_extra_info("sslcontext") is not None
-    return secure and unacknowledged(transport.get_extra_info("socket")) > 0
+    return is_secure(transport) and unacknowledged(transport.get_extra_info("socket")) > 0
+
+
+def is_secure(transport: asyncio.Transport) -> bool:
+    """Return whether a transport is TLS."""
+    return transport.get_extra_info("sslcontext") is not None
 
 
 def unacknowledged(own: socket.socket | None) -> int:
