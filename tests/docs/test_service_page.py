@@ -151,3 +151,15 @@ def test_every_kind_of_odd_verdict_has_its_words() -> None:
     assert set(ODD_KINDS) == set(MEANING) == set(metrics.ODD_KINDS)
     assert {kind for kind in ODD_KINDS if f"`{kind}`" not in line} == set()
     assert {row.odd.strip("`") for row in ROWS} - {""} <= set(ODD_KINDS)
+
+
+def test_the_example_of_https_is_a_good_configuration(tmp_path: Path) -> None:
+    (text,) = re.findall(r"<!-- example: https -->\n+```yaml\n(.+?)```", PAGE, re.DOTALL)
+    (tmp_path / "reconsume.yaml").write_text(text, encoding="utf-8")
+    deliver = load(tmp_path / "reconsume.yaml", environ={}).deliver
+    assert set(files_of(deliver)) == {CA, CERTIFICATE, KEY, TOKEN, SECRETS}
+
+
+def test_every_cause_of_a_handshake_that_fails_is_told() -> None:
+    causes = {*DISTRUST.values(), UNTRUSTED, REFUSED, "tls-handshake"}
+    assert set(re.findall(r"`(tls-[\w-]+)`", PAGE)) == causes
