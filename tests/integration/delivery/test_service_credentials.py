@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sidecar.core.outcome import COMMITTED, NotSent
 from sidecar.delivery.push.access import LOOK_EVERY, Access, ServiceCredentials
 from sidecar.delivery.push.credentials import CA, CERTIFICATE, SECRETS, TOKEN
 from sidecar.delivery.push.pool import Push
+from sidecar.delivery.push.signature import secrets_in
 from sidecar.observability.repeats import Repeats
 from tests.integration.delivery.batch_client import Feeder
 from tests.support.freed import nothing_left
@@ -90,20 +92,22 @@ def test_a_renewed_token_and_secret_go_with_the_next_request_on_the_same_connect
                 request = Read(service.requests[-1])
                 assert request["Authorization"] == f"Bearer {files.token}"
                 assert verifies(request, files.secret)
-                former, digest = files.secret, credentials.current.digest
+                former = files.secret
                 files.renew_token()
                 files.renew_secret(beside=True)
-                wanted = {files.token}
-                await settled(
-                    lambda: credentials.current.token in wanted and len(credentials.current.secrets) == 2  # noqa: B023
-                )
-                assert credentials.current.digest != digest
+                newest = secrets_in(files.secret.encode())
+                await settled(partial(in_force, credentials, files.token, newest))
                 assert await deliver(push, a_record()) is COMMITTED
                 assert all(verifies(Read(service.requests[-1]), secret) for secret in (former, files.secret))
             push.close()
 
         following(credentials, work)
         assert service.connections == 1
+
+
+def in_force(credentials: ServiceCredentials, token: str, newest: tuple[bytes, ...]) -> bool:
+    """Whether this token, and this secret before all others, are in use."""
+    return credentials.current.token == token and credentials.current.secrets[:1] == newest
 
 
 def until_renewed(credentials: ServiceCredentials) -> Callable[[], bool]:
