@@ -51,8 +51,8 @@ class Run:
     @property
     def without_effect(self) -> list[str]:
         """The options that are given and have no effect any more; they will be removed."""
-        given = {"--keep": self.keep, "--evict-every": self.evict_every}
-        return [name for name, value in given.items() if value is not None]
+        options = {"--keep": self.keep, "--evict-every": self.evict_every}
+        return [name for name, value in options.items() if value is not None]
 
     def reads(self) -> str:
         """Return a description of the groups whose events are read."""

@@ -28,14 +28,14 @@ def renewed(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection[
 
 
 class Kept(NamedTuple):
-    """What is kept beside the checkpoint: the ids of topics, and the events topics that a query has left while counted.
+    """What is kept beside the checkpoint: ids of topics, and the events topics that a query has counted and left out.
 
     A query leaves a group out while its STATS topic is missing. Its place in the group's events is soon forgotten, and
     what it has counted of them is not.
     """
 
     ids: Mapping[str, str]
-    left: frozenset[str]
+    unserved: frozenset[str]
 
 
 def is_stale(ids: Mapping[str, str], kept: Kept, placed: Collection[str]) -> str:
@@ -47,8 +47,8 @@ def is_stale(ids: Mapping[str, str], kept: Kept, placed: Collection[str]) -> str
     stale = []
     for events in (topic for topic in ids if topic.endswith(EVENTS_SUFFIX) and kept.ids.get(topic) == ids[topic]):
         sums = events.removesuffix(EVENTS_SUFFIX) + STATS_SUFFIX
-        written_anew = events in placed and kept.ids.get(sums, ids[sums]) != ids[sums]
-        if written_anew or (events in kept.left and events not in placed):
+        rewritten = events in placed and kept.ids.get(sums, ids[sums]) != ids[sums]
+        if rewritten or (events in kept.unserved and events not in placed):
             stale.append(events)
     return ", ".join(stale)
 
@@ -63,8 +63,8 @@ def kept_text(ids: Mapping[str, str], kept: Kept, placed: Collection[str], there
         return topic in there or topic.removesuffix(STATS_SUFFIX) + EVENTS_SUFFIX in there
 
     before = {topic: topic_id for topic, topic_id in kept.ids.items() if is_there(topic)}
-    left = {topic for topic in (*kept.left, *placed) if topic in before and topic not in ids}
-    return json.dumps({"v": IDS_VERSION, "ids": before | dict(ids), "left": sorted(left)}, sort_keys=True)
+    unserved = {topic for topic in (*kept.unserved, *placed) if topic in before and topic not in ids}
+    return json.dumps({"v": IDS_VERSION, "ids": before | dict(ids), "unserved": sorted(unserved)}, sort_keys=True)
 
 
 def kept_in(text: str) -> Kept:
@@ -76,7 +76,7 @@ def kept_in(text: str) -> Kept:
     if not isinstance(content, dict) or content.get("v") != IDS_VERSION or not isinstance(content.get("ids"), dict):
         raise ValueError("it is not in its form")
     ids = {str(topic): str(topic_id) for topic, topic_id in content["ids"].items()}
-    return Kept(ids, frozenset(map(str, content.get("left") or ())))
+    return Kept(ids, frozenset(map(str, content.get("unserved") or ())))
 
 
 def topics_in(entry: str) -> frozenset[str]:

@@ -151,8 +151,8 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
     event = read.select("*", "event.*", fn.coalesce(same, fn.lit(False)).alias("usual"))
     written = fn.greatest(fn.col("at"), fn.least(fn.col("record_ms"), fn.col("now")))
     fault = fn.coalesce(*(fn.when(bad, fn.lit(sentence)) for sentence, bad in faults(suffix, needed)))
-    found = (written.alias("written_at"), fn.col("record_time"), fault.alias("fault"))
-    return event.select(*FIELDS, *HISTORY, *more, *ORIGIN[:3], *found)
+    source = (written.alias("written_at"), fn.col("record_time"), fault.alias("fault"))
+    return event.select(*FIELDS, *HISTORY, *more, *ORIGIN[:3], *source)
 
 
 def written_again(event: Column, optional: Sequence[str]) -> Column:

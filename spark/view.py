@@ -139,11 +139,11 @@ def present(raw: DataFrame) -> DataFrame:
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
-    told = view(events(raw.where(~is_view)).good)
+    rows = view(events(raw.where(~is_view)).good)
     remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, order_key())
     latest = fn.max(fn.struct("place", *VALUE)).alias("latest")
-    rows = told.unionByName(remembered).groupBy("group", "id").agg(latest)
-    return rows.select(*(fn.col(f"latest.{name}").alias(name) for name in VALUE))
+    latest_rows = rows.unionByName(remembered).groupBy("group", "id").agg(latest)
+    return latest_rows.select(*(fn.col(f"latest.{name}").alias(name) for name in VALUE))
 
 
 def table(spark: SparkSession, bootstrap: str, group: str, options: Mapping[str, str] | None = None) -> DataFrame:

@@ -227,8 +227,8 @@ def redriven(dead: RetryState, now: int) -> Retry:
     most = max(dead.most_times, dead.times)
     # A letter of an older writer does not say when its record failed last; its due time is when it died.
     last = dead.last_failed_at or dead.due_at
-    again = replace(dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last)
-    return Retry(again, None)
+    state = replace(dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last)
+    return Retry(state, None)
 
 
 def after_wait(

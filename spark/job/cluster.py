@@ -93,10 +93,10 @@ class Cluster:
 
     def committed(self, groups: Collection[str]) -> Mapping[PartitionName, Position]:
         """Return what consumer groups have committed, by partition: no two of them may have committed in one topic."""
-        asked, spec = self._java.java.util.HashMap(), self._java.org.apache.kafka.clients.admin
+        specs, spec = self._java.java.util.HashMap(), self._java.org.apache.kafka.clients.admin
         for group in groups:
-            asked.put(group, spec.ListConsumerGroupOffsetsSpec())
-        return positions_in(self._answer(self._admin.listConsumerGroupOffsets(asked).all()))
+            specs.put(group, spec.ListConsumerGroupOffsetsSpec())
+        return positions_in(self._answer(self._admin.listConsumerGroupOffsets(specs).all()))
 
     def commit(self, groups: Mapping[str, Mapping[PartitionName, Position]]) -> Mapping[str, str]:
         """Commit offsets for consumer groups that have no members. Return why a group's were refused, by group."""
@@ -165,14 +165,14 @@ def described(text: str) -> list[PartitionName]:
 
     Raises UnansweredError if a topic has none, which is an unknown form.
     """
-    found: dict[str, list[str]] = {}
+    numbers_by_topic: dict[str, list[str]] = {}
     topic = ""
     for name, number in DESCRIBED.findall(text):
         topic = name or topic
-        found.setdefault(topic, []).extend(filter(None, [number]))
-    if not all(found.values()):
+        numbers_by_topic.setdefault(topic, []).extend(filter(None, [number]))
+    if not all(numbers_by_topic.values()):
         raise UnansweredError(f"the client describes topics in an unknown form: {text[:200]}")
-    return [(name, number) for name, numbers in found.items() for number in numbers]
+    return [(name, number) for name, numbers in numbers_by_topic.items() for number in numbers]
 
 
 def positions_in(text: str) -> dict[PartitionName, Position]:
@@ -180,10 +180,12 @@ def positions_in(text: str) -> dict[PartitionName, Position]:
 
     Raises UnansweredError if it has an unknown form.
     """
-    found = {(topic, number): Position(int(offset), said) for topic, number, offset, said in COMMITTED.findall(text)}
-    if len(found) != text.count("=OffsetAndMetadata{"):
+    positions = {
+        (topic, number): Position(int(offset), metadata) for topic, number, offset, metadata in COMMITTED.findall(text)
+    }
+    if len(positions) != text.count("=OffsetAndMetadata{"):
         raise UnansweredError(f"the client tells committed offsets in an unknown form: {text[:200]}")
-    return found
+    return positions
 
 
 def begins(text: str) -> dict[PartitionName, int]:

@@ -35,7 +35,7 @@ class Begin(NamedTuple):
     """Where a query begins: each partition's offset, and the groups that are read anew though they were read before."""
 
     offsets: Mapping[PartitionName, int]
-    anew: tuple[str, ...]
+    renewed: tuple[str, ...]
 
 
 def begin(
@@ -46,7 +46,7 @@ def begin(
     `spans`: the first offset of each partition and the one behind its last. A partition without a position begins at
     its first offset. So does one whose position is of another topic, or lies behind the end of a log that was cut.
     """
-    begins, anew = {}, set[str]()
+    begins, renewed = {}, set[str]()
     for partition, (first, end) in spans.items():
         group = partition[0].removesuffix(EVENTS_SUFFIX)
         position = committed.get(partition)
@@ -55,8 +55,8 @@ def begin(
             continue
         begins[partition] = first
         if position is not None:
-            anew.add(group)
-    return Begin(begins, tuple(sorted(anew)))
+            renewed.add(group)
+    return Begin(begins, tuple(sorted(renewed)))
 
 
 def metadata(plan: Plan, group: str) -> str:

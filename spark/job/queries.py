@@ -111,8 +111,8 @@ class Queries:
         writer = to_kafka(deliverable(rows, written), self._kafka).outputMode("append")
         # On the driver's disk, whatever file system is Spark's default: no executor needs it.
         folder = tempfile.TemporaryDirectory(prefix="reconsume-view-query-")
-        place = Path(folder.name).as_uri()
-        return self._started(writer, "view", self._options.trigger, place, folder.cleanup, passing=TAKEN)
+        checkpoint = Path(folder.name).as_uri()
+        return self._started(writer, "view", self._options.trigger, checkpoint, folder.cleanup, passing=TAKEN)
 
     def _begins(self, plan: Plan) -> Begin:
         """Return where the query begins, after it was committed: readers must not take an unread group for a new one.
@@ -122,9 +122,9 @@ class Queries:
         spans = self._cluster.spans(self._cluster.partitions(plan.topics(EVENTS_SUFFIX)))
         committed = self._cluster.committed([Names(group).view_group for group in plan.served])
         begins = begin(plan, spans, committed)
-        if begins.anew:
+        if begins.renewed:
             text = "their events or VIEW topic is another one, or was cut, or an older job has read them"
-            say(f"the view of {', '.join(begins.anew)} is read from the first event: {text}")
+            say(f"the view of {', '.join(begins.renewed)} is read from the first event: {text}")
         news: dict[str, dict[tuple[str, str], Position]] = {}
         for partition, offset in begins.offsets.items():
             group = partition[0].removesuffix(EVENTS_SUFFIX)
@@ -147,8 +147,8 @@ class Queries:
         rows = stats.records(stats.sums(good, f"{self._options.sums_delay} milliseconds"))
         writer = to_kafka(deliverable(rows, plan.topics(STATS_SUFFIX)), self._kafka).outputMode("update")
         # The folder's name never changes, so that a restart finds the checkpoint.
-        place = f"{self._options.checkpoint.rstrip('/')}/stats"
-        return self._started(writer, "stats", self._options.slow_trigger, place)
+        checkpoint = f"{self._options.checkpoint.rstrip('/')}/stats"
+        return self._started(writer, "stats", self._options.slow_trigger, checkpoint)
 
     def _renew(self, plan: Plan) -> None:
         """Make the sums' checkpoint fit the topics that are there. The query must not run.
@@ -159,8 +159,8 @@ class Queries:
         """
         folder, file = Folder(self._spark, self._options.checkpoint), "stats-topics.json"
         kept, placed, there = kept_in(folder.read(file)), folder.placed("stats"), self._cluster.topics()
-        if again := is_stale(plan.ids, kept, placed):
-            say(f"all sums are counted again from the first events, as those of {again} must be written anew")
+        if stale := is_stale(plan.ids, kept, placed):
+            say(f"all sums are counted again from the first events, as those of {stale} must be written anew")
             folder.drop("stats")
             kept, placed = Kept({}, frozenset()), frozenset()
         if topics := renewed(plan.ids, kept.ids, placed):
@@ -178,12 +178,12 @@ class Queries:
         writer: DataStreamWriter,
         name: str,
         trigger: int,
-        place: str,
+        checkpoint: str,
         after: Callable[[], None] = lambda: None,
         passing: str = "",
     ) -> SparkQuery:
-        named = writer.queryName(name).option("checkpointLocation", place)
-        with raising_gone(), written_plainly(self._spark, place):
+        named = writer.queryName(name).option("checkpointLocation", checkpoint)
+        with raising_gone(), written_plainly(self._spark, checkpoint):
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start(), after, passing)
 

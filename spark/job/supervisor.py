@@ -168,14 +168,14 @@ class Supervisor:
 def stopped_together(queries: Mapping[str, Running]) -> dict[str, str]:
     """Stop queries at the same time. Return why a query did not stop, by name. Raises GoneError if Java has ended."""
     faults: dict[str, str] = {}
-    gone: list[GoneError] = []
+    gone: list[str] = []
 
     def stop(name: str, query: Running) -> None:
         try:
             if (fault := fault_of(query.stop)) is not None:
                 faults[name] = fault
         except GoneError as error:
-            gone.append(error)
+            gone.append(str(error))
 
     threads = [threading.Thread(target=stop, args=one, name=f"stop-{one[0]}") for one in queries.items()]
     for thread in threads:
@@ -183,7 +183,7 @@ def stopped_together(queries: Mapping[str, Running]) -> dict[str, str]:
     for thread in threads:
         thread.join()
     if gone:
-        raise gone[0]
+        raise GoneError(gone[0])
     return faults
 
 
