@@ -42,7 +42,7 @@ PATIENCE = {
     "kafka.max.block.ms": "10000",
 }
 """Options of Spark's Kafka source and sink; the caller's override them."""
-TAKEN = "specify all TopicPartitions"
+UNLISTED = ("specify all TopicPartitions", "START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
 """What Spark says if it finds a partition that has no starting offset: it was added after we had listed them."""
 
 
@@ -112,7 +112,7 @@ class Queries:
         # On the driver's disk, whatever file system is Spark's default: no executor needs it.
         folder = tempfile.TemporaryDirectory(prefix="reconsume-view-query-")
         checkpoint = Path(folder.name).as_uri()
-        return self._started(writer, "view", self._options.trigger, checkpoint, folder.cleanup, passing=TAKEN)
+        return self._started(writer, "view", self._options.trigger, checkpoint, folder.cleanup, passing=UNLISTED)
 
     def _begins(self, plan: Plan) -> Begin:
         """Return where the query begins, after it was committed: readers must not take an unread group for a new one.
@@ -180,7 +180,7 @@ class Queries:
         trigger: int,
         checkpoint: str,
         after: Callable[[], None] = lambda: None,
-        passing: str = "",
+        passing: tuple[str, ...] = (),
     ) -> SparkQuery:
         named = writer.queryName(name).option("checkpointLocation", checkpoint)
         with raising_gone(), written_plainly(self._spark, checkpoint):

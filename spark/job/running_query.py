@@ -19,13 +19,15 @@ STEP = 0.02
 
 
 class SparkQuery:
-    """A query that Spark runs. `after` is called when it has ended. An error that has `passing` in it is no failure."""
+    """A query that Spark runs. `after` is called when it has ended. An error with a text of `passing` is no failure."""
 
-    def __init__(self, query: StreamingQuery, after: Callable[[], None] = lambda: None, passing: str = "") -> None:
+    def __init__(
+        self, query: StreamingQuery, after: Callable[[], None] = lambda: None, passing: tuple[str, ...] = ()
+    ) -> None:
         self._query, self._after, self._passing = query, after, passing
 
     def turn(self) -> str | None:
-        """Return why the query has ended, PASSING if it may begin again at once; None while it runs, by itself.
+        """Return why the query has ended, PASSING if that is no failure; None while it runs, by itself.
 
         Raises GoneError if Java has ended.
         """
@@ -34,7 +36,7 @@ class SparkQuery:
                 return None
             error = self._query.exception()
         self._after()
-        if self._passing and self._passing in str(error):
+        if any(text in str(error) for text in self._passing):
             return PASSING
         return "it was stopped from elsewhere" if error is None else first_line(error)
 

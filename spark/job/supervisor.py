@@ -42,7 +42,7 @@ class Streak:
 
 
 PASSING = "it begins again"
-"""The end of a query that is no failure: it begins again at the next look."""
+"""The end of a query that is no failure: it begins again after FIRST_WAIT."""
 
 
 LOOK_SECONDS = 0.2
@@ -137,7 +137,7 @@ class Supervisor:
         else:
             fault = query.running.turn()
         if fault == PASSING:
-            query.running = None
+            query.running, query.again_at = None, self._clock.now() + FIRST_WAIT
         elif fault is not None:
             self._failed(name, query, fault)
 

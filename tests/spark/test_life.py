@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 from spark.job.cluster import FRESH_SECONDS, Cluster, UnansweredError
 from spark.job.listener import Listener
 from spark.job.meters import Meters
-from spark.job.positions import ReadPositions
+from spark.job.positions import PartitionName, ReadPositions
 from spark.job.queries import QUERIES, Queries
+from spark.job.supervisor import PASSING
 from spark.options import Run, parse
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -233,6 +234,25 @@ def said_of_seven_deleted_events(life: Life, group: str) -> str:
         wait(lambda: life.told(events) == life.ends(events), "how far the view has read is told")
     [said] = life.said
     return said
+
+
+class Lagging(Cluster):
+    """Brokers that do not know the newest partition yet."""
+
+    def partitions(self, topics: Collection[str]) -> list[PartitionName]:
+        return super().partitions(topics)[:-1]
+
+
+@pytest.mark.long
+def test_a_partition_that_appears_between_its_listing_and_the_start_is_no_failure(
+    life: Life, spark: SparkSession
+) -> None:
+    group = life.group("growing")
+    options = parse(["run", f"--checkpoint={life.place}", f"--groups={group}"])
+    assert isinstance(options, Run)
+    cluster = Lagging(spark, life.kafka)
+    running = Queries(spark, options, life.kafka, cluster, life.meters, life.positions).starts["view"]()
+    assert until(running.turn, SOON, "Spark has found one more partition", SELDOM) == PASSING
 
 
 @pytest.mark.parametrize(
