@@ -12,10 +12,15 @@ VERSION = "1"
 
 
 class PositionTopics(NamedTuple):
-    """The ids of the events topic and of the VIEW topic, as Kafka's tools print them."""
+    """The ids of the events topic and of the VIEW topic, as Kafka's Java tools print them."""
 
     events: str
     view: str
+
+
+def as_java_prints(topic_id: str) -> str:
+    """Return a topic's id as Java prints it: Kafka's C client uses two other characters of base64."""
+    return topic_id.replace("+", "-").replace("/", "_")
 
 
 def render_position(events: str, view: str) -> str:

@@ -18,7 +18,7 @@ from topics.events import BadEvent
 from topics.fold import read_event, row_of
 from topics.names import Kind, Names
 from topics.specs import STATS_RETENTION, VIEW_RETENTION
-from topics.view_position import PositionTopics
+from topics.view_position import PositionTopics, as_java_prints
 from topics.view_record import BadRow, decode_stats, decode_view
 
 
@@ -98,8 +98,8 @@ class SparkForm:
 
 def position_topics(topics: Mapping[str, Topic], names: Names) -> PositionTopics:
     """Return the ids of the topics that a position of the job must be true of."""
-    events, view = (topics[name].id if name in topics else "" for name in (names.events, names.view))
-    return PositionTopics(events, view)
+    ids = (topics[name].id if name in topics else "" for name in (names.events, names.view))
+    return PositionTopics(*map(as_java_prints, ids))
 
 
 class EventsForm:

@@ -8,7 +8,7 @@ import pytest
 
 from spark.job.groups import Plan
 from spark.job.positions import AGAIN_SECONDS, Begin, Position, ReadPositions, begin, metadata
-from topics.view_position import PositionTopics, parse_position
+from topics.view_position import PositionTopics, as_java_prints, parse_position
 
 E, F = "a-RETRY-EVENTS", "b-RETRY-EVENTS"
 PLAN = Plan(("a", "b"), {}, {E: "Ae", "a-RETRY-VIEW": "Av", F: "Be", "b-RETRY-VIEW": "Bv"})
@@ -46,6 +46,10 @@ def test_a_position_names_the_topics_that_it_is_true_of_and_an_older_one_does_no
     assert parse_position(metadata(PLAN, "a")) == PositionTopics("Ae", "Av")
     for other in (None, "", "x", "1 a", "1 a b c", "2 a b"):
         assert parse_position(other) is None
+
+
+def test_an_id_is_the_same_whichever_client_prints_it() -> None:
+    assert as_java_prints("FDcaZ+X+TB2Opg/7rjRbzg") == "FDcaZ-X-TB2Opg_7rjRbzg"
 
 
 def progress(run: str, end: dict[str, Any] | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,16 +55,17 @@ class Truth(NamedTuple):
     folded_sums: dict[str, Value]
 
 
-def crash_inside(job: ViewProcess, batches: Batches) -> None:
-    """SIGKILL in the middle of a micro-batch of the view: begun for ever, and never done."""
-    for _ in range(10):
-        job.driver()  # known before: looking for it takes longer than a batch
-        job.until(batches.inside, SOON, "a batch of the view is under way")
-        job.crash()
-        if batches.inside() is not None:
+def crash(job: ViewProcess, there: Callable[[], object], what: str) -> None:
+    """SIGKILL where the query is `there`: Java stands still while that is seen, as nothing is left of it later."""
+    for _ in range(100):
+        java = job.java()
+        job.until(there, SOON, what)
+        java.suspend()
+        if there():
+            job.crash()
             return
-        job.start()  # it was done before the signal came
-    raise AssertionError("no kill hit a batch")
+        java.resume()
+    raise AssertionError(f"no kill came while {what}")
 
 
 def settle(job: ViewProcess, bootstrap: str, group: str, events_topic: str) -> None:
@@ -95,7 +97,7 @@ def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: Sta
         sidecar = start_sidecar(group, service.url)
         with Load(group, RATE):
             job.until(lambda: view_of(group.bootstrap, group.group), START_SECONDS, "the view has rows", SELDOM)
-            crash_inside(job, batches)
+            crash(job, batches.inside, "a batch is under way")  # begun for ever, and never done
             kills.append("inside")
             sidecar.kill()
             sidecar.start()
@@ -105,10 +107,8 @@ def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: Sta
             kills.append("view made anew")
         await_quiet(group, QUIET)
         evidence = collect(group, service.ledger)
-        job.until(batches.between, SOON, "no batch is under way")
-        job.crash()
+        crash(job, batches.between, "no batch is under way")
         kills.append("between")
-        assert batches.between()
         shutil.rmtree(place)
         make_view_anew(group.bootstrap, group.group)
         # An event that is written again changes no row; a job that begins anew sums up all of them.

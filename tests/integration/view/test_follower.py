@@ -22,7 +22,7 @@ from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
 from topics.events import State
 from topics.names import Kind, Names
 from topics.specs import VIEW_RETENTION
-from topics.view_position import render_position
+from topics.view_position import as_java_prints, render_position
 from topics.view_record import StatsRow, ViewRow, encode_row
 
 SECONDS = 30.0
@@ -228,10 +228,8 @@ def test_a_position_that_is_true_of_another_view_topic_counts_as_none(
     unread = wall()
     until(lambda: wall() - unread > 2_000, SECONDS, "time passes")
     write(view_row(1, group=group))
-    ids = {
-        topic.name: topic.id
-        for topic in Cluster({"bootstrap.servers": kafka.bootstrap}).find([names.events, names.view]).values()
-    }
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap})
+    ids = {name: as_java_prints(topic.id) for name, topic in cluster.find([names.events, names.view]).items()}
     commit_ends(kafka.bootstrap, names, metadata=render_position(ids[names.events], "another"))
     thread = follow()
     until(lambda: thread.status.as_of is not None, SECONDS, "it is read")
