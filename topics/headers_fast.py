@@ -92,8 +92,10 @@ def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -
             and at.isascii()
             and group.isascii()
         ):
-            counts, why = (int(times), int(redrives)), _reason(reason)
-            return RetryState(position.decode(), real_topic, *counts, due_at, timestamp, int(failed), why, 0, int(last))
+            why, origin, first = _reason(reason), position.decode(), int(failed)
+            return RetryState(
+                origin, real_topic, int(times), int(redrives), due_at, timestamp, first, why, 0, int(last)
+            )
     except (ValueError, TypeError, AttributeError, IndexError):
         return None
     return None

@@ -230,8 +230,9 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
 
     `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
     """
-    return [
-        *_rare_headers(retry_state),  # before the others, where an older reader looks for headers of later versions
+    # Those that not every copy has are before the others, where an older reader looks for headers of later versions.
+    headers = _rare_headers(retry_state)
+    headers += (
         (REAL_TOPIC, retry_state.topic.encode()),
         (ORIGIN_MESSAGE_ID, retry_state.id.encode()),
         (RETRY_TOPIC, retry_topic.encode()),
@@ -243,7 +244,8 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
         (RETRY_FIRST_FAILED_AT, b"%d" % retry_state.first_failed_at),
         (RETRY_REASON, retry_state.reason.encode()),
         (RETRY_GROUP, group.encode()),
-    ]
+    )
+    return headers
 
 
 def _rare_headers(retry_state: RetryState) -> Headers:

@@ -155,8 +155,8 @@ def retry(record: ReadRecord, failure: Failure, times: int, wait: int, rules: Gr
     before, reason, due_at = record.life, reason_text(failure.reason, failure.text), now + wait
     if before is None:
         first = record.failed_at or now
-        origin, stamp = (record.id, record.source.topic), record.timestamp
-        state = RetryState(*origin, times, 0, due_at, stamp, first, reason, last_failed_at=now)
+        topic, stamp = record.source.topic, record.timestamp
+        state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now)
     else:
         first = before.first_failed_at or record.failed_at or now
         state = replace(
