@@ -72,7 +72,7 @@ class Sidecar:
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
-        self._dispatcher = Dispatcher(build_pace(settings))
+        self._dispatcher = Dispatcher(build_pace(settings), settings.deliver.batch.max_size)
         self._delivery = build_delivery(settings, self._dispatcher)
         self._tracing = build_tracing(settings, self._instance)
         handed = self._tracing.around(self._delivery)

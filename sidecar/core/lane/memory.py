@@ -47,7 +47,11 @@ class LaneMemory:
         """Bytes of everything handed over and not done."""
         self.held: Counter[Partition] = Counter()
         """Bytes of records whose copies or progress Kafka refuses, by their partition. They are part of `load`."""
-        self._room, self._for_held = room, room // HELD_SHARE
+        self.admitted = 0
+        """Bytes of all records that were admitted, without those that were let go: less `load` they are done."""
+        self.shared = False
+        """Whether each flow may have its share of half of the room, and no more (`room_shares.py`)."""
+        self.room, self._for_held = room, room // HELD_SHARE
         self._held_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
 
@@ -55,6 +59,13 @@ class LaneMemory:
         """Add the bytes of admitted records, or (negative) of records that are done."""
         partition.add_bytes(weight)
         self.load += weight
+        if weight > 0:
+            self.admitted += weight
+
+    def let_go(self, partition: LanePartition, weight: int) -> None:
+        """Take away the bytes of records that are not done, and will be fetched again."""
+        self.add(partition, -weight)
+        self.admitted -= weight
 
     def hold(self, held: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
@@ -75,35 +86,56 @@ class LaneMemory:
         """Whether nothing more may be handed over."""
         return self.is_full_with(0)
 
+    @property
+    def more_than_half(self) -> bool:
+        """Whether more than half of the room is taken."""
+        return self.taken * 2 > self.room
+
     def is_full_with(self, under_way: int) -> bool:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
-        return self.taken + under_way > self._room
+        return self.taken + under_way > self.room
 
     def limit_of(self, partition: LanePartition) -> AdmissionLimit:
-        """Return how much of a partition may be admitted now: all, unless one of three things slows it down."""
-        room = self._room - max(0, self._held_together - self._for_held)
+        """Return how much of a partition may be admitted now: all, unless one of four things slows it down."""
+        room = self.room - max(0, self._held_together - self._for_held)
         most, because = NEVER, Because.AT_BOUND
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than have a place beside the room. Each partition may
         # therefore have half of its share.
-        if self._pace.slowed or room < self._room:
+        if self._pace.slowed or room < self.room:
             most = room // (2 * len(self._partitions))
             because = Because.SLOWED if self._pace.slowed else Because.CROWDED
+        if self.shared and (share := self.share_of(partition)) < most:
+            most, because = share, Because.SHARED
         # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
         # So these partitions share a quarter of the room, and the others continue.
         if self._ordered and partition.retrying:
             share = room // (4 * sum(other.retrying > 0 for other in self._partitions.values()))
             if share < most:
                 most, because = share, Because.BEHIND_RETRY
-        return AdmissionLimit(self.taken < self._room // 2, most + self.held[partition.source], because)
+        return AdmissionLimit(self.taken < self.room // 2, most + self.held[partition.source], because)
 
     def lets_go_on(self, partition: LanePartition) -> bool:
-        """Return whether a paused partition may continue: a quarter of what it may have is free now.
+        """Return whether a paused partition may continue: a quarter of what it may have is free now, or half of it.
 
-        With less, a partition at its limit would be paused and sought for every record.
+        With less, a partition at its limit would be paused and sought for every record. A share of the room may last,
+        so there it is half.
         """
-        held = self.held[partition.source]
-        return partition.load - held <= (self.limit_of(partition).most - held) * 3 // 4
+        held, limit = self.held[partition.source], self.limit_of(partition)
+        return partition.load - held <= (limit.most - held) * (2 if limit.because is Because.SHARED else 3) // 4
+
+    def share_of(self, partition: LanePartition) -> int:
+        """Return the bytes that a partition may have while the room is shared.
+
+        Half of the room is divided by the topics that have records in it, and the part of a topic by its partitions
+        that have some.
+        """
+        topics, partitions = {partition.source.topic}, 1
+        for source, other in self._partitions.items():
+            if other.load and other is not partition:
+                topics.add(source.topic)
+                partitions += source.topic == partition.source.topic
+        return self.room // (2 * len(topics) * partitions)
 
     def crowds(self, partition: LanePartition) -> bool:
         """Return whether the refused copies of a partition take so much that none of its records is delivered.

@@ -52,6 +52,8 @@ class Because(Enum):
     """It holds more than its share, in an outage in which the service still answers."""
     BEHIND_RETRY = auto()
     """A record that is retried in place keeps too much of it back."""
+    SHARED = auto()
+    """It holds its share of the room, which other flows need too."""
     CROWDED = auto()
     """It holds more than its share of what refused copies leave."""
     BLOCKED = auto()
@@ -187,14 +189,13 @@ class LanePartition:
         """Accept no records until `resume`."""
         self.paused = pause
 
-    def let_go(self, records: Iterable[Record]) -> None:
-        """Drop records of a blocked partition, which are fetched again once it continues."""
-        assert self.paused is not None, "a blocked partition is paused"
-        first = self.paused.offset
+    def let_go(self, records: Iterable[Record], pause: Pause) -> None:
+        """Drop records of a paused partition, which are fetched again once it continues; `pause` is the one it has."""
+        first = pause.offset
         for record in records:
             self.tracker.let_go(record.offset)
             first = min(first, record.offset)
-        self.paused = Pause(first, NEVER, Because.BLOCKED)
+        self.paused = pause._replace(offset=first)
 
     def resume(self) -> int:
         """Accept records again; return the offset of the next one.

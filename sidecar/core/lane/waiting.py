@@ -43,6 +43,10 @@ class WaitingRecords:
 
     # --- a record begins to wait, and goes on -----------------------------------------------------------------------
 
+    def own(self, source: Partition) -> None:
+        """Note that a partition is owned, so that it counts as a flow before it has records."""
+        self.ready.own(source)
+
     def release(self, record: Record) -> None:
         """Let a record go that need not wait for its time: it is ready, unless an earlier one of its key is not
         done."""
@@ -57,7 +61,7 @@ class WaitingRecords:
             self.ready.extend([record for record in records if self._key_queues.enqueue(record)])
 
     def repeat(self, record: Record) -> None:
-        """Let a record go before all others: it was out, and may be delivered again at once."""
+        """Let a record go before all others of its partition: it was out, and may be delivered again at once."""
         self.ready.put_first((record,))
 
     def delay(self, record: Record, until: int) -> None:

@@ -1,0 +1,153 @@
+"""No flow fills the room of a lane alone, and a lane whose records are done within seconds pauses nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.partition import Because
+from sidecar.core.lane.room_shares import KEPT_FOR_MS, LOOK_EVERY_MS
+from sidecar.core.record import Partition, Record
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS, record
+
+OTHER, BILLS = Partition("orders", 1), Partition("bills", 0)
+WEIGHT = record(0).weight
+ROOM = 64 * WEIGHT
+RUN = 8
+"""Records in one hand-over."""
+
+
+class Fetcher:
+    """A lane with logs without end, which it reads as a consumer's thread does: where it is not paused, until full."""
+
+    def __init__(self, *sources: Partition, order: OrderBy | None = None, concurrency: int = 4) -> None:
+        self.rig = Rig(room=ROOM, concurrency=concurrency, order=order)
+        self.rig.assign(*sources)
+        self._at, self._heard = dict.fromkeys(sources, 0), 0
+        self.read = 0
+        """Records that were fetched."""
+
+    def fetch(self, *sources: Partition, value: bytes = b"v") -> None:
+        """Hand over records of these partitions in turn, until nothing more is taken."""
+        took = True
+        while took:
+            took = False
+            for source in sources:
+                took |= self._fetch(source, value)
+
+    def _fetch(self, source: Partition, value: bytes) -> bool:
+        rig = self.rig
+        for what in rig.fetches[self._heard :]:
+            if what[0] == "resume":
+                self._at[what[1]] = what[2]  # type: ignore[index,assignment]
+        self._heard = len(rig.fetches)
+        if rig.lane.memory.full or rig.part(source).paused is not None:
+            return False
+        begin = self._at[source]
+        self._at[source] += RUN
+        self.read += RUN
+        rig.take(*[self._record(source, offset, value) for offset in range(begin, begin + RUN)])
+        return True
+
+    @staticmethod
+    def _record(source: Partition, offset: int, value: bytes) -> Record:
+        return record(offset, source=source, key=b"%d" % (offset % 7), value=value)
+
+    def load(self, source: Partition) -> float:
+        """Return what a partition holds, as a part of the room."""
+        return self.rig.part(source).load / ROOM
+
+    def run(self, seconds: int, *sources: Partition) -> None:
+        """Let time pass while these partitions are fetched."""
+        for _ in range(seconds * 4):
+            self.fetch(*sources)
+            self.rig.run(250)
+            while self.rig.batches:
+                self.rig.conclude()
+
+
+@pytest.mark.parametrize("order", [None, "key", "partition"])
+def test_a_hung_flow_that_has_filled_the_room_lets_go_of_half_of_it_within_a_second(order: OrderBy | None) -> None:
+    lane = Fetcher(ORDERS, BILLS, order=order)
+    lane.fetch(ORDERS)
+    assert lane.rig.lane.memory.full
+    lane.rig.run(2 * LOOK_EVERY_MS)
+    lane.fetch(ORDERS, BILLS)
+    assert lane.load(ORDERS) <= 0.5 + RUN * WEIGHT / ROOM
+    assert lane.load(BILLS) > 0
+    assert lane.rig.lane.memory.shared
+
+
+def test_what_was_let_go_is_fetched_again_and_each_record_goes_once() -> None:
+    lane = Fetcher(ORDERS, BILLS)
+    lane.fetch(ORDERS)
+    lane.rig.run(2 * LOOK_EVERY_MS)
+    for _ in range(400):
+        lane.fetch(ORDERS, BILLS)
+        lane.rig.answer()
+    begun = [sent.record.offset for sent in lane.rig.history if sent.record.source == ORDERS]
+    assert sorted(begun) == list(range(len(begun)))
+    assert len(begun) > ROOM // WEIGHT, "what was let go came again"
+
+
+def test_topics_divide_half_of_the_room_and_partitions_the_part_of_their_topic() -> None:
+    lane = Fetcher(ORDERS, OTHER, BILLS)
+    lane.fetch(ORDERS)
+    lane.run(4, ORDERS, OTHER, BILLS)
+    memory, rig = lane.rig.lane.memory, lane.rig
+    assert memory.share_of(rig.part(BILLS)) == ROOM // 4
+    assert memory.share_of(rig.part(ORDERS)) == memory.share_of(rig.part(OTHER)) == ROOM // 8
+    assert lane.load(BILLS) <= 0.25 + RUN * WEIGHT / ROOM
+    assert lane.load(OTHER) <= 0.125 + RUN * WEIGHT / ROOM
+    assert not memory.full
+
+
+def test_a_record_that_is_larger_than_the_share_passes_alone() -> None:
+    lane = Fetcher(ORDERS, BILLS)
+    lane.fetch(ORDERS)
+    lane.run(2, ORDERS)
+    lane.rig.take(record(0, source=BILLS, value=b"x" * ROOM))
+    assert lane.rig.part(BILLS).load > ROOM
+    assert lane.rig.part(BILLS).paused is None
+
+
+def test_a_lane_that_turns_over_within_seconds_pauses_nobody() -> None:
+    lane = Fetcher(ORDERS, OTHER, BILLS, concurrency=8)
+    for _ in range(100):
+        lane.fetch(ORDERS, OTHER, BILLS)
+        for _ in range(8):
+            lane.rig.answer()
+        lane.rig.run(100)
+    assert not lane.rig.lane.memory.shared
+    assert not [what for what in lane.rig.fetches if what[0] == "pause"]
+
+
+def test_an_instance_with_one_partition_has_the_room_to_itself() -> None:
+    lane = Fetcher(ORDERS)
+    lane.run(5, ORDERS)
+    assert lane.rig.lane.memory.full
+    assert not lane.rig.lane.memory.shared
+
+
+def test_a_slow_flow_is_not_read_again_and_again() -> None:
+    """A pause drops what the client has fetched: with one for each record a slow flow would be read many times."""
+    lane = Fetcher(ORDERS, BILLS)
+    for _ in range(400):
+        lane.fetch(ORDERS)
+        lane.rig.answer()
+        lane.rig.run(100)
+    done = len(lane.rig.history) - len(lane.rig.sent)
+    assert lane.rig.lane.memory.shared
+    assert lane.read <= 2 * done + 2 * ROOM // WEIGHT
+
+
+def test_when_the_records_are_done_the_room_is_open_again() -> None:
+    lane = Fetcher(ORDERS, BILLS)
+    lane.fetch(ORDERS)
+    lane.run(2, ORDERS)
+    assert lane.rig.lane.memory.shared
+    lane.rig.answer_all()
+    lane.rig.run(KEPT_FOR_MS + LOOK_EVERY_MS)
+    assert not lane.rig.lane.memory.shared
+    assert lane.rig.part().paused is None or lane.rig.part().paused.because is not Because.SHARED
