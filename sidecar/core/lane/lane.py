@@ -309,6 +309,7 @@ class Lane:
             self.commits.progress_accepted(result.batch.commits)
         if outbox.held or outbox.unwritable or self.memory.held:
             self._refused_copies.review(now)
+            self._room.admitted(now)  # the copies that Kafka takes now count in the room again
         self.ownership.committed(result, now)
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)

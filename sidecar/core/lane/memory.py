@@ -23,6 +23,10 @@ HELD_SHARE = 2
 """One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has place for it
 (`deploy/container.py`)."""
 
+SLOW = 2
+"""Seconds. What a partition gets done in this time it may hold, whatever its share: others wait for room no longer than
+that, and to pause a fast partition costs much, since a pause drops what the client has fetched."""
+
 
 class AdmissionLimit(NamedTuple):
     """How much of a partition may be admitted.
@@ -47,10 +51,6 @@ class LaneMemory:
         """Bytes of everything handed over and not done."""
         self.held: Counter[Partition] = Counter()
         """Bytes of records whose copies or progress Kafka refuses, by their partition. They are part of `load`."""
-        self.admitted = 0
-        """Bytes of all records that were admitted, without those that were let go: less `load` they are done."""
-        self.shared = False
-        """Whether each flow may have its share of half of the room, and no more (`room_shares.py`)."""
         self.room, self._for_held = room, room // HELD_SHARE
         self._held_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
@@ -59,13 +59,11 @@ class LaneMemory:
         """Add the bytes of admitted records, or (negative) of records that are done."""
         partition.add_bytes(weight)
         self.load += weight
-        if weight > 0:
-            self.admitted += weight
 
     def let_go(self, partition: LanePartition, weight: int) -> None:
         """Take away the bytes of records that are not done, and will be fetched again."""
         self.add(partition, -weight)
-        self.admitted -= weight
+        partition.let_go_bytes(weight)
 
     def hold(self, held: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
@@ -105,7 +103,7 @@ class LaneMemory:
         if self._pace.slowed or room < self.room:
             most = room // (2 * len(self._partitions))
             because = Because.SLOWED if self._pace.slowed else Because.CROWDED
-        if self.shared and (share := self.share_of(partition)) < most:
+        if self._divides(partition) and (share := self.share_of(partition)) < most:
             most, because = share, Because.SHARED
         # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
         # So these partitions share a quarter of the room, and the others continue.
@@ -124,18 +122,28 @@ class LaneMemory:
         held, limit = self.held[partition.source], self.limit_of(partition)
         return partition.load - held <= (limit.most - held) * (2 if limit.because is Because.SHARED else 3) // 4
 
+    def _divides(self, partition: LanePartition) -> bool:
+        """Return whether a partition may have no more than its share now: with one flow there is nothing to share.
+
+        What has paused goes on only when the lane is less than a quarter full, or much of its share is free: at one
+        bound it would be paused and sought for every record.
+        """
+        paused = partition.paused is not None and partition.paused.because is Because.SHARED
+        full = self.taken * 4 > self.room if paused else self.more_than_half
+        return full and len(self._partitions) > 1
+
     def share_of(self, partition: LanePartition) -> int:
-        """Return the bytes that a partition may have while the room is shared.
+        """Return the bytes that a partition may have while the lane is more than half full.
 
         Half of the room is divided by the topics that have records in it, and the part of a topic by its partitions
-        that have some.
+        that have some. What a partition gets done within two seconds it may have, if that is more (`room_shares.py`).
         """
         topics, partitions = {partition.source.topic}, 1
         for source, other in self._partitions.items():
             if other.load and other is not partition:
                 topics.add(source.topic)
                 partitions += source.topic == partition.source.topic
-        return self.room // (2 * len(topics) * partitions)
+        return max(self.room // (2 * len(topics) * partitions), partition.done_a_second * SLOW)
 
     def crowds(self, partition: LanePartition) -> bool:
         """Return whether the refused copies of a partition take so much that none of its records is delivered.

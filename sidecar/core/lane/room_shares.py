@@ -1,13 +1,11 @@
 """Keep one flow from filling the room of a lane: records that nobody takes would keep all other flows out.
 
-    open    the room is for whoever comes first: it turns over within seconds, or half of it is empty
-    shared  each topic may have a part of half of the room, and each of its partitions a part of that
+While a lane is more than half full, each topic may have a part of half of the room, and each of its partitions a part
+of that (`LaneMemory.share_of`). What a partition gets done within two seconds it may have in any case. A lane of a fast
+service is full nearly always, because the consumer fills it at once, and nobody waits for long. To pause partitions
+there would cost more than it is worth, since a pause drops what the client has fetched.
 
-A lane of a fast service is full nearly always, because the consumer fills it at once, and nobody waits: what is in it
-is done within a second or two. To pause partitions there would cost more than it is worth, since a pause drops what
-the client has fetched. So the room is shared only where it is more than half full and turns over more slowly.
-
-If the lane is full by then, flows with more than their share let go of what waits in memory, and fetch it again.
+If a fast partition hangs when the lane is full, it lets go of what waits in memory, and fetches a share of it again.
 """
 
 from __future__ import annotations
@@ -24,20 +22,16 @@ from sidecar.core.record import NEVER, Now, Partition
 LOOK_EVERY_MS = 500
 """ms between two looks at a lane that is more than half full. A flow that comes to a full lane waits that long, or
 twice: a due retry must not be late by more than a second for it."""
-SLOW = 2
-"""The lane is slow if it takes more than this many seconds to turn over. Faster, a flow waits for room no longer than
-it would for its share; slower, a pause is rare enough to cost nothing."""
-KEPT_FOR_MS = 5_000
-"""ms for which the room stays shared after records were let go. They are not fetched again at once, and meanwhile the
-lane is nearly empty: it would be filled, and emptied, once a second."""
+LOOK_AT_MOST_MS = 100
+"""ms between two looks at least, while records come: so soon a fast partition is known to be fast."""
 FULL = 8
 """One part in this many of the room is what a full lane may have free: the last records that came did not fit."""
 
 
 class RoomShares:
-    """Whether the room of a lane is shared, and what follows from it.
+    """The looks at what each partition of a lane gets done, and what follows from them.
 
-    Invariant: while the lane is more than half full, or its room is shared, a time to look at it is set.
+    Invariant: while the lane is more than half full, a time to look at it is set.
     """
 
     def __init__(
@@ -50,47 +44,40 @@ class RoomShares:
         self.alarm = NEVER
         """The steady time (ms) of the next look."""
         self._partitions, self._memory, self._waiting, self._paused = partitions, memory, waiting, paused
-        self._done_before = self._since = self._kept_until = 0
+        self._since = 0
 
     def admitted(self, now: Now) -> None:
         """Note that records were admitted."""
-        if self.alarm == NEVER and self._memory.more_than_half:
-            self._begin(now)
+        if now.steady - self._since >= LOOK_AT_MOST_MS:
+            self._look(now)
+        elif self.alarm == NEVER and self._memory.more_than_half:
+            self.alarm = self._since + LOOK_EVERY_MS
 
     def tick(self, now: Now) -> None:
-        """Share the room, or open it again, if it is time to look."""
-        if now.steady < self.alarm:
-            return
-        memory, lasted = self._memory, max(1, now.steady - self._since)
-        slow = (self._done - self._done_before) * SLOW * 1_000 < memory.room * lasted
-        if memory.more_than_half and slow and len(self._partitions) > 1:
-            memory.shared = True
-        elif now.steady >= self._kept_until and (not slow or memory.taken < memory.room // 4):
-            memory.shared = False
-        if memory.shared and memory.taken > memory.room - memory.room // FULL:
+        """Look at the lane if it is time to."""
+        if now.steady >= self.alarm and now.steady > self._since:
+            self._look(now)
+
+    def _look(self, now: Now) -> None:
+        """See what each partition has got done, and make room if the lane is full of one that hangs."""
+        memory, lasted, self._since = self._memory, now.steady - self._since, now.steady
+        for partition in self._partitions.values():
+            partition.look(lasted)
+        if memory.taken > memory.room - memory.room // FULL and len(self._partitions) > 1:
             self._make_room(now)
-        self.alarm = NEVER
-        if memory.shared or memory.more_than_half:
-            self._begin(now)
-
-    @property
-    def _done(self) -> int:
-        return self._memory.admitted - self._memory.load
-
-    def _begin(self, now: Now) -> None:
-        self.alarm, self._since, self._done_before = now.steady + LOOK_EVERY_MS, now.steady, self._done
+        self.alarm = now.steady + LOOK_EVERY_MS if memory.more_than_half else NEVER
 
     def _make_room(self, now: Now) -> None:
         """Let go what waits of partitions that hold more than their share; it is fetched again."""
-        self._kept_until = now.steady + KEPT_FOR_MS
         shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
         for source, partition in self._partitions.items():
-            if partition.load > shares[source] and not (partition.blocked or partition.closing):
+            # With nothing out it may have its one record, and sends it as soon as the pace allows.
+            hangs = partition.in_flight > 0 and not (partition.blocked or partition.closing)
+            if hangs and partition.load > shares[source]:
                 self._let_go(partition, now)
 
     def _let_go(self, partition: LanePartition, now: Now) -> None:
-        # What a suspect partition keeps back waits for another reason too (`crash_gate.py`).
-        records = self._waiting.take_back(partition.source, withheld=False)
+        records = self._waiting.take_back_ready(partition.source)
         if not records:
             return
         if partition.paused is None:
@@ -102,5 +89,6 @@ class RoomShares:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        looks = self._memory.shared or self._memory.more_than_half
-        ensure(not looks or self.alarm != NEVER, "a lane that is more than half full is looked at")
+        ensure(
+            not self._memory.more_than_half or self.alarm != NEVER, "a lane that is more than half full is looked at"
+        )

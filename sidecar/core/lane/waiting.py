@@ -123,6 +123,16 @@ class WaitingRecords:
             taken += self._key_queues.shed(source, {record.offset for record in taken})
         return taken
 
+    def take_back_ready(self, source: Partition) -> list[Record]:
+        """Remove and return the records of a partition that are ready, or behind their key, and can be fetched again.
+
+        What is delayed stays: the service may have asked for the wait, and fetched again it would come at once.
+        """
+        taken = self.ready.take_back(source)
+        if self._key_queues is not None:
+            taken += self._key_queues.shed(source, {record.offset for record in taken})
+        return taken
+
     # --- questions --------------------------------------------------------------------------------------------------
 
     @property

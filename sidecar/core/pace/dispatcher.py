@@ -1,7 +1,7 @@
 """Share the places in flight between the lanes and their flows, so that no flow waits for another's end.
 
 Lanes take turns by their weights, the topics of a lane in turn, and the partitions of a topic in turn (`flows.py`).
-What each of them may have out is in `places.py`. A turn is several records long, because a batch is best of one
+What each of them may have out is in `shares.py`. A turn is several records long, because a batch is best of one
 partition, and because to choose a flow costs as much as to send a record. Within a turn a place that becomes free
 stays with its flow, where that has no more than its share.
 """
@@ -16,8 +16,8 @@ from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace.flows import Flow, ReadyFlows
 from sidecar.core.pace.lane_turns import LaneTurn, shares_of
 from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.places import Places, most_of_topic, next_flow
 from sidecar.core.pace.probe_turns import ProbeTurns
+from sidecar.core.pace.shares import Allowed, most_of_topic, next_flow
 from sidecar.core.pace.single_file import SingleFile
 from sidecar.core.record import NEVER, Now, Partition, Record
 
@@ -70,7 +70,7 @@ class Dispatcher:
         self._turn: LaneTurn[LaneQueue]
         """The lane of that flow."""
         self._most = 0
-        self._left = 0
+        self._remaining = 0
         """Records that may go before another flow must be chosen."""
         self._probe_turns = ProbeTurns()
 
@@ -135,7 +135,7 @@ class Dispatcher:
             flow = turn.ready.ended(source, count)
             if flow is None:
                 continue
-            if self._most <= 0 < self._left and flow.records:
+            if self._most <= 0 < self._remaining and flow.records:
                 # The places that it has left stay with it, if it has no more than its share.
                 topic = flow.topic
                 if flow.out < topic.each and topic.out < topic.most:
@@ -173,7 +173,7 @@ class Dispatcher:
         while most and records:
             most -= 1
             self._most -= 1
-            self._left -= 1
+            self._remaining -= 1
             record = records.popleft()
             if not records:
                 ready.end(flow)
@@ -191,11 +191,11 @@ class Dispatcher:
         limit, unit, waiting = self.pace.limit, self._unit, [turn for turn in self._lanes if turn.ready]
         most = most_of_topic(limit, unit, sum([len(turn.ready.topics) for turn in self._lanes]))
         for turn, share in shares_of(waiting, limit):
-            chosen = next_flow(turn.ready, Places(share, most, unit, len(waiting) > 1))
+            chosen = next_flow(turn.ready, Allowed(share, most, unit, len(waiting) > 1))
             if chosen is not None:
                 self._flow, may_take = chosen
-                self._turn, self._left = turn, max(unit, limit // TURNS)
-                self._most = min(may_take, self._left, len(self._flow.records))
+                self._turn, self._remaining = turn, max(unit, limit // TURNS)
+                self._most = min(may_take, self._remaining, len(self._flow.records))
                 turn.took(self._most, waiting)
                 return self._flow
         self._flow, self._most = None, 0

@@ -4,7 +4,7 @@ A flow is one partition; it is known by the partition of its records, so a secon
 partition has a flow of its own. Topics take turns, and the partitions of a topic within its turn. A level topic and the
 ready topic are topics like any other, so a redrive is a flow beside the levels.
 
-A flow also counts its records that are out, since its share of the places depends on them (`places.py`). It lives as
+A flow also counts its records that are out, since its share of the places depends on them (`shares.py`). It lives as
 long as its partition is owned or something of it is out.
 """
 
@@ -34,7 +34,7 @@ class TopicFlows:
         self.busy = 0
         """How many of its flows have records out."""
         self.most = self.each = 0
-        """The places that it, and each of its flows, might have when a turn was given last (`places.py`)."""
+        """The places that it, and each of its flows, might have when a turn was given last (`shares.py`)."""
 
 
 class Flow:
@@ -200,13 +200,14 @@ class ReadyFlows:
                 self._forget(flow)
 
     def take_back(self, source: Partition) -> list[Record]:
-        """Remove and return the records of a partition that were not tried in place; the others keep their order."""
+        """Remove and return the records of a partition of which memory alone knows nothing: neither tries in place nor a
+        postponement. The others keep their order."""
         flow = self._flows.get(source)
         if flow is None:
             return []
-        taken = [record for record in flow.records if not record.again]
+        taken = [record for record in flow.records if not (record.again or record.postponed_at)]
         if taken:
-            stays = [record for record in flow.records if record.again]
+            stays = [record for record in flow.records if record.again or record.postponed_at]
             flow.records.clear()
             flow.records.extend(stays)
             if not flow.records:

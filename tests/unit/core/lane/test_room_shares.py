@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from sidecar.core.lane.key_queues import OrderBy
-from sidecar.core.lane.partition import Because
-from sidecar.core.lane.room_shares import KEPT_FOR_MS, LOOK_EVERY_MS
+from sidecar.core.lane.room_shares import LOOK_EVERY_MS
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
@@ -67,20 +68,40 @@ class Fetcher:
                 self.rig.conclude()
 
 
+def fast(lane: Fetcher) -> Fetcher:
+    """Let a lane be one whose records are done at once."""
+    for _ in range(40):
+        lane.fetch(ORDERS)
+        lane.rig.answer_all()
+        lane.rig.run(50)
+        while lane.rig.batches:
+            lane.rig.conclude()
+    assert lane.rig.part(ORDERS).done_a_second > ROOM
+    return lane
+
+
 @pytest.mark.parametrize("order", [None, "key", "partition"])
-def test_a_hung_flow_that_has_filled_the_room_lets_go_of_half_of_it_within_a_second(order: OrderBy | None) -> None:
-    lane = Fetcher(ORDERS, BILLS, order=order)
+def test_a_fast_flow_that_hangs_lets_go_of_half_of_the_room_within_a_second(order: OrderBy | None) -> None:
+    lane = fast(Fetcher(ORDERS, BILLS, order=order))
     lane.fetch(ORDERS)
     assert lane.rig.lane.memory.full
     lane.rig.run(2 * LOOK_EVERY_MS)
     lane.fetch(ORDERS, BILLS)
     assert lane.load(ORDERS) <= 0.5 + RUN * WEIGHT / ROOM
     assert lane.load(BILLS) > 0
-    assert lane.rig.lane.memory.shared
+
+
+@pytest.mark.parametrize("order", [None, "key", "partition"])
+def test_a_hung_flow_takes_no_more_than_half_of_the_room(order: OrderBy | None) -> None:
+    lane = Fetcher(ORDERS, BILLS, order=order, concurrency=2 * ROOM // WEIGHT)
+    lane.fetch(ORDERS)
+    assert lane.load(ORDERS) <= 0.5 + RUN * WEIGHT / ROOM
+    lane.fetch(BILLS)
+    assert lane.load(BILLS) > 0
 
 
 def test_what_was_let_go_is_fetched_again_and_each_record_goes_once() -> None:
-    lane = Fetcher(ORDERS, BILLS)
+    lane = fast(Fetcher(ORDERS, BILLS))
     lane.fetch(ORDERS)
     lane.rig.run(2 * LOOK_EVERY_MS)
     for _ in range(400):
@@ -112,22 +133,25 @@ def test_a_record_that_is_larger_than_the_share_passes_alone() -> None:
     assert lane.rig.part(BILLS).paused is None
 
 
-def test_a_lane_that_turns_over_within_seconds_pauses_nobody() -> None:
-    lane = Fetcher(ORDERS, OTHER, BILLS, concurrency=8)
+def test_partitions_that_are_done_within_seconds_are_paused_once_at_most_until_that_is_seen() -> None:
+    lane = fast(Fetcher(ORDERS, OTHER, BILLS, concurrency=8))
+    lane.rig.fetches.clear()
     for _ in range(100):
         lane.fetch(ORDERS, OTHER, BILLS)
-        for _ in range(8):
+        for _ in range(30):
             lane.rig.answer()
         lane.rig.run(100)
-    assert not lane.rig.lane.memory.shared
-    assert not [what for what in lane.rig.fetches if what[0] == "pause"]
+    assert Counter(what[:2] for what in lane.rig.fetches if what[0] == "pause").keys() <= {
+        ("pause", OTHER),
+        ("pause", BILLS),
+    }
+    assert len([what for what in lane.rig.fetches if what[0] == "pause"]) <= 2
 
 
 def test_an_instance_with_one_partition_has_the_room_to_itself() -> None:
     lane = Fetcher(ORDERS)
     lane.run(5, ORDERS)
     assert lane.rig.lane.memory.full
-    assert not lane.rig.lane.memory.shared
 
 
 def test_a_slow_flow_is_not_read_again_and_again() -> None:
@@ -138,16 +162,4 @@ def test_a_slow_flow_is_not_read_again_and_again() -> None:
         lane.rig.answer()
         lane.rig.run(100)
     done = len(lane.rig.history) - len(lane.rig.sent)
-    assert lane.rig.lane.memory.shared
     assert lane.read <= 2 * done + 2 * ROOM // WEIGHT
-
-
-def test_when_the_records_are_done_the_room_is_open_again() -> None:
-    lane = Fetcher(ORDERS, BILLS)
-    lane.fetch(ORDERS)
-    lane.run(2, ORDERS)
-    assert lane.rig.lane.memory.shared
-    lane.rig.answer_all()
-    lane.rig.run(KEPT_FOR_MS + LOOK_EVERY_MS)
-    assert not lane.rig.lane.memory.shared
-    assert lane.rig.part().paused is None or lane.rig.part().paused.because is not Because.SHARED

@@ -24,7 +24,7 @@ FEWEST = 2
 second flow would wait for the end of the first one."""
 
 
-class Places(NamedTuple):
+class Allowed(NamedTuple):
     """The places that a lane may take now.
 
     `share`: records that it may have out while the other lane waits too. `most`: records that one topic may have out.
@@ -43,38 +43,38 @@ def most_of_topic(limit: int, unit: int, topics: int) -> int:
     return limit if topics < 2 or requests < 2 else limit - max(1, requests // RESERVE) * unit
 
 
-def next_flow(ready: ReadyFlows, places: Places) -> tuple[Flow, int] | None:
+def next_flow(ready: ReadyFlows, allowed: Allowed) -> tuple[Flow, int] | None:
     """Give the turn to the next flow of a lane that may take a place; return it and how many, None if there is none."""
     turns, topics = ready.turns, len(ready.turns)
-    topic_share = min(places.share, places.most)
+    topic_share = min(allowed.share, allowed.most)
     if topics > 1:
         topic_share = -(-topic_share // topics)
     for _ in range(topics):
         topic = turns[0]
         turns.rotate(-1)
-        _set_bounds(topic, topic_share, places)
-        if topic.out < places.most and (found := _next_of(topic, ready, places)) is not None:
-            return found
+        _set_bounds(topic, topic_share, allowed)
+        if topic.out < allowed.most and (chosen := _next_of(topic, ready, allowed)) is not None:
+            return chosen
     return None
 
 
-def _set_bounds(topic: TopicFlows, share: int, places: Places) -> None:
+def _set_bounds(topic: TopicFlows, share: int, allowed: Allowed) -> None:
     """Note the places that a topic and each of its flows may have now; rounded down, some would stay empty."""
     topic.most, flows = share, len(topic.turns)
     topic.each = -(-share // flows) if flows > 1 else share
     if topic.owned > 1:  # all but one request
-        topic.each = min(topic.each, _beside(places))
+        topic.each = min(topic.each, _beside(allowed))
 
 
-def _beside(places: Places) -> int:
-    return places.most - places.unit if places.most >= 2 * places.unit else places.most
+def _beside(allowed: Allowed) -> int:
+    return allowed.most - allowed.unit if allowed.most >= 2 * allowed.unit else allowed.most
 
 
-def _next_of(topic: TopicFlows, ready: ReadyFlows, places: Places) -> tuple[Flow, int] | None:
+def _next_of(topic: TopicFlows, ready: ReadyFlows, allowed: Allowed) -> tuple[Flow, int] | None:
     """Give the turn within a topic to its next flow that may take a place."""
     free = topic.most - topic.out
-    if places.shared:
-        free = min(free, places.share - ready.out)
+    if allowed.shared:
+        free = min(free, allowed.share - ready.out)
     flows = topic.turns
     for _ in range(len(flows)):
         flow = flows[0]
@@ -82,13 +82,13 @@ def _next_of(topic: TopicFlows, ready: ReadyFlows, places: Places) -> tuple[Flow
         most = min(free, topic.each - flow.out)
         if most > 0:
             return flow, most
-        if not flow.out and _may_begin(topic, ready, places):
+        if not flow.out and _may_begin(topic, ready, allowed):
             return flow, 1
     return None
 
 
-def _may_begin(topic: TopicFlows, ready: ReadyFlows, places: Places) -> bool:
+def _may_begin(topic: TopicFlows, ready: ReadyFlows, allowed: Allowed) -> bool:
     """Return whether a flow with nothing out may take a place: so few others of its topic, or lane, have one."""
     if topic.out:
         return topic.busy < max(FEWEST, topic.most)
-    return ready.busy < max(FEWEST, places.share)
+    return ready.busy < max(FEWEST, allowed.share)
