@@ -118,11 +118,15 @@ class Dispatcher:
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Note that a delivery has ended."""
         self._ended(record.source, 1)
+        if self.single_file.outlived:
+            self.single_file.outlived.discard((record.source, record.offset))
         self.pace.note(record, outcome, now)
 
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
         """Note that the service accepted all of these records of one partition by one answer."""
         self._ended(records[0].source, len(records))
+        if self.single_file.outlived:
+            self.single_file.outlived.difference_update((record.source, record.offset) for record in records)
         for number, record in enumerate(records, 1):
             self.pace.note(record, COMMITTED, now)
             if self.pace.state is State.OPEN and self.pace.limit == self.pace.full:

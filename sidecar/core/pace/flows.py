@@ -200,8 +200,10 @@ class ReadyFlows:
                 self._forget(flow)
 
     def take_back(self, source: Partition) -> list[Record]:
-        """Remove and return the records of a partition of which memory alone knows nothing: neither tries in place nor a
-        postponement. The others keep their order."""
+        """Remove and return the records of a partition that can be fetched again; the others keep their order.
+
+        Tries in place and postponements are known to memory alone.
+        """
         flow = self._flows.get(source)
         if flow is None:
             return []

@@ -1,4 +1,4 @@
-"""Every flow has its share on a real broker: a slow topic, a fast one, hung records, and a redrive beside due retries."""
+"""Every flow has its share on a real broker: slow and fast topics, hung records, a redrive."""
 
 from __future__ import annotations
 
