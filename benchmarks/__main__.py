@@ -288,7 +288,7 @@ def main() -> None:
             if options.only is SCENARIOS:
                 late = Row("lateness of a due retry", None, None, None, lateness(kafka.bootstrap))
                 show([idle_memory(bench), late])
-                show([Row(name, None, None, None, result) for name, result in shares(kafka.bootstrap).items()])
+                show([Row(name, None, None, None, result) for name, result in shares(kafka.bootstrap)])
     finally:
         nginx.close()
 

@@ -212,12 +212,13 @@ SCENARIOS = {
 }
 
 
-def shares(bootstrap: str) -> dict[str, str]:
-    """Run all; what each came to, as a sentence, by its name."""
-    return {name: run(bootstrap) for name, run in SCENARIOS.items()}
+def shares(bootstrap: str) -> Iterator[tuple[str, str]]:
+    """Run all; yield the name of each, and what it came to, as a sentence."""
+    for name, run in SCENARIOS.items():
+        yield name, run(bootstrap)
 
 
 if __name__ == "__main__":
     with EmbeddedKafka.start() as kafka:
-        for name, result in shares(kafka.bootstrap).items():
+        for name, result in shares(kafka.bootstrap):
             print(f"{name}: {result}", flush=True)

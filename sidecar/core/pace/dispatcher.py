@@ -26,6 +26,13 @@ TURNS = 16
 less the choices would cost more; with more, a flow that comes would wait longer."""
 
 
+def _below_share(flow: Flow) -> int:
+    """Return how many more records of a flow may be out by the bounds of the last turn."""
+    topic = flow.topic
+    each, most = topic.each - flow.out, topic.most - topic.out
+    return each if each < most else most
+
+
 class LaneQueue(Protocol):
     """A lane as the dispatcher sees it: records that may be delivered, and the method to send one."""
 
@@ -63,6 +70,8 @@ class Dispatcher:
         self._usable = NEVER
         """The places that flows may take now, as far as is known: where shares keep places free it is less than the
         limit, and a flow need not be searched for at each answer. NEVER if it is not known."""
+        self._topics = 0
+        """How many topics the instance owns; 0 if it must be counted again."""
         self._limit = 0
         """The limit when that was found."""
         self._flow: Flow | None = None
@@ -139,12 +148,12 @@ class Dispatcher:
             flow = turn.ready.ended(source, count)
             if flow is None:
                 continue
-            if self._most <= 0 < self._remaining and flow.records:
-                # The places that it has left stay with it, if it has no more than its share.
-                topic = flow.topic
-                if flow.out < topic.each and topic.out < topic.most:
-                    self._flow, self._turn = flow, turn
-                    self._most = 1 if count == 1 else min(count, topic.each - flow.out, topic.most - topic.out)
+            if self._most <= 0 < self._remaining:
+                # The places that it has left stay with it, or go to the flow of the turn, if that has not its share.
+                if flow.records and (most := _below_share(flow)) > 0:
+                    self._flow, self._turn, self._most = flow, turn, min(count, most)
+                elif self._flow is not None and self._flow.records and (most := _below_share(self._flow)) > 0:
+                    self._most = min(count, most)
             return
 
     def dispatch(self, now: Now) -> None:
@@ -192,8 +201,12 @@ class Dispatcher:
 
     def _choose(self) -> Flow | None:
         """Give the turn to the next flow that may take a place; return it, or None if there is none."""
-        limit, unit, waiting = self.pace.limit, self._unit, [turn for turn in self._lanes if turn.ready]
-        most = most_of_topic(limit, unit, sum([len(turn.ready.topics) for turn in self._lanes]))
+        waiting = [turn for turn in self._lanes if turn.ready.turns]
+        if not waiting:
+            self._flow, self._most = None, 0
+            return None
+        limit, unit = self.pace.limit, self._unit
+        most = most_of_topic(limit, unit, self._topics or self._count_topics())
         for turn, share in shares_of(waiting, limit):
             chosen = next_flow(turn.ready, Allowed(share, most, unit, len(waiting) > 1))
             if chosen is not None:
@@ -205,8 +218,12 @@ class Dispatcher:
         self._flow, self._most = None, 0
         return None
 
+    def _count_topics(self) -> int:
+        self._topics = sum(len(turn.ready.topics) for turn in self._lanes)
+        return self._topics
+
     def _shares_change(self) -> None:
-        self._usable = NEVER
+        self._usable, self._topics = NEVER, 0
 
     def _send_in_single_file(self, now: Now) -> None:
         """Send the next record of the single file; some of its records may have to wait when their turn has come."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from sidecar.core.pace.flows import ReadyFlows
@@ -31,11 +31,9 @@ class LaneTurn(Generic[LaneT]):
             other.had = max(other.had, self.had - 2 * records / self.weight)
 
 
-def shares_of(waiting: list[LaneTurn[LaneT]], limit: int) -> Iterator[tuple[LaneTurn[LaneT], int]]:
-    """Yield the lanes that have records, the next one first, each with its share of the places; at least one."""
+def shares_of(waiting: list[LaneTurn[LaneT]], limit: int) -> list[tuple[LaneTurn[LaneT], int]]:
+    """Return the lanes that have records, the next one first, each with its share of the places; at least one."""
     if len(waiting) == 1:
-        yield waiting[0], limit
-        return
+        return [(waiting[0], limit)]
     weights = sum(turn.weight for turn in waiting)
-    for turn in sorted(waiting, key=lambda turn: turn.had):
-        yield turn, max(1, -(-limit * turn.weight // weights))
+    return [(turn, max(1, -(-limit * turn.weight // weights))) for turn in sorted(waiting, key=lambda turn: turn.had)]
