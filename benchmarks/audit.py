@@ -21,8 +21,8 @@ from benchmarks import cluster
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from topics.events import Event, State, encode_event
-from topics.headers import RetryState, render_retry_headers
 from topics.names import Names
+from topics.retry_headers import RetryState, render_retry_headers
 
 GROUP, MAIN = "audited", "audited-main"
 DELAY = 10_000

@@ -24,8 +24,8 @@ from sidecar.dev.demo.record_histories import Row
 from sidecar.dev.demo.topic_dump import dump_topics
 from topics.durations import render_duration
 from topics.events import Event, State, decode_event
-from topics.headers import ORIGIN_MESSAGE_ID
 from topics.levels import Ladder
+from topics.retry_headers import ORIGIN_MESSAGE_ID
 
 AGAIN, ATTEMPT = 0.5, 0.05
 DELAYS = (1_000, 5_000, 10_000)

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from topics.events import State, encode_event, event_of
 from topics.group_rules import GroupRules
-from topics.headers import (
+from topics.headers_fast import for_topic
+from topics.other_group_headers import kept_originals
+from topics.retry_headers import (
     RETRY_POSTPONED_AT,
     RETRY_TRACEPARENT,
     Headers,
@@ -23,8 +25,6 @@ from topics.headers import (
     render_retry_headers,
     without_ours,
 )
-from topics.headers_fast import for_topic
-from topics.original_headers import kept_originals
 from topics.transitions import Commit, DeadLetter, Forward, Hop, ReadRecord, Retry, Written
 
 

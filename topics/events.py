@@ -15,8 +15,8 @@ import msgspec
 from topics import json_bounds as bounds
 from topics import versions
 from topics.durations import render_duration
-from topics.headers import LARGEST_COUNT, RetryState
 from topics.reasons import reason_class, text_of
+from topics.retry_headers import LARGEST_COUNT, RetryState
 
 
 class State(enum.StrEnum):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from topics.events import AHEAD, BadEvent, Event, State, decode_event, order
-from topics.headers import LARGEST_COUNT
+from topics.retry_headers import LARGEST_COUNT
 from topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
 
 FAILURES = (State.WAITING_RETRY, State.DLQ)

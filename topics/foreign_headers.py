@@ -15,7 +15,7 @@ import msgspec
 
 from topics import foreign_values as forms
 from topics.foreign_values import Form
-from topics.headers import LARGEST_COUNT, Headers, RetryState
+from topics.retry_headers import LARGEST_COUNT, Headers, RetryState
 
 
 class Meaning(enum.StrEnum):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from topics.headers import RetryState
 from topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
 from topics.names import LEGAL_NAMES, Names
+from topics.retry_headers import RetryState
 
 CLOCK_SLACK = 3_600_000
 """ms that a due time may lie beyond the longest delay before it counts as forged: the clocks of pods differ."""

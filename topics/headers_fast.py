@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection
 
-from topics.headers import (
+from topics.reasons import LONGEST_REASON, shortened
+from topics.retry_headers import (
     COUNT_DIGITS,
     ID,
     LARGEST_LONG,
@@ -30,7 +31,6 @@ from topics.headers import (
     Headers,
     RetryState,
 )
-from topics.reasons import LONGEST_REASON, shortened
 
 RENDERED = (
     REAL_TOPIC,

@@ -1,6 +1,7 @@
 """Delays: the table of levels, the ladders over it, and how any delay is made of levels (contract 2.2 to 2.6).
 
-All delays are `int` milliseconds. Only this module decides how long a retry waits. `names.py` has the names.
+All delays are `int` milliseconds. Only this module turns delays into levels. `group_rules.py` chooses the wait of a
+retry, and `names.py` has the names.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from topics.group_rules import GroupRules
-from topics.headers import MOST_HEADERS, Headers, RetryState
 from topics.levels import LONGEST
 from topics.partition import Partition
 from topics.reasons import reason_class, reason_text
+from topics.retry_headers import MOST_HEADERS, Headers, RetryState
 
 UNKNOWN_TOPIC = "unknown-topic"
 """The reason of a dead letter whose main topic no member of the group consumes."""

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.verdict import VerdictFields, read_header
-from topics.headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
+from topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
 
 TYPE = "application/octet-stream"
 TRACE = ("traceparent", "tracestate", "baggage")

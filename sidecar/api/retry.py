@@ -24,7 +24,7 @@ from sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
 from sidecar.http.bodies import LONGEST
 from sidecar.http.problems import problem
 from topics.durations import parse_duration
-from topics.headers import LARGEST_LONG, LARGEST_PARTITION, Headers
+from topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 
 RETRY = "/v1/retry"
 HEAD_ROOM = 64 * 1024

@@ -1,6 +1,6 @@
 """Turn a record on a topic, as bytes, into the fact that an audit keeps. Pure; it raises nothing, whatever the bytes.
 
-Headers and events must have their one strict form (`topics/headers.py`, `topics/events.py`).
+Headers and events must have their one strict form (`topics/retry_headers.py`, `topics/events.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import msgspec
 from sidecar.audit.facts import Fact, FactKind
 from topics.events import BadEvent, decode_event
 from topics.group_rules import CLOCK_SLACK
-from topics.headers import (
+from topics.headers_fast import parse_rendered
+from topics.levels import LONGEST
+from topics.names import LEGAL_NAMES, Kind
+from topics.other_group_headers import is_original
+from topics.reasons import reason_class
+from topics.retry_headers import (
     EDITED,
     ID,
     RESERVED,
@@ -27,11 +32,6 @@ from topics.headers import (
     parse_retry_headers,
     without_ours,
 )
-from topics.headers_fast import parse_rendered
-from topics.levels import LONGEST
-from topics.names import LEGAL_NAMES, Kind
-from topics.original_headers import is_original
-from topics.reasons import reason_class
 from topics.transitions import UNREADABLE
 
 CHANGED = "edited"

@@ -14,14 +14,14 @@ class First(NamedTuple):
 
 
 class Pick:
-    """The wanted offsets of a partition. `takes` must be called in rising order."""
+    """The wanted offsets of a partition, which are asked for in rising order."""
 
     def __init__(self, offsets: Iterator[int]) -> None:
         self._offsets = offsets
         self._next = next(offsets, None)
 
     def takes(self, offset: int) -> bool:
-        """Whether the record at this offset is wanted."""
+        """Move to the first wanted offset that is not below this one; return whether it is this one."""
         while self._next is not None and self._next < offset:
             self._next = next(self._offsets, None)
         return self._next == offset

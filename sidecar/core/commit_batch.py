@@ -37,7 +37,7 @@ class CommitBatch:
     """Whether it holds a single entry, or a single partition's progress, that Kafka refused before."""
 
 
-RefusedBy: TypeAlias = Literal["topic", "place", "record"]
+RefusedBy: TypeAlias = Literal["topic", "partition", "record"]
 """The extent of a refusal. `topic`: the target topic accepts no record now. `place`: the target partition has no
 leader, or too few replicas in sync; records for other partitions can be written. `record`: this record alone is too
 large."""

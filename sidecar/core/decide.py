@@ -27,7 +27,7 @@ from sidecar.core.outcome import (
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Record
 from topics import transitions
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 from topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Wait, Written
 
 
@@ -159,7 +159,7 @@ def dead_letter_too_large(record: Record, failed: RetryState, policy: Policy, no
     return DONE if policy.broadcast else transitions.dead_letter_too_large(record, failed, now)
 
 
-def quarantine(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:
+def dead_letter_crashing(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:
     """Return the dead letter for a record that was in flight alone when its service and its sidecar crashed together.
 
     `deaths`: how often in a row that happened (contract 1.10).

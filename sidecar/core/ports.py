@@ -31,7 +31,7 @@ class Fetch(Protocol):
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]
 """Called for the log: what happened, the partition, a number and an offset.
 
-The number is that of crashes (`taken-up`, `quarantined`), or of copies that Kafka refuses (`blocked`, `unblocked`).
+The number is that of crashes (`taken-up`, `crashing-record`), or of copies that Kafka refuses (`blocked`, `unblocked`).
 """
 
 

@@ -181,7 +181,7 @@ class NoCommitter:
         """Return True: there is no thread that could end."""
         return True
 
-    def missing(self, wanted: Set[str]) -> frozenset[str] | None:
+    def look_up_missing(self, wanted: Set[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if it is not known yet."""
         gone = self._assignment.gone
         return None if gone is None else gone & wanted

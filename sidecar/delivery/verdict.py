@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Postponed, Rejected, Throttled
-from sidecar.delivery.verdict_fields import USUAL_THROTTLE_MS, delay_of, level_of, printable, reason_of, wait_of
+from sidecar.delivery.verdict_fields import USUAL_THROTTLE_MS, delay_of, level_of, printable, reason_of, retry_after_ms
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""
@@ -172,7 +172,7 @@ def status_of(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: int
         return Rejected(f"http-{status}")
     after = next((value for name, value in noted if name == RETRY_AFTER), None)
     if status in rules.throttle_statuses or (status == 503 and after is not None):
-        wanted = USUAL_THROTTLE_MS if after is None else wait_of(after, wall)
+        wanted = USUAL_THROTTLE_MS if after is None else retry_after_ms(after, wall)
         return Throttled(max(SHORTEST_THROTTLE_MS, min(wanted, rules.longest_throttle_ms)))
     return Failed(f"http-{status}", redirect_of(noted) if 300 <= status < 400 else "")
 

@@ -47,7 +47,7 @@ def reason_of(wish: Any) -> tuple[str, str]:
     return "", printable(wish)
 
 
-def wait_of(value: bytes, wall: int) -> int:
+def retry_after_ms(value: bytes, wall: int) -> int:
     """Return the ms of a `Retry-After`, in seconds or as an HTTP date; the usual pause if it is neither."""
     text = value.decode("latin-1").strip()
     if SECONDS.fullmatch(text) is not None:

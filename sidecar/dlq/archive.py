@@ -28,7 +28,7 @@ from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
+from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 from sidecar.printable import printable_json
 from topics.copies import Copy
 from topics.transitions import DeadLetter
@@ -186,7 +186,7 @@ class Importer:
     def _refuse(self, letter: Letter, refusal: Refusal) -> None:
         self.refused[life_of(letter)] = refusal.reason
 
-    def _settle(self, batch: list[Letter], _left: list[Letter]) -> Refused | None:
+    def _settle(self, batch: list[Letter], _left: list[Letter]) -> Refusals | None:
         """Write these letters. Return those that Kafka refuses. Raises BrokerError if it fails for TRY_FOR."""
         deadline, unnamed = time.monotonic() + TRY_FOR, 0
         while True:
@@ -210,7 +210,7 @@ class Importer:
                 )
             time.sleep(RETRY_AFTER_S)
 
-    def _try(self, entries: Sequence[SettledRecord]) -> Refused | str | None:
+    def _try(self, entries: Sequence[SettledRecord]) -> Refusals | str | None:
         """Try the transaction once. Return the entries that Kafka refuses, or why it failed; None if it was committed.
 
         After an unknown end, or with a producer that is unusable, `_known` knows what was committed.

@@ -30,7 +30,7 @@ from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
+from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 
 MOST_LETTERS = 500
 """Letters in one transaction at most."""
@@ -141,7 +141,7 @@ class Redriver:
     def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
         return copy_sizes(redrive(letter, self._policy, 0).writes)
 
-    def _settle(self, batch: list[Letter], unsent: list[Letter]) -> Refused | None:
+    def _settle(self, batch: list[Letter], unsent: list[Letter]) -> Refusals | None:
         """Commit the batch, and record the letters `unsent` as refused. Return the letters that Kafka refuses."""
         if (refused := self._takes_none(batch)) or not (batch or unsent):
             return refused or None
@@ -164,7 +164,7 @@ class Redriver:
                 raise BrokerError(f"the redrive cannot go on: {why}; run it again, nothing is redriven twice")
             time.sleep(RETRY_AFTER_S)
 
-    def _takes_none(self, batch: Sequence[Letter]) -> Refused:
+    def _takes_none(self, batch: Sequence[Letter]) -> Refusals:
         """Return the letters for a partition that took no records a while ago and has not changed since."""
         refusals = dict[int, Refusal]()
         if not self._refusing:
@@ -173,7 +173,7 @@ class Redriver:
         for number, letter in enumerate(batch):
             entry = redrive(letter, self._policy, now().wall)
             if partition := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
-                refusals[number] = Refusal(entry, "place", f"{partition} takes no records", partition)
+                refusals[number] = Refusal(entry, "partition", f"{partition} takes no records", partition)
         return refusals
 
     def _after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, RedriveHistory]:
@@ -196,7 +196,7 @@ class Redriver:
                 )
         return after
 
-    def _try(self, batch: Sequence[Letter], after: Mapping[Partition, RedriveHistory]) -> Refused | str | None:
+    def _try(self, batch: Sequence[Letter], after: Mapping[Partition, RedriveHistory]) -> Refusals | str | None:
         """Try the transaction once. Return the letters that Kafka refuses, or why it failed; None if it was committed.
 
         Raises BrokerError if a target topic cannot be written at all.
@@ -223,7 +223,7 @@ class Redriver:
                 raise BrokerError(f"nothing can be redriven now: {refusal.reason}")
 
     def _note_refusing(self, refusals: Iterable[Refusal]) -> None:
-        partitions = {refusal.where for refusal in refusals if refusal.about == "place"}
+        partitions = {refusal.where for refusal in refusals if refusal.about == "partition"}
         if partitions:
             self._look_at_targets()  # first: a partition is tried again once its state has changed
         for partition in partitions:

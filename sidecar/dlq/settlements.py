@@ -22,7 +22,6 @@ from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from sidecar.kafka.range_reader import HasSpan, RangeReader
 from topics.events import DISMISSALS, Event, State, encode_event, event_of
-from topics.headers import RetryState
 from topics.names import Names
 from topics.policy_record import (
     PARTITION,
@@ -34,6 +33,7 @@ from topics.policy_record import (
     settlement_key,
 )
 from topics.reasons import LONGEST_TEXT, one_line
+from topics.retry_headers import RetryState
 
 MOST = 10_000
 """Settlements of a group: each has some 300 bytes, which every instance reads when it starts."""

@@ -14,7 +14,7 @@ from sidecar.delivery.push.response_reader import Interpret
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
 from sidecar.settings.sections.deliver import Deliver
-from topics.headers import Headers
+from topics.retry_headers import Headers
 
 TRIAL = b"Reconsume-Trial: 1\r\n"
 """The header of a made-up record: a service may answer such a request without doing its work."""

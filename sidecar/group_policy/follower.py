@@ -112,14 +112,18 @@ class PolicyFollower(threading.Thread):
         reader: Config,
         writer: Config,
         source: PolicySource,
-        desk: PolicyListener,
+        listener: PolicyListener,
         credentials: ClientCredentials | None = None,
     ) -> None:
         super().__init__(name="policy", daemon=True)
         self._reader = dict(reader)
-        self._source, self._desk, self._credentials = source, desk, unchanging() if credentials is None else credentials
+        self._source, self._listener, self._credentials = (
+            source,
+            listener,
+            unchanging() if credentials is None else credentials,
+        )
         self._topic = source.names.policy
-        self._presence = Heartbeat(writer, self._credentials, self._topic, source.own, self._say)
+        self._heartbeat = Heartbeat(writer, self._credentials, self._topic, source.own, self._say)
         self._stopping = StopRequest()
         self._said = ""
         self._reading = self._live = False
@@ -150,7 +154,7 @@ class PolicyFollower(threading.Thread):
             except Exception:  # noqa: BLE001 - the policy must never stop the records, not even by a bug of ours
                 _LOG.exception("the group's policy cannot be followed", extra={"event": "policy-fault"})
             self._stopping.wait(AGAIN)
-        self._presence.take_back()
+        self._heartbeat.take_back()
 
     def _follow(self) -> None:
         self._reading = self._live = False
@@ -169,15 +173,15 @@ class PolicyFollower(threading.Thread):
 
         If not, both clients must be made again, and everything is read and published again.
         """
-        if self._credentials.apply_to(consumer, *self._presence.clients):
+        if self._credentials.apply_to(consumer, *self._heartbeat.clients):
             return True
-        self._presence.renew()
+        self._heartbeat.renew()
         return False
 
     def _turn(self, consumer: Consumer) -> None:
         if self._is_time_to_look():
             self._look(consumer)
-        self._presence.turn(there=self._reading)
+        self._heartbeat.turn(there=self._reading)
         if not self._reading:
             self._stopping.wait(POLL)
             return
@@ -201,10 +205,10 @@ class PolicyFollower(threading.Thread):
             else:
                 self._stumble(consumer, error)
         if live:
-            self._presence.hear(heard)
+            self._heartbeat.hear(heard)
         self._live |= caught_up and self._reading
         if any_came:
-            self._desk.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))
+            self._listener.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))
 
     def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
         """Log that the topic cannot be read. Raises KafkaException if the error is fatal.
@@ -223,11 +227,11 @@ class PolicyFollower(threading.Thread):
 
     def _is_time_to_look(self) -> bool:
         since = time.monotonic() - self._looked_at
-        return since >= (HURRY if self._desk.hurried() or not self._reading else LOOK_EVERY)
+        return since >= (HURRY if self._listener.hurried() or not self._reading else LOOK_EVERY)
 
     def _look(self, consumer: Consumer) -> None:
         self._looked_at = time.monotonic()
-        wanted = self._desk.wanted()  # asked first: it must not be newer than the topics below
+        wanted = self._listener.wanted()  # asked first: it must not be newer than the topics below
         source = self._source
         there = counts = self._list(consumer, wanted | {self._topic, *source.topics})
         left = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
@@ -239,9 +243,9 @@ class PolicyFollower(threading.Thread):
                 f"{self._topic} is missing: each instance applies the retry policy of its configuration, and different "
                 "subscriptions are not detected; `reconsume topics apply` creates it"
             )
-        self._desk.on_update(PolicyUpdate((), look, self._live or not self._reading, False))
+        self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False))
         if self._topic in there:
-            self._presence.tell()
+            self._heartbeat.tell()
 
     def _list(self, consumer: Consumer, needed: frozenset[str]) -> dict[str, int]:
         """Return the topics with their numbers of partitions: all of a small cluster, else those that are needed.

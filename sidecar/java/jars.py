@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from sidecar.errors import ConfigError, SetupError
-from sidecar.printable import url_without_secrets
+from sidecar.masking import url_without_secrets
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 ATTEMPTS = 4

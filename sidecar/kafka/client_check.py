@@ -25,7 +25,7 @@ from sidecar.kafka.client_config import (
 )
 from sidecar.kafka.errors import code_of, sentence_of
 from sidecar.kafka.foreign_properties import foreign_faults
-from sidecar.printable import MASK
+from sidecar.masking import MASK
 from sidecar.settings.masks import is_secret
 from sidecar.settings.sections.kafka_secrets import LOCATIONS, SUFFIX, Kafka
 

@@ -14,8 +14,8 @@ from sidecar.core.counters import MOST_STRAYS
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record, weight_of
 from topics.foreign_headers import foreign_life, read_foreign
-from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers
 from topics.headers_fast import parse_rendered
+from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
 from topics.transitions import UNREADABLE
 
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")

@@ -166,9 +166,9 @@ class LaneRunner:
         """Return where each partition ended a few seconds ago."""
         return self.consumer.looks.ends
 
-    def missing(self, wanted: frozenset[str]) -> frozenset[str] | None:
+    def look_up_missing(self, wanted: frozenset[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if Kafka does not tell. Blocks: not for the event loop."""
-        return self.committer.missing(wanted)
+        return self.committer.look_up_missing(wanted)
 
     def watched(self) -> list[WatchedThread]:
         """Return the lane's threads. A committer that keeps nothing has none."""
@@ -199,7 +199,7 @@ def tell(what: str, partition: Partition, number: int, offset: int) -> None:
     """Log an event of a lane (port `Notice`)."""
     where = {"partition": str(partition), "offset": offset}
     match what:
-        case "quarantined":
+        case "crashing-record":
             text = "%s: the record at %d goes to the DLQ: only it was with the service at %d crashes in a row"
             _LOG.warning(text, partition, offset, number, extra={"event": "crashing-record", "deaths": number, **where})
             # The older name of the event, for one release: alerts may look for it.

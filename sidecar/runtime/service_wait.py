@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from sidecar.printable import url_without_secrets
+from sidecar.masking import url_without_secrets
 from sidecar.settings.sections.deliver import Deliver
 
 WARN_AFTER = 5.0

@@ -16,12 +16,12 @@ from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.status import former_fields
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
+from sidecar.masking import text_without_secrets
 from sidecar.observability.failure_lines import FailureSums
 from sidecar.observability.metric_sources import TransactionMeter
 from sidecar.observability.metrics import scraper
 from sidecar.observability.thread_watch import ThreadWatch
 from sidecar.observability.tracing.setup import build_tracing
-from sidecar.printable import text_without_secrets
 from sidecar.runtime.assembly import (
     build_delivery,
     build_lane_specs,
@@ -120,7 +120,7 @@ class Sidecar:
         followers = [self._policy_topic, self._credentials, self._post_writer, self._view_service]
         self._watch = ThreadWatch([*self._runners, *followers, *dashboards])
         self._gave_up: list[str] = []
-        self._missing = MissingTopics(self._needed_topics, self._runners[0].missing)
+        self._missing = MissingTopics(self._needed_topics, self._runners[0].look_up_missing)
         self._starting: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[int] | None = None
         self._ends_at = math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sidecar.printable import MASK, text_without_secrets, url_without_secrets
+from sidecar.masking import MASK, text_without_secrets, url_without_secrets
 from sidecar.settings.values import KeyPath
 
 # The PEM settings hold whole keys; oauthbearer.config and extensions may hold credentials.

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from sidecar.audit.facts import Fact, FactKind
 from topics.events import Event, State, event_of, latest, order
-from topics.headers import RetryState
 from topics.names import Names
+from topics.retry_headers import RetryState
 from topics.specs import OUTAGE_MARGIN
 from topics.view_record import ViewRow
 

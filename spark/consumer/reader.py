@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from spark.consumer.offsets import PartitionName, Range
 from spark.consumer.record import REPLACED
-from topics.headers import Headers
+from topics.retry_headers import Headers
 
 STALL = 60.0
 """Seconds without a record of a range, after which the task fails and Spark starts it again."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from spark.consumer.rules import Rules
-from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, without_ours
 from topics.headers_fast import parse_rendered
 from topics.partition import Partition
+from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers, without_ours
 from topics.transitions import UNREADABLE
 
 REPLACED = "\ufffd"

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from topics.durations import parse_duration
 from topics.group_rules import GroupRules
-from topics.headers import LARGEST_COUNT
 from topics.levels import Exponential, LadderSpec, LevelsSpec, build_ladder, level_delays, numbered
 from topics.names import build_names, group_fault
+from topics.retry_headers import LARGEST_COUNT
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""

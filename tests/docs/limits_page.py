@@ -18,7 +18,7 @@ from sidecar.kafka import client_config
 from sidecar.kafka.committer import record_form, transaction
 from sidecar.settings.model import Settings
 from sidecar.view import store
-from topics import headers, json_bounds, levels, reasons, specs
+from topics import json_bounds, levels, reasons, retry_headers, specs
 
 HEAD = """\
 # Limits
@@ -187,7 +187,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "",
                 "shorter, as `offset.metadata.max.bytes` of the brokers asks",
             ),
-            Limit("copies of a partition that Kafka refuses", str(outbox.MOST_HELD), "", "the partition stops"),
+            Limit("copies of a partition that Kafka refuses", str(outbox.MOST_REFUSED), "", "the partition stops"),
             Limit(
                 "a batch of copies, before it is packed",
                 bytes_(client_config.BATCH_BYTES),
@@ -213,7 +213,12 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "",
                 "`settle` refuses; `dlq purge` makes room",
             ),
-            Limit("retries and redrives that are counted", number(headers.LARGEST_COUNT), "", "the count stays there"),
+            Limit(
+                "retries and redrives that are counted",
+                number(retry_headers.LARGEST_COUNT),
+                "",
+                "the count stays there",
+            ),
             Limit(
                 "classes of reasons of an instance, by UTC day",
                 str(reason_classes.MOST),

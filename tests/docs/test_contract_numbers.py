@@ -19,7 +19,7 @@ from sidecar.settings import group_policy
 from sidecar.view import store
 from tests.docs.contract_page import PROMISES, ROOT
 from tests.docs.limits_page import bytes_, ms, number
-from topics import events, foreign_headers, headers, levels, original_headers, specs
+from topics import events, foreign_headers, levels, other_group_headers, retry_headers, specs
 from topics.durations import render_duration
 
 DEFAULTS = dict(
@@ -61,9 +61,9 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("3.2", f"{bytes_(specs.HEADER_ROOM)} more"),
     ("3.2", f"letters for {days(specs.DLQ_RETENTION)}, the events {days(specs.EVENTS_RETENTION)}"),
     ("3.2", f"the view {days(specs.VIEW_RETENTION)}, the sums {days(specs.STATS_RETENTION)}"),
-    *(("3.5", name) for name in headers.OURS - {headers.OLD_MESSAGE_ID, headers.RETRY_POSTPONED_AT}),
-    ("3.6", f"`{original_headers.ORIGINAL}…`"),
-    ("3.7", f"more than {number(headers.MOST_HEADERS)} headers"),
+    *(("3.5", name) for name in retry_headers.OURS - {retry_headers.OLD_MESSAGE_ID, retry_headers.RETRY_POSTPONED_AT}),
+    ("3.6", f"`{other_group_headers.ORIGINAL}…`"),
+    ("3.7", f"more than {number(retry_headers.MOST_HEADERS)} headers"),
     ("3.8", f"names: {', '.join(foreign_headers.SYSTEMS)}."),
     ("4.3", f"`--max-redrives` times ({letters.MOST_REDRIVES} by default)"),
     ("4.4", f"at {number(settlements.MOST)} dismissed letters"),
@@ -73,8 +73,8 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("6.4", f"to {ms(pull.LONGEST_INVISIBLE)}."),
     ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY_MS)}"),
     ("7.2", f"at most {number(progress.SPAN)} offsets"),
-    ("7.6", f"every {seconds(outbox.FIRST_RETRY_MS)} to {seconds(outbox.LAST_RETRY_MS)} s"),
-    ("7.6", f"more than {outbox.MOST_HELD} such records"),
+    ("7.6", f"every {seconds(outbox.FIRST_TRY_MS)} to {seconds(outbox.LAST_TRY_MS)} s"),
+    ("7.6", f"more than {outbox.MOST_REFUSED} such records"),
     ("7.7", f"every {seconds(refused_progress.FIRST_TRY_MS)} to {seconds(refused_progress.LAST_TRY_MS)} s"),
     ("8.1", f"after {seconds(pace.FIRST_PROBE_MS)} s at first and every {seconds(pace.LAST_PROBE_MS)} s at most"),
     ("8.2", f"at least {('no', 'one', 'two', 'three')[pace.FAILING_RECORDS]} records"),

@@ -27,9 +27,9 @@ from tests.fuzz.http_calls import CALLS, Caller
 from tests.support.sidecar.settings import GOOD, write_good
 from topics.events import BadEvent, decode_event
 from topics.foreign_headers import SYSTEMS, foreign_life, read_foreign
-from topics.headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
 from topics.names import LEGAL_NAMES
 from topics.policy_record import BadRecord, PolicyHeard, parse_record
+from topics.retry_headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
 from topics.view_record import BadRow, decode_stats, decode_view
 
 GROUP = "billing"

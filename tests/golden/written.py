@@ -20,7 +20,6 @@ from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_pa
 from tests.sim.samples import policy
 from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import DISMISSALS, Event, State, encode_event, event_of
-from topics.headers import Headers, RetryState, render_retry_headers
 from topics.policy_record import (
     KEY,
     PaceTold,
@@ -31,6 +30,7 @@ from topics.policy_record import (
     render_record,
     settlement_key,
 )
+from topics.retry_headers import Headers, RetryState, render_retry_headers
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 

@@ -12,8 +12,8 @@ from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
 from tests.sim.world import World
 from topics.events import Event, State, decode_event
-from topics.headers import DROPPED, OURS, Headers, RetryState
-from topics.original_headers import is_original
+from topics.other_group_headers import is_original
+from topics.retry_headers import DROPPED, OURS, Headers, RetryState
 
 
 class Written(NamedTuple):
@@ -191,7 +191,7 @@ def all_is_done(world: World) -> None:
         for host in process.hosts.values():
             assert host.lane.ownership.load == 0
             assert not host.lane.ready
-            assert not host.lane.outbox.held
+            assert not host.lane.outbox.refused
 
 
 LONGEST_ASKED = 61_234

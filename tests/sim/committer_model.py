@@ -79,7 +79,7 @@ class CommitterModel:
             if copy.topic in kafka.refusing or copy.topic not in kafka.sizes:
                 return Refusal(entry, "topic", "missing", copy.topic)
             if not kafka.logs[place := kafka.target(copy)].takes:
-                return Refusal(entry, "place", "no leader", str(place))
+                return Refusal(entry, "partition", "no leader", str(place))
         too_large = entry.writes and entry.record.id in self._world.oversized
         return Refusal(entry, "record", "too large", entry.writes[0].topic) if too_large else None
 

@@ -14,7 +14,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_stamp import decode_at, encode_at
 from sidecar.core.record import Partition
 from topics.copies import Copy
-from topics.headers import Headers
+from topics.retry_headers import Headers
 
 
 class Stored(NamedTuple):

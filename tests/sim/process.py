@@ -20,7 +20,7 @@ from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
-from topics.headers import Headers, RetryState
+from topics.retry_headers import Headers, RetryState
 
 if TYPE_CHECKING:
     from tests.sim.world import World

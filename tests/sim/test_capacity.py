@@ -14,8 +14,8 @@ from tests.sim.plan import TABLE, Plan
 from tests.sim.samples import WALL
 from tests.sim.service_model import Weights
 from tests.sim.world import World
-from topics.headers import RECONSUMETIMES
 from topics.levels import Ladder
+from topics.retry_headers import RECONSUMETIMES
 
 SECONDS, RATE, FAILS = 200, 15, 0.4
 WARM = 20_000

@@ -27,7 +27,7 @@ from tests.sim.plan import INTERVAL, Config, Plan
 from tests.sim.process import LaneHost, Process
 from tests.sim.samples import WALL
 from tests.sim.service_model import ServiceModel
-from topics.headers import Headers
+from topics.retry_headers import Headers
 
 GROUPS = ("billing", "billing-RETRY")
 LONGEST_STORY = 3 * 3_600_000

@@ -15,7 +15,7 @@ from tests.soak.history import NEVER, History, done_between
 from tests.support.kafka.topic_io import Row, dump
 from tests.support.proof.evidence import Copy, Evidence, LifeKey, place_of
 from tests.support.proof.ledger import KEPT, TOOK, Delivery, Ledger
-from topics import headers as wire
+from topics import retry_headers as wire
 from topics.durations import parse_duration
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from tests.soak.world import World
 from tests.support.kafka.topic_io import Row
-from topics import headers as wire
+from topics import retry_headers as wire
 
 REPEATED = 3
 SPAN = 2_000

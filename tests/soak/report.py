@@ -16,7 +16,7 @@ from tests.support.kafka.topic_io import Row
 from tests.support.proof.checker import Report, report_of
 from tests.support.proof.evidence import Copy, place_of, read_copy
 from tests.support.proof.invariants import RULES
-from topics import headers as wire
+from topics import retry_headers as wire
 
 IDENT = re.compile(r"[\w.-]+:\d+:\d+")
 JOURNEYS = 3

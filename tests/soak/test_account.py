@@ -19,7 +19,7 @@ from tests.support.kafka.topic_io import Row
 from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
-from topics import headers as wire
+from topics import retry_headers as wire
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (2_000, 5_000))
 LEVEL, NEXT = "g-RETRY-2s", "g-RETRY-5s"

@@ -16,7 +16,7 @@ from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER
 from tests.ui.scene import AWAY, TOKEN, Scene, heartbeats
 from tests.ui.web import Visitor
-from topics import headers as wire
+from topics import retry_headers as wire
 from topics.events import State, decode_event
 
 PAGES = ("/", "/records", "/dlq", "/policy", "/instances", "/sign-in", "/audit")

@@ -19,7 +19,7 @@ from tests.support.sidecar.redrive import dead_letter
 from tests.support.view_rows import wall
 from tests.ui.scene import Scene, dashboard
 from tests.ui.web import Visitor
-from topics import headers as wire
+from topics import retry_headers as wire
 from topics.events import DISMISSALS, State, decode_event
 from topics.policy_record import SettlementHeard, SubscriptionRecord, instance_key, parse_record, render_record
 

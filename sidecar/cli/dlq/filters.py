@@ -17,7 +17,7 @@ from sidecar.errors import LetterError
 from sidecar.printable import plural, printable
 from sidecar.settings import Settings
 from sidecar.settings.policy import build_policy
-from topics.headers import LARGEST_LONG
+from topics.retry_headers import LARGEST_LONG
 
 if TYPE_CHECKING:
     from sidecar.dlq.scan import Scan

@@ -73,12 +73,17 @@ class AppendTimes:
     def is_over(self, offset: int, steady: int) -> bool:
         """Return whether a level that is over by the broker's clock is over, if the offset was appended by `steady`.
 
-        This is the short way for nearly every record: nothing shows that the clock of the broker is behind.
+        This is the short way for nearly every record: nothing shows that the clock of the broker is behind. It drops
+        the notes below the offset, as `appended` does: offsets must come in rising order.
         """
         return self._ahead_most >= 0 and self._pass_notes_below(offset) <= steady
 
     def appended(self, offset: int, timestamp: int, now: Now) -> int:
-        """Return the steady time (ms) at which a record was appended, by its timestamp and by what was seen."""
+        """Return the steady time (ms) at which a record was appended, by its timestamp and by what was seen.
+
+        What the record shows of the broker's clock narrows the bounds for the next one. Offsets must come in rising
+        order.
+        """
         earliest, by_clock = self._pass_notes_below(offset), timestamp - now.wall + now.steady
         least, most = by_clock - self._latest(offset, now.steady), by_clock - earliest
         low, high = max(self._ahead_least, least), min(self._ahead_most, most)

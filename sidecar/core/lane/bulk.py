@@ -1,6 +1,6 @@
 """Two fast paths of a lane for many records at once, with the result of the usual way, at a third of its cost.
 
-`Forwarding` is that of a relay: due records at the head of a run enter the next batch together, and are done together.
+`RelayBulk` is that of a relay: due records at the head of a run enter the next batch together, and are done together.
 It does in bulk what `admission`, `decide.after_wait`, `copies` and the lane do for each record alone. Records that need
 more work take the usual way: not due, broken, of a topic not known here, beyond the span, or refused before.
 
@@ -34,7 +34,7 @@ from topics.transitions import Forward
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 
 
-class Forwarding:
+class RelayBulk:
     """Forward the due records of a relay."""
 
     def __init__(self, ownership: Ownership, memory: LaneMemory, outbox: Outbox, counters: LaneCounters) -> None:
@@ -70,7 +70,7 @@ class Forwarding:
     def settle(self, entries: Iterable[SettledRecord]) -> Iterator[SettledRecord]:
         """Finish forwarded records that are in Kafka with their progress; yield the entries that need the usual way."""
         for (kind, _, _), row in groupby(entries, _KIND):
-            if kind is not Forward or self._outbox.held:
+            if kind is not Forward or self._outbox.refused:
                 yield from row
             else:
                 self._done([entry.record for entry in row])

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.outbox import GROUP_FOR_MS, Outbox
+from sidecar.core.lane.outbox import BATCH_FOR_MS, Outbox
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.record import NEVER, Now, Partition
 
-GROUP_MOST = 4_000
+BATCH_MOST = 4_000
 """Records in a transaction at most. Records that came during the last transaction go along: more of them then share its
 fixed cost."""
 PROGRESS_EVERY_MS = 1_000
@@ -37,11 +37,11 @@ class Commits:
         self._partitions, self._outbox, self._wake_by = partitions, outbox, wake_by
         self._by = NEVER
         """The earliest time of all partitions, or an earlier one."""
-        self._ended = -GROUP_FOR_MS
+        self._ended = -BATCH_FOR_MS
         self._progress_at = -PROGRESS_EVERY_MS
         """When all progress was committed last (steady ms)."""
         self._was_alone = False
-        self._most = self._most_partitions = GROUP_MOST
+        self._most = self._most_partitions = BATCH_MOST
 
     # --- when -------------------------------------------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Commits:
         self.in_flight = None
         self._ended = now.steady
         if committed:
-            self._most = min(self._most * 2, GROUP_MOST)
-            self._most_partitions = min(self._most_partitions * 2, GROUP_MOST)
+            self._most = min(self._most * 2, BATCH_MOST)
+            self._most_partitions = min(self._most_partitions * 2, BATCH_MOST)
 
     def halve(self, batch: CommitBatch) -> None:
         """Halve the size of the next batches until one is in Kafka.
@@ -136,7 +136,7 @@ class Commits:
         Return them, whether they go alone, and the partition whose progress is tried.
         """
         outbox = self._outbox
-        late, tried = outbox.late(now.steady), outbox.unwritable.due(now.steady) if outbox.unwritable else None
+        late, tried = outbox.due(now.steady), outbox.unwritable.due(now.steady) if outbox.unwritable else None
         rest = len(outbox) or self._wanted((), now)
         self._was_alone = (late is not None or tried is not None) and not (rest and self._was_alone)
         if self._was_alone and tried is not None:  # in turn with the rest, so that neither waits for the other for ever
@@ -173,7 +173,7 @@ class Commits:
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(self._by <= self._earliest(), "no commit is later than it is wanted")
-        ensure(1 <= self._most <= GROUP_MOST and 1 <= self._most_partitions <= GROUP_MOST, "a batch has room for one")
+        ensure(1 <= self._most <= BATCH_MOST and 1 <= self._most_partitions <= BATCH_MOST, "a batch has room for one")
         batch = self.in_flight
         if batch is not None:
             ensure(bool(batch.commits), "a batch carries the progress of its entries")

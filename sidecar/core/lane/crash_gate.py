@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sidecar.core.decide import Postpone, RetryInPlace, decide, quarantine
+from sidecar.core.decide import Postpone, RetryInPlace, dead_letter_crashing, decide
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
@@ -115,7 +115,7 @@ class CrashGate:
             self._check_soon()
         suspicion.ready_at = now.steady
         if record.offset == suspicion.culprit:
-            self._condemn(partition, suspicion, record, now)
+            self._dead_letter(partition, suspicion, record, now)
             return False
         suspicion.close_window(record.offset, partition.due(record), now)
         send = self._send_alone if suspicion.stage is Stage.SINGLE else self._send_few
@@ -124,10 +124,12 @@ class CrashGate:
             suspicion.went(record.offset, now)
         return passes
 
-    def _condemn(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> None:
+    def _dead_letter(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> None:
         suspicion.culprit = None
-        self._calls.notice("quarantined", partition.source, suspicion.deaths, record.offset)
-        self._calls.write(partition, record, quarantine(record, suspicion.deaths, self._calls.policy(), now.wall), now)
+        self._calls.notice("crashing-record", partition.source, suspicion.deaths, record.offset)
+        self._calls.write(
+            partition, record, dead_letter_crashing(record, suspicion.deaths, self._calls.policy(), now.wall), now
+        )
         self._check_soon()
 
     def _send_few(self, partition: LanePartition, suspicion: Suspicion, record: Record) -> bool:
@@ -137,7 +139,8 @@ class CrashGate:
         """
         if not suspicion.is_reached(record.offset):
             self._waiting.withhold(record)
-            next_ones = [record.offset for record in self._waiting.withheld(partition.source)[: suspicion.group]]
+            withheld = self._waiting.withheld(partition.source)[: suspicion.most_in_flight]
+            next_ones = [record.offset for record in withheld]
             if suspicion.want_reach(next_ones, partition.in_flight - len(suspicion.outlived)):
                 self._commit(partition)
             return False

@@ -70,7 +70,7 @@ def facts_of(
     steady: int,
 ) -> LaneFacts:
     """Return the facts of a lane at a steady time (ms)."""
-    refused = outbox.held_by_partition()
+    refused = outbox.refused_by_partition()
     facts = {source: _facts(partition, refused[source]) for source, partition in sorted(partitions.items())}
     return LaneFacts(facts, _due(partitions, waiting, outbox, steady), refused.total(), Counter(records_lost))
 
@@ -101,7 +101,7 @@ def _due(
     due: dict[Partition, int] = {}
     if not levels:
         return due
-    refused = (held.refusal.entry.record for held in outbox.held.values())
+    refused = (one.refusal.entry.record for one in outbox.refused.values())
     for record in chain(waiting.overdue(steady), refused):
         partition = levels.get(record.source)
         if partition is not None and record.again == 0:  # an attempt in place has no due time of its own

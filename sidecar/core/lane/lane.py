@@ -23,7 +23,8 @@ from sidecar.core.decide import (
 )
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.admission import LaneOptions, admit
-from sidecar.core.lane.bulk import BulkAnswers, Forwarding
+from sidecar.core.lane.blocked_partitions import BlockedPartitions
+from sidecar.core.lane.bulk import BulkAnswers, RelayBulk
 from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
@@ -34,7 +35,6 @@ from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.refused_copies import RefusedCopies
 from sidecar.core.lane.room_shares import RoomShares
 from sidecar.core.lane.timer import LaneTimer
 from sidecar.core.lane.waiting import WaitingRecords
@@ -70,10 +70,10 @@ class Lane:
         gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
         self._gate = gate
         self.ownership = Ownership(partitions, waits, memory, waiting, outbox, commits, paused, gate, ports.recall)
-        self._refused_copies = RefusedCopies(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
+        self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._room = RoomShares(partitions, memory, waiting, paused)
         self._timer = LaneTimer(commits, waiting, paused, self._room, gate, dispatcher, ports)
-        self._forwarding = Forwarding(self.ownership, memory, outbox, self.counters)
+        self._relay_bulk = RelayBulk(self.ownership, memory, outbox, self.counters)
         self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
         dispatcher.join(self, options.weight)
 
@@ -170,7 +170,7 @@ class Lane:
         if run.last_at is not None:
             partition.read_up_to(run.last_at)
         if self._policy.relay:
-            run = self._forwarding.forward_due(partition, run, self._policy, now)
+            run = self._relay_bulk.forward_due(partition, run, self._policy, now)
         going: list[Record] = []
         for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
             self.memory.add(partition, record.weight)
@@ -182,7 +182,7 @@ class Lane:
                 self._finish(partition, record)
             elif remaining > 0:
                 self._waiting.delay(record, now.steady + remaining)
-            elif record.life is None or self._wait_is_over(partition, record, now):
+            elif record.life is None or self._after_wait(partition, record, now):
                 going.append(record)
         self._waiting.release_run(going)
         if run.end is not None:
@@ -196,7 +196,7 @@ class Lane:
         if partition.paused is None and partition.tracker.reached(end):
             self.commits.soon(partition)
 
-    def _wait_is_over(self, partition: LanePartition, record: Record, now: Now) -> bool:
+    def _after_wait(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
         answer = after_wait(record, self._policy, now.wall, self._waiting.patience)
         if not isinstance(answer, Wait):
@@ -298,17 +298,17 @@ class Lane:
             self.commits.halve(result.batch)
         self.outbox.put_back(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
         straight = self._policy.relay and result.committed
-        for entry in self._forwarding.settle(result.done) if straight else result.done:
+        for entry in self._relay_bulk.settle(result.done) if straight else result.done:
             self._written(entry, result.committed, now)
         if result.refused:
-            self._refused_copies.refused(result.refused, now)
+            self._blocked.refused(result.refused, now)
         outbox = self.outbox
         if result.unwritable:
-            self._refused_copies.progress_refused(result.unwritable, now)
+            self._blocked.progress_refused(result.unwritable, now)
         if result.committed and outbox.unwritable:
             self.commits.progress_accepted(result.batch.commits)
-        if outbox.held or outbox.unwritable or self.memory.held:
-            self._refused_copies.review(now)
+        if outbox.refused or outbox.unwritable or self.memory.refused_bytes:
+            self._blocked.review(now)
             self._room.admitted(now)  # the copies that Kafka takes now count in the room again
         self.ownership.committed(result, now)
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
@@ -321,7 +321,7 @@ class Lane:
         partition.unsettle()
         self.counters.count(entry.decision)
         self._finish(partition, entry.record, covered=with_progress)
-        if self.outbox.held:
+        if self.outbox.refused:
             self.outbox.accepted(entry)
 
     def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False) -> None:
@@ -355,7 +355,7 @@ class Lane:
             partition = self.ownership.owner_of(record)
             if partition is None or partition.closing:
                 continue
-            if record.life is None or self._wait_is_over(partition, record, now):
+            if record.life is None or self._after_wait(partition, record, now):
                 self._waiting.release(record)
         self.paused.resume_due(self._partitions.values(), now.steady)
         self._dispatcher.dispatch(now)

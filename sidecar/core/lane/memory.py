@@ -19,7 +19,7 @@ from sidecar.core.lane.partition import Because, LanePartition
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import NEVER, Partition
 
-HELD_SHARE = 2
+REFUSED_SHARE = 2
 """One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has place for it
 (`deploy/container.py`)."""
 
@@ -43,16 +43,16 @@ class AdmissionLimit(NamedTuple):
 class LaneMemory:
     """The bytes of one lane's records. `ordered`: a record that is retried in place keeps others back.
 
-    Invariants: `load` is the sum of all partitions' loads, and `_held_together` that of `held`.
+    Invariants: `load` is the sum of all partitions' loads, and `_refused_together` that of `refused_bytes`.
     """
 
     def __init__(self, room: int, partitions: Mapping[Partition, LanePartition], pace: Pace, *, ordered: bool) -> None:
         self.load = 0
         """Bytes of everything handed over and not done."""
-        self.held: Counter[Partition] = Counter()
+        self.refused_bytes: Counter[Partition] = Counter()
         """Bytes of records whose copies or progress Kafka refuses, by their partition. They are part of `load`."""
-        self.room, self._for_held = room, room // HELD_SHARE
-        self._held_together = 0
+        self.room, self._for_refused = room, room // REFUSED_SHARE
+        self._refused_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
 
     def add(self, partition: LanePartition, weight: int) -> None:
@@ -65,19 +65,19 @@ class LaneMemory:
         self.add(partition, -weight)
         partition.let_go_bytes(weight)
 
-    def hold(self, held: Counter[Partition]) -> None:
+    def hold(self, refused: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
-        self.held, self._held_together = held, held.total()
+        self.refused_bytes, self._refused_together = refused, refused.total()
 
     def forget(self, partition: LanePartition) -> None:
         """Forget the records of a partition that is gone."""
         self.load -= partition.load
-        self._held_together -= self.held.pop(partition.source, 0)
+        self._refused_together -= self.refused_bytes.pop(partition.source, 0)
 
     @property
     def taken(self) -> int:
         """Bytes of the room that are taken; the consumer's thread reads it."""
-        return self.load - min(self._held_together, self._for_held)
+        return self.load - min(self._refused_together, self._for_refused)
 
     @property
     def full(self) -> bool:
@@ -95,7 +95,7 @@ class LaneMemory:
 
     def limit_of(self, partition: LanePartition) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of four things slows it down."""
-        room = self.room - max(0, self._held_together - self._for_held)
+        room = self.room - max(0, self._refused_together - self._for_refused)
         most, because = NEVER, Because.AT_BOUND
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than have a place beside the room. Each partition may
@@ -111,7 +111,7 @@ class LaneMemory:
             share = room // (4 * sum(other.retrying > 0 for other in self._partitions.values()))
             if share < most:
                 most, because = share, Because.BEHIND_RETRY
-        return AdmissionLimit(self.taken < self.room // 2, most + self.held[partition.source], because)
+        return AdmissionLimit(self.taken < self.room // 2, most + self.refused_bytes[partition.source], because)
 
     def lets_go_on(self, partition: LanePartition) -> bool:
         """Return whether a paused partition may continue: a quarter of what it may have is free now, or half of it.
@@ -119,8 +119,8 @@ class LaneMemory:
         With less, a partition at its limit would be paused and sought for every record. A share of the room may last,
         so there it is half.
         """
-        held, limit = self.held[partition.source], self.limit_of(partition)
-        return partition.load - held <= (limit.most - held) * (2 if limit.because is Because.SHARED else 3) // 4
+        held, limit = self.refused_bytes[partition.source], self.limit_of(partition)
+        return partition.load - refused <= (limit.most - refused) * (2 if limit.because is Because.SHARED else 3) // 4
 
     def _divides(self, partition: LanePartition) -> bool:
         """Return whether a partition may have no more than its share now: with one flow there is nothing to share.
@@ -151,13 +151,16 @@ class LaneMemory:
         All partitions with such copies share half of the bytes for them. A partition that is stopped already needs a
         quarter of its share free.
         """
-        share = self._for_held // (2 * max(1, len(self.held)))
+        share = self._for_refused // (2 * max(1, len(self.refused_bytes)))
         if partition.blocked:
             share = share * 3 // 4
-        return self._held_together > self._for_held // 2 and self.held[partition.source] > share
+        return self._refused_together > self._for_refused // 2 and self.refused_bytes[partition.source] > share
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         loads = sum(partition.load for partition in self._partitions.values())
         ensure(self.load == loads, f"the lane has the bytes of its partitions, {self.load} and {loads}")
-        ensure(self._held_together == self.held.total(), "the bytes of refused copies are those of each partition")
+        ensure(
+            self._refused_together == self.refused_bytes.total(),
+            "the bytes of refused copies are those of each partition",
+        )

@@ -11,43 +11,43 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.refused_progress import RefusedProgress
 from sidecar.core.record import NEVER, Now, Partition
 
-GROUP_FOR_MS = 20
+BATCH_FOR_MS = 20
 """ms between the end of one transaction and the start of the next under load. Below ~100 records a transaction costs
 8–12 ms whatever is in it (measured on Kafka 4.3). Small ones waste the time of the broker."""
-GROUP_MAX = 2_000
+BATCH_MAX = 2_000
 """Waiting records that start a transaction at once: 65 k records/s at 30 ms each."""
-MOST_HELD = 64
+MOST_REFUSED = 64
 """Refused entries of one partition. With more of them nothing of the partition is delivered: each is tried again alone.
 `memory.py` bounds their bytes."""
-FIRST_RETRY_MS, LAST_RETRY_MS = 500, 5_000
-"""ms between attempts to write a refused entry, at first and at most. It is short, so that the entry is written soon
+FIRST_TRY_MS, LAST_TRY_MS = 500, 5_000
+"""ms between two tries to write a refused entry, at first and at most. It is short, so that the entry is written soon
 after an operator has repaired the topic."""
 
 
 @dataclass(slots=True)
-class Held:
+class RefusedEntry:
     """A refused entry.
 
-    `at`: the steady time (ms) of its next attempt. `backoff`: ms of this wait; the next one is twice as long.
+    `at`: the steady time (ms) of its next try. `backoff`: ms of this wait; the next one is twice as long.
     """
 
     refusal: Refusal
     at: int
-    backoff: int = FIRST_RETRY_MS
+    backoff: int = FIRST_TRY_MS
 
 
 class Outbox:
     """The settled records of one lane. `commits.py` decides what a transaction takes of them, and when.
 
-    Invariants: a refused entry stands under its own record; its wait is at most `LAST_RETRY_MS`.
+    Invariants: a refused entry stands under its own record; its wait is at most `LAST_TRY_MS`.
     """
 
     def __init__(self) -> None:
-        self.held: dict[tuple[Partition, int], Held] = {}
+        self.refused: dict[tuple[Partition, int], RefusedEntry] = {}
         self.unwritable = RefusedProgress()
         self._pending: deque[SettledRecord] = deque()
         self._not_before: dict[str, int] = {}
-        """The steady time (ms) of the next attempt, by the topic or partition that accepts nothing."""
+        """The steady time (ms) of the next try, by the topic or partition that accepts nothing."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -67,69 +67,71 @@ class Outbox:
         """
         at = NEVER
         if self._pending:
-            at = ended if len(self._pending) >= GROUP_MAX else ended + GROUP_FOR_MS
-        if self.held:
-            at = min(at, min(map(self._due, self.held.values())))
+            at = ended if len(self._pending) >= BATCH_MAX else ended + BATCH_FOR_MS
+        if self.refused:
+            at = min(at, min(map(self._due, self.refused.values())))
         return min(at, self.unwritable.next_at()) if self.unwritable else at
 
     def pop(self, most: int) -> tuple[SettledRecord, ...]:
         """Remove the first settled records, `most` of them at most, and return them."""
         return tuple(self._pending.popleft() for _ in range(min(len(self._pending), most)))
 
-    def late(self, steady: int) -> SettledRecord | None:
-        """Return the refused entry that has waited longest for its next attempt; None if none is due."""
-        late = [held for held in self.held.values() if self._due(held) <= steady]
-        return min(late, key=lambda held: held.at).refusal.entry if late else None
+    def due(self, steady: int) -> SettledRecord | None:
+        """Return the refused entry that has waited longest for its next try; None if none is due."""
+        late = [refused for refused in self.refused.values() if self._due(refused) <= steady]
+        return min(late, key=lambda refused: refused.at).refusal.entry if late else None
 
     def put_back(self, entries: Iterable[SettledRecord]) -> None:
         """Put the entries of a failed batch first into the next one, in their order.
 
-        An entry that is held stays only held.
+        A refused entry stays where it is.
         """
-        back = [entry for entry in entries if _key(entry) not in self.held]
+        back = [entry for entry in entries if _key(entry) not in self.refused]
         self._pending.extendleft(reversed(back))
 
     def refuse(self, refusal: Refusal, now: Now) -> None:
-        """Hold a refused entry and retry it later, alone.
+        """Keep a refused entry, and try it again later, alone.
 
         If its topic refused everything before, and now only this record or one partition, all entries that were refused
         for that topic go with the next batch.
         """
         key = _key(refusal.entry)
-        before = self.held.pop(key, None)
+        before = self.refused.pop(key, None)
         if before is not None and before.refusal.about == "topic" != refusal.about:
             self._try_all(before.refusal.where)
-        backoff = FIRST_RETRY_MS if before is None else min(before.backoff * 2, LAST_RETRY_MS)
-        self.held[key] = Held(refusal, now.steady + backoff, backoff)
+        backoff = FIRST_TRY_MS if before is None else min(before.backoff * 2, LAST_TRY_MS)
+        self.refused[key] = RefusedEntry(refusal, now.steady + backoff, backoff)
         if refusal.where:
             self._not_before[refusal.where] = now.steady + backoff
 
     def forget(self, entry: SettledRecord) -> None:
         """Drop a refused entry: its partition is being given up, and the next owner delivers the record again."""
-        self.held.pop(_key(entry), None)
+        self.refused.pop(_key(entry), None)
 
     def accepted(self, entry: SettledRecord) -> None:
-        """Note that an entry is in Kafka. If it was held, its target seems to accept records again.
+        """Note that an entry is in Kafka. If it was refused before, its target seems to accept records again.
 
         All other entries that were refused for the same target then go with the next batch.
         """
-        held = self.held.pop(_key(entry), None)
-        if held is not None and held.refusal.about != "record":
-            self._try_all(held.refusal.where)
+        refused = self.refused.pop(_key(entry), None)
+        if refused is not None and refused.refusal.about != "record":
+            self._try_all(refused.refusal.where)
 
     def _try_all(self, where: str) -> None:
-        """Put all entries that were refused for one target into the next batch; one still refused is held again."""
+        """Put all entries that were refused for one target into the next batch; Kafka may refuse one again."""
         self._not_before.pop(where, None)
         retried = [
-            key for key, held in self.held.items() if held.refusal.about != "record" and held.refusal.where == where
+            key
+            for key, refused in self.refused.items()
+            if refused.refusal.about != "record" and refused.refusal.where == where
         ]
-        self._pending.extend(self.held.pop(key).refusal.entry for key in retried)
+        self._pending.extend(self.refused.pop(key).refusal.entry for key in retried)
 
     def entries(self, in_flight: CommitBatch | None) -> list[SettledRecord]:
         """Return all settled records but those of the batch in flight, in which a refused entry may be tried again."""
         tried = set() if in_flight is None else {_key(entry) for entry in in_flight.entries}
-        held = (held.refusal.entry for key, held in self.held.items() if key not in tried)
-        return [*self._pending, *held, *self.unwritable.entries()]
+        refused = (refused.refusal.entry for key, refused in self.refused.items() if key not in tried)
+        return [*self._pending, *refused, *self.unwritable.entries()]
 
     def sort_out(self) -> None:
         """Keep the entries of partitions apart whose progress Kafka refuses."""
@@ -139,32 +141,32 @@ class Outbox:
         """Drop every entry of partitions that are gone; the next owner delivers the records again."""
         self.unwritable.drop(partitions)
         self._pending = deque(entry for entry in self._pending if entry.record.source not in partitions)
-        self.held = {key: held for key, held in self.held.items() if key[0] not in partitions}
+        self.refused = {key: refused for key, refused in self.refused.items() if key[0] not in partitions}
 
-    def drop_held(self, partitions: Collection[Partition], in_flight: CommitBatch | None) -> list[Partition]:
+    def drop_refused(self, partitions: Collection[Partition], in_flight: CommitBatch | None) -> list[Partition]:
         """Drop the refused entries of partitions that are being given up; return the partition of each.
 
         An entry that is being retried just now, in the batch in flight, stays: whether it is in Kafka is not known yet.
         """
         trying = () if in_flight is None else {_key(entry) for entry in in_flight.entries}
-        gone = [key for key in self.held if key[0] in partitions and key not in trying]
+        gone = [key for key in self.refused if key[0] in partitions and key not in trying]
         for key in gone:
-            del self.held[key]
+            del self.refused[key]
         return [key[0] for key in gone]
 
-    def held_by_partition(self) -> Counter[Partition]:
+    def refused_by_partition(self) -> Counter[Partition]:
         """Return how many entries Kafka refuses, by the partition of their record."""
-        return Counter(source for source, _ in self.held)
+        return Counter(source for source, _ in self.refused)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        for key, held in self.held.items():
-            ensure(_key(held.refusal.entry) == key, f"the refused entry of {key} is of its record")
-            ensure(FIRST_RETRY_MS <= held.backoff <= LAST_RETRY_MS, f"{key} waits {held.backoff} ms for its next try")
+        for key, refused in self.refused.items():
+            ensure(_key(refused.refusal.entry) == key, f"the refused entry of {key} is of its record")
+            ensure(FIRST_TRY_MS <= refused.backoff <= LAST_TRY_MS, f"{key} waits {refused.backoff} ms for its next try")
         self.unwritable.check()
 
-    def _due(self, held: Held) -> int:
-        return max(held.at, self._not_before.get(held.refusal.where, held.at))
+    def _due(self, refused: RefusedEntry) -> int:
+        return max(refused.at, self._not_before.get(refused.refusal.where, refused.at))
 
 
 def _key(entry: SettledRecord) -> tuple[Partition, int]:

@@ -14,8 +14,8 @@
     closing  | no record is delivered; answers are awaited  | gone: all is answered and committed, or it is lost
     gone     | no state is left; late answers are refused   | assigned: it is assigned anew, with a new epoch
 
-`admission.py` and `paused.py` pause and resume partitions, `refused_copies.py` blocks them, and this module does the
-rest. The states are fields of `LanePartition`: `paused`, `blocked` and `closing`.
+`admission.py` and `paused.py` pause and resume partitions, `blocked_partitions.py` blocks them, and this module does
+the rest. The states are fields of `LanePartition`: `paused`, `blocked` and `closing`.
 
 A revoked partition is released in order: deliveries in flight are awaited, their progress is committed, then the
 partition is given up. A lost partition is dropped at once, and nothing is committed. Anything that carries an older
@@ -205,7 +205,7 @@ class Ownership:
 
     def _forget_waiting(self, partitions: Collection[Partition]) -> None:
         self._waiting.drop(partitions)
-        for source in self._outbox.drop_held(partitions, self._commits.in_flight):
+        for source in self._outbox.drop_refused(partitions, self._commits.in_flight):
             self.partitions[source].unsettle()
 
     def check(self) -> None:

@@ -182,7 +182,9 @@ class LanePartition:
         progress = self.tracker.snapshot(extra, clean=self.closing)
         if self.width is not None or self.last_at is not None:
             progress = replace(progress, width=self.width, last_at=self.last_at)
-        return PartitionCommit(self.epoch, progress if self.suspicion is None else self.suspicion.stamp(progress))
+        if self.suspicion is not None:
+            progress = self.suspicion.with_crash_state(progress)
+        return PartitionCommit(self.epoch, progress)
 
     def note_committed(self, progress: Progress) -> None:
         """Note the progress that is in Kafka now."""

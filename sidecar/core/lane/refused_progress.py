@@ -21,7 +21,7 @@ cause."""
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedPartition:
     """A partition whose progress Kafka refuses.
 
     `reason`: a text for people. `at`: the steady time (ms) of its next try, `backoff` ms after the last one. `entries`
@@ -41,7 +41,7 @@ class RefusedProgress:
     """
 
     def __init__(self) -> None:
-        self._refused: dict[Partition, Refused] = {}
+        self._refused: dict[Partition, RefusedPartition] = {}
 
     def __bool__(self) -> bool:
         return bool(self._refused)
@@ -64,7 +64,7 @@ class RefusedProgress:
 
     def refuse(self, source: Partition, reason: str, steady: int) -> None:
         """Keep a partition apart, and try it later: after twice as long as the last time."""
-        refused = self._refused.setdefault(source, Refused(reason, 0, FIRST_TRY_MS // 2))
+        refused = self._refused.setdefault(source, RefusedPartition(reason, 0, FIRST_TRY_MS // 2))
         refused.reason = reason
         refused.backoff = min(2 * refused.backoff, LAST_TRY_MS)
         refused.at = steady + refused.backoff
@@ -78,7 +78,7 @@ class RefusedProgress:
         return others
 
     def take(self, source: Partition, most: int) -> tuple[SettledRecord, ...]:
-        """Return settled records of a partition, `most` of them at most, for its next try."""
+        """Remove settled records of a partition, `most` of them at most, and return them for its next try."""
         entries = self._refused[source].entries
         return tuple(entries.popleft() for _ in range(min(most, len(entries))))
 

@@ -94,7 +94,7 @@ class Suspicion:
     culprit: int | None = None
     window: int = MOST
     """How many of its records are suspects."""
-    group: int = MOST
+    most_in_flight: int = MOST
     """How many of its records may be in flight after a crash."""
     since: Now | None = None
     """When the stage began, or very nearly; None until a caller gave the time."""
@@ -199,7 +199,7 @@ class Suspicion:
         Return whether that takes a commit.
         """
         takes_commit, self.opening = not self.opening, True
-        room = self.group - in_flight
+        room = self.most_in_flight - in_flight
         if self.reach is not None and room > 0:
             wanted = offsets[:room][-1]
             takes_commit |= wanted > max(self.reach, self.reach_wanted)
@@ -285,7 +285,7 @@ class Suspicion:
             Stage.FEW,
             self.culprit,
             self.window,
-            self.group,
+            self.most_in_flight,
             opening=True,
             opened=self.opened,
             met=self.met,
@@ -294,7 +294,7 @@ class Suspicion:
             outlived=self.outlived,
         )
 
-    def stamp(self, progress: Progress) -> Progress:
+    def with_crash_state(self, progress: Progress) -> Progress:
         """Return the progress with all that the next owner must know; clean while nothing of it was delivered."""
         clean = progress.clean or not self.opening
         mark = None if clean or self.mark is None or progress.covers(self.mark) else self.mark

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sidecar.core.outcome import Failed, Rejected
 from sidecar.delivery.push.batch_verdicts import WholeRefused
 from sidecar.delivery.verdict import FailureText, VerdictHeaders, is_encoded
-from sidecar.printable import text_without_secrets
+from sidecar.masking import text_without_secrets
 from topics.reasons import LONGEST_TEXT, one_line
 
 FIRST_CHARACTERS = 1_024

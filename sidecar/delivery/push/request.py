@@ -18,7 +18,7 @@ from sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, enve
 from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 from topics.transitions import retry_state_of
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from sidecar.printable import url_without_secrets
+from sidecar.masking import url_without_secrets
 
 LOOPBACK_NAME = "localhost"
 # Tried in this order without asking a resolver: `localhost` must never be able to mean another host.

@@ -19,7 +19,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.record import weight_of
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.write_apart import ApartWriter, Refused, by_number, copy_sizes
+from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from sidecar.observability.thread_watch import StopRequest, WatchedThread
 
@@ -196,11 +196,11 @@ class PostWriter(threading.Thread):
         else:
             _fail([job], Failure(NotWrittenError, f"{refusal.reason}; nothing was written"))
 
-    def _write(self, jobs: Sequence[PendingPost], end: float) -> Refused | None:
+    def _write(self, jobs: Sequence[PendingPost], end: float) -> Refusals | None:
         """Run transactions until these posts are written or have failed, or Kafka refuses some of them."""
         entries, unnamed = [job.entry for job in jobs], 0
         while jobs:
-            if self._supply.unlisted(entries):
+            if self._supply.look_up_unlisted(entries):
                 if time.monotonic() < end and not self._stopping.wait(AGAIN_AFTER):
                     continue
                 _fail(jobs, Failure(NotWrittenError, "nothing was written: Kafka does not tell of the group's topics"))
@@ -222,7 +222,7 @@ class PostWriter(threading.Thread):
                 return {}
         return None
 
-    def _try(self, jobs: Sequence[PendingPost], entries: Sequence[SettledRecord]) -> tuple[Refused | None, str]:
+    def _try(self, jobs: Sequence[PendingPost], entries: Sequence[SettledRecord]) -> tuple[Refusals | None, str]:
         """Run one transaction. Return the posts that Kafka refuses, none if all are to be tried again, or None if all
         have their answer; and the result for the metrics."""
         producer = self._supply.usable()
@@ -241,7 +241,7 @@ class PostWriter(threading.Thread):
             job.done.set_result(None)
         return None, "committed"
 
-    def _after_abort(self, entries: Sequence[SettledRecord], aborted: Aborted) -> Refused:
+    def _after_abort(self, entries: Sequence[SettledRecord], aborted: Aborted) -> Refusals:
         adapted = self._supply.adapt(aborted)
         if aborted.producer_unusable or adapted:
             self._supply.replace()

@@ -22,7 +22,7 @@ from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.acls import GroupShape
-from topics.headers import RETRY_DUE_AT
+from topics.retry_headers import RETRY_DUE_AT
 from topics.transitions import UNREADABLE
 
 SLACK = 60_000

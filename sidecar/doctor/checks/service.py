@@ -9,7 +9,7 @@ from sidecar.core.outcome import Failed, NotSent, label_of
 from sidecar.delivery.push.target import Target, parse_target
 from sidecar.doctor.findings import Finding, fail, ok, warn
 from sidecar.doctor.service_call import asked_health, tried
-from sidecar.printable import url_without_secrets
+from sidecar.masking import url_without_secrets
 from sidecar.settings.sections.deliver import Deliver
 
 CONNECT_SECONDS = 3.0

@@ -83,7 +83,7 @@ class Committer(threading.Thread):
         """Queue a batch to be committed (port `Commit`)."""
         self._batches.put(batch)
 
-    def missing(self, wanted: Set[str]) -> frozenset[str] | None:
+    def look_up_missing(self, wanted: Set[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if Kafka does not tell of all. Blocks."""
         return self._supply.topics(wanted)
 
@@ -129,7 +129,7 @@ class Committer(threading.Thread):
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
-        if self._supply.unlisted(batch.entries):
+        if self._supply.look_up_unlisted(batch.entries):
             self._stopping.wait(AGAIN_AFTER)
             return None, "refused"
         if refusals := self._supply.missing_targets(batch.entries) or self._hidden_headers.refusals(batch.entries):

@@ -77,7 +77,7 @@ def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal |
     if error.code() in TOPIC_ERRORS:
         about, where = "topic", where.partition("[")[0]
     elif error.code() in PLACE_ERRORS:
-        about = "place"
+        about = "partition"
     elif error.code() in RECORD_ERRORS:
         about = "record"
     else:

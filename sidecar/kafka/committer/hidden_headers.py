@@ -18,7 +18,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.record import Partition, Record, RecordId
 from sidecar.kafka.credentials.registry import ClientCredentials
 from sidecar.kafka.native_reader import NativeReader, UnreadRecord
-from topics.headers import MOST_HEADERS, MOST_OF_OURS
+from topics.retry_headers import MOST_HEADERS, MOST_OF_OURS
 from topics.transitions import Commit
 
 SECONDS = 3.0
@@ -118,5 +118,5 @@ def _judged(entry: SettledRecord, looked: Looked) -> Refusal | None:
     if record.headers or (record.source, record.offset) in looked.hidden:
         return Refusal(entry, "record", f"it has more than {MOST_HEADERS:_} headers".replace("_", " "), unreadable=True)
     if (record.source, record.offset) in looked.unread:
-        return Refusal(entry, "place", f"{record.source} cannot be read, to see the headers", str(record.source))
+        return Refusal(entry, "partition", f"{record.source} cannot be read, to see the headers", str(record.source))
     return None

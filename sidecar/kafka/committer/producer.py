@@ -178,16 +178,22 @@ class ReplaceableProducer:
         if self.producer is not None and not self.credentials.apply_to(self.producer):
             self.replace()
 
-    def unlisted(self, entries: Sequence[SettledRecord]) -> bool:
-        """Whether Kafka has not told yet if the topics of these entries exist. Nothing can be written to them yet."""
+    def look_up_unlisted(self, entries: Sequence[SettledRecord]) -> bool:
+        """Ask Kafka for the topics of these entries that are not known yet; return whether some still are not.
+
+        Nothing can be written to those yet.
+        """
         wanted = {copy.topic for entry in entries for copy in entry.writes}
         if wanted <= self.partitions.keys() | self._absent:
             return False
         self.refresh_topics(wanted)
         return not wanted <= self.partitions.keys() | self._absent
 
-    def missing(self, wanted: Set[str]) -> Set[str]:
-        """Return the wanted topics that do not exist. A transaction with them would only wait and fail."""
+    def look_up_missing(self, wanted: Set[str]) -> Set[str]:
+        """Ask Kafka for the wanted topics that are not known to exist; return and name those that are missing.
+
+        A transaction with them would only wait and fail.
+        """
         if wanted <= self.partitions.keys():
             return frozenset()
         self.refresh_topics(wanted - self.partitions.keys())
@@ -224,7 +230,7 @@ class ReplaceableProducer:
         if self.refusing:
             # Before the topics are looked up: the transaction goes by the same list.
             self.refresh_topics({copy.topic for entry in entries for copy in entry.writes})
-        missing = self.missing({copy.topic for entry in entries for copy in entry.writes})
+        missing = self.look_up_missing({copy.topic for entry in entries for copy in entry.writes})
         refusals = [
             Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
             for entry in (entries if missing else ())
@@ -241,7 +247,7 @@ class ReplaceableProducer:
             ]
         if self.refusing:
             where = [(entry, self.refusing.refuses(copy)) for entry in entries for copy in entry.writes]
-            refusals += [Refusal(entry, "place", f"{place} takes no records", place) for entry, place in where if place]
+            refusals += [Refusal(entry, "partition", f"{name} takes no records", name) for entry, name in where if name]
         return tuple(refusals)
 
     def refused(self, refusals: Iterable[Refusal]) -> None:
@@ -253,7 +259,7 @@ class ReplaceableProducer:
         if any(about != "record" for about, _ in abouts):
             self.refresh_topics({where.partition("[")[0] for _, where in abouts}, anew=True)
         for (about, where), reason in abouts.items():
-            if about == "place":
+            if about == "partition":
                 self.refusing.refuse(where)
             elif about == "topic" and where in self.partitions:
                 self.denied.refuse(where, reason)

@@ -46,7 +46,10 @@ class RefusingTopics:
         self._refusing[topic] = reason, self._clock() + TRY_TOPIC_EVERY
 
     def why(self, topic: str) -> str:
-        """Return why the topic refuses records; empty if it is not known to, or is to be tried again."""
+        """Return why the topic refuses records; empty if it is not known to, or is to be tried again.
+
+        The topic is forgotten when it is to be tried again.
+        """
         reason, until = self._refusing.get(topic, ("", 0.0))
         if reason and self._clock() >= until:
             del self._refusing[topic]

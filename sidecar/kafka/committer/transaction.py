@@ -42,13 +42,13 @@ from sidecar.kafka.committer.transaction_outcome import (
     TOO_MANY,
     Aborted,
     OutcomeUnknown,
-    Refused,
+    QuotaExceeded,
+    RecordsRefused,
     Stalled,
-    Throttled,
 )
 from sidecar.kafka.named_topics import named_topics
 from topics.copies import Copy
-from topics.headers import MOST_HEADERS
+from topics.retry_headers import MOST_HEADERS
 
 API_LIMIT = 5.0
 """Seconds that librdkafka is given for one call."""
@@ -181,9 +181,9 @@ class TransactionalProducer:
             raise OutcomeUnknown(f"{stuck} did not come back") from None
         except Stalled:
             self._abort(STALLED, entries, stalled=True)
-        except Throttled:
+        except QuotaExceeded:
             self._abort(THROTTLED, entries)
-        except Refused:
+        except RecordsRefused:
             self._abort(DENIED if self._log.denied else REFUSED, entries)
         except (KafkaException, SystemError) as failure:
             self._abort(error_in(failure), entries)
@@ -211,10 +211,10 @@ class TransactionalProducer:
     def _confirm(self, written: int) -> None:
         """Wait until the broker has confirmed all records, or confirms no more of them.
 
-        Raises Refused as soon as a record was refused: the client sends nothing more of a transaction that must be
-        aborted (2.16). Raises Stalled if the cluster is reachable nevertheless: it has confirmed other records, or
-        answers. Otherwise it is unreachable, and the calls that follow wait for it. Raises Throttled if a quota holds
-        back the rest.
+        Raises RecordsRefused as soon as a record was refused: the client sends nothing more of a transaction that must
+        be aborted (2.16). Raises Stalled if the cluster is reachable nevertheless: it has confirmed other records, or
+        answers. Otherwise it is unreachable, and the calls that follow wait for it. Raises QuotaExceeded if a quota
+        holds back the rest.
         """
         self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
         left, stalls = len(self._producer), 0
@@ -223,9 +223,9 @@ class TransactionalProducer:
             before, left = left, len(self._producer)
             stalls = stalls + 1 if left == before else 0
         if self._refused:
-            raise Refused
+            raise RecordsRefused
         if left and self.throttle.longest:
-            raise Throttled
+            raise QuotaExceeded
         if left and (left < written or self._answers()):
             raise Stalled
 
@@ -255,7 +255,7 @@ class TransactionalProducer:
                 number = -1 if by_key else copy.spread % partitions[copy.topic]
                 if len(copy.headers) > MOST_HEADERS:
                     self._errors.setdefault(report.args[1], (TOO_MANY, copy.topic))
-                    raise Refused
+                    raise RecordsRefused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
                     produce(copy.topic, copy.value, copy.key, number, report, None, at, copy.headers)  # type: ignore[arg-type]
@@ -295,7 +295,8 @@ class TransactionalProducer:
         if stalled:  # the abort has purged the records that no broker took; their reports name them
             purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
             refusals += [
-                Refusal(entries[index], "place", f"{where} takes no records", where) for index, where in purged.items()
+                Refusal(entries[index], "partition", f"{where} takes no records", where)
+                for index, where in purged.items()
             ]
         named = tuple(refusal for refusal in refusals if refusal is not None)
         raise Aborted(error, named, producer_unusable=unusable or self.doubtful, record_code=code)

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError
 
 from sidecar.core.commit_batch import Refusal
 from sidecar.kafka.committer.delivery_errors import refused_offsets
-from topics.headers import MOST_HEADERS
+from topics.retry_headers import MOST_HEADERS
 
 STALE_MEMBER = frozenset(
     {
@@ -63,9 +63,9 @@ class Stalled(Exception):  # noqa: N818
     """The cluster is reachable, but some partition takes no record."""
 
 
-class Throttled(Exception):  # noqa: N818
+class QuotaExceeded(Exception):  # noqa: N818
     """A quota of the brokers holds records back for longer than a transaction may last."""
 
 
-class Refused(Exception):  # noqa: N818
+class RecordsRefused(Exception):  # noqa: N818
     """Kafka has refused records, so the client sends no more of the transaction."""

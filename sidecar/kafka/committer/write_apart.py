@@ -16,9 +16,9 @@ from topics.copies import Copy
 
 T = TypeVar("T")
 
-Refused: TypeAlias = Mapping[int, Refusal]
+Refusals: TypeAlias = Mapping[int, Refusal]
 """The items of a transaction that Kafka has refused, by their position. Empty if Kafka names none of them."""
-Attempt: TypeAlias = Callable[[list[T], list[T]], Refused | None]
+Attempt: TypeAlias = Callable[[list[T], list[T]], Refusals | None]
 """Runs one transaction: the items to write, and those before or between them that are left. None if nothing is to be
 tried again. A single item that is refused must be named."""
 MOST_ASIDE = 20
@@ -75,7 +75,7 @@ class ApartWriter(Generic[T]):
                 aside.append(item)
 
     def _judge(
-        self, take: Sequence[T], named: Refused, left: set[int], refuse: Callable[[T, Refusal], None]
+        self, take: Sequence[T], named: Refusals, left: set[int], refuse: Callable[[T, Refusal], None]
     ) -> list[T]:
         """Refuse the items whose refusal is certain. Return the others that Kafka names."""
         assert named or len(take) > 1, "a single item that is refused must be named"
@@ -116,7 +116,7 @@ def halves(items: list[T], take: Sequence[T]) -> list[list[T]]:
     return [items[:middle], items[middle:]]
 
 
-def by_number(entries: Sequence[SettledRecord], refusals: Iterable[Refusal]) -> Refused:
+def by_number(entries: Sequence[SettledRecord], refusals: Iterable[Refusal]) -> Refusals:
     """Return the refusals by the position of their entry; of an entry with several, the first."""
     numbers = {id(entry): number for number, entry in enumerate(entries)}
     numbered = dict[int, Refusal]()

@@ -25,7 +25,7 @@ class WrittenProgress:
         """The offsets and metadata of the last batch."""
 
     def offsets(self, batch: CommitBatch) -> list[TopicPartition]:
-        """Return the offsets of a batch for the client."""
+        """Return the offsets of a batch for the client, and note them as the last ones."""
         # A done set that was cut may say the same before and after a batch. A part that is in no other batch tells
         # whether this one is in Kafka.
         once = secrets.token_hex(4) if self.most < LONGEST else ""

@@ -90,7 +90,7 @@ class HandOver:
                 self._ages[number] = FORGOTTEN
 
     def collect(self, messages: Iterable[Message], levels: Collection[str]) -> HandedOver:
-        """Return these messages as a hand-over, up to the one with which it is heavy."""
+        """Return these messages as a hand-over, up to the one with which it is heavy, and note each last one."""
         runs, errors, firsts = dict[Key, FetchedRecords](), list[tuple[Message, KafkaError]](), dict[Partition, int]()
         reading, slots, gaps = self._reading, self._slots, self.gaps
         count = weight = 0

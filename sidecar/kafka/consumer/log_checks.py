@@ -56,7 +56,7 @@ def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> d
 
     Nothing of those may be delivered yet: nobody knows if the place is one of this log, and a retry may be skipped.
     """
-    read = {source: (reach(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
+    read = {source: (end_of_done(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
     begins = _begins(logs, read, EDGES_WITHIN)
     sure = {source: got for source, got in known.items() if source not in read or source in begins}
     another = {source: untouched(first) for source, first in begins.items() if first is not None}
@@ -94,12 +94,12 @@ def _begins(
     return dict.fromkeys(offsets.keys() - younger.keys()) | another
 
 
-def reach(progress: Progress) -> int:
+def end_of_done(progress: Progress) -> int:
     """Return the offset after the last record that the progress says is done."""
     return max(progress.next, max(progress.done, default=-1) + 1)
 
 
-def without_marks_from(progress: Progress, end: int) -> Progress:
+def without_done_from(progress: Progress, end: int) -> Progress:
     """Return the progress without the marks of done records at `end` or behind it."""
     return replace(progress, done=frozenset(offset for offset in progress.done if offset < end))
 
@@ -110,12 +110,12 @@ def _within_logs(logs: OffsetLookup, known: Mapping[Partition, Progress | None])
     That is of a former log, and would pass over records of this one as soon as it is that long: marks of done records,
     and the place itself if the log is still empty. Later, the records themselves show that it is another log.
     """
-    reached = {source: got for source, got in known.items() if got is not None and reach(got) > 0}
+    reached = {source: got for source, got in known.items() if got is not None and end_of_done(got) > 0}
     ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in reached], EDGES_WITHIN)
     short = [source for source, end in ends.items() if reached[source].next > end]
     begins = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in short], EDGES_WITHIN)
     told: dict[Partition, Progress | None] = {
-        source: untouched(end) if begins.get(source) == end else without_marks_from(reached[source], end)
+        source: untouched(end) if begins.get(source) == end else without_done_from(reached[source], end)
         for source, end in ends.items()
         if source not in short or source in begins
     }

@@ -58,7 +58,7 @@ class OwnedPartition:
 
 
 def with_edges(consumer: Consumer, slot: OwnedPartition, run: FetchedRecords) -> FetchedRecords:
-    """Return a level's records with the greatest timestamp that was read, and with the end of the log.
+    """Note the last record, and return a level's records with the greatest timestamp read and the end of the log.
 
     The end is what the last fetch reported: this costs no request.
     """

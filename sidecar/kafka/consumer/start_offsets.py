@@ -24,7 +24,7 @@ from sidecar.kafka.consumer.log_checks import (
     checked,
     first_later,
     untouched,
-    without_marks_from,
+    without_done_from,
 )
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.reader_before import ReaderBefore
@@ -145,7 +145,7 @@ def _within(progress: Progress, edges_now: Edges, later: int | None) -> Progress
         return untouched(edges_now.low)
     if progress.next > edges_now.high:
         return Progress(edges_now.high, ours=False)
-    return without_marks_from(progress, edges_now.high)
+    return without_done_from(progress, edges_now.high)
 
 
 def _beginning(source: Partition, width: int | None) -> Start:

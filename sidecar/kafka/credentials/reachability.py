@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.kafka.credentials.tls import distrust
 from sidecar.kafka.errors import sentence_of
-from sidecar.printable import text_without_secrets
+from sidecar.masking import text_without_secrets
 
 TRY_SECONDS = 6.0
 """Seconds within which a broker must have answered. A login that fails is known after 1.1 s, silence after 4 s."""

@@ -18,7 +18,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from topics.headers import RETRY_TRACEPARENT, Headers, attempt_before
+from topics.retry_headers import RETRY_TRACEPARENT, Headers, attempt_before
 
 PARENT, STATE = "traceparent", "tracestate"
 _W3C = TraceContextTextMapPropagator()

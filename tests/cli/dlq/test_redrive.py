@@ -16,7 +16,7 @@ from tests.support.kafka.topic_io import dump
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.dlq_calls import DAY, Call, actions, now, plant, ready, redriven, rows
 from tests.support.sidecar.redrive import dead_letter
-from topics import headers as wire
+from topics import retry_headers as wire
 
 
 def test_a_dry_run_and_a_missing_terminal_write_nothing(call: Call, group: GroupTopics) -> None:

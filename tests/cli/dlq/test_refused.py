@@ -13,7 +13,7 @@ from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_gr
 from tests.support.kafka.topic_io import delete_topics, dump
 from tests.support.sidecar.dlq_calls import Call, actions, plant, ready, rows
 from tests.support.sidecar.redrive import dead_letter
-from topics import headers as wire
+from topics import retry_headers as wire
 
 LETTERS = 500
 LARGE = range(20, LETTERS, 60)

@@ -20,7 +20,7 @@ from tests.support.proof.checker import Report, check
 from tests.support.proof.evidence import Copy, Evidence, collect
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, OK, Behaviour, Request, verdict
-from topics import headers as wire
+from topics import retry_headers as wire
 
 GOOD = 2_000
 """So many good records come before the unreadable ones: only in hot code does the client's fault end the process."""

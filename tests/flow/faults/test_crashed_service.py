@@ -24,7 +24,7 @@ from tests.support.service.behaviours import FAIL, HANG, OK, Answer, Behaviour, 
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.scene import KAFKA, SOON
-from topics import headers as wire
+from topics import retry_headers as wire
 
 RECORDS = 400
 CULPRIT = b"order 150"

@@ -16,7 +16,7 @@ from tests.support.kafka.topic_io import Out, produce
 from tests.support.proof.evidence import Copy, Evidence, collect
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import OK, Answer, Behaviour, Request
-from topics import headers as wire
+from topics import retry_headers as wire
 
 RETRIES = 4
 FAILED_AT = 1_763_690_000_000

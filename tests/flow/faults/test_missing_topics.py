@@ -52,8 +52,8 @@ def test_a_missing_topic_holds_the_partition_that_needs_it_alone_until_it_is_cre
 
     create_missing(group, topic)
     total = 2 * GOOD + (2 if missing == "level" else 1)
-    sidecar.until(lambda: len(service.ledger.taken()) == total, 15, "the held partition goes on")
-    sidecar.until(lambda: len(dump(group.bootstrap, topic)) == 1, 10, "the held record is where it had to go")
+    sidecar.until(lambda: len(service.ledger.taken()) == total, 15, "the stopped partition goes on")
+    sidecar.until(lambda: len(dump(group.bootstrap, topic)) == 1, 10, "the refused record is where it had to go")
     assert sidecar.pid == pid
     assert sidecar.stop().code == 0
     report = check(collect(group, service.ledger))

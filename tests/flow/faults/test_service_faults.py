@@ -26,7 +26,7 @@ from tests.support.service.behaviours import (
     Request,
     by_name,
 )
-from topics import headers as wire
+from topics import retry_headers as wire
 
 TIMEOUT = 3
 """Seconds for an answer: on a full machine the service's own process has stood still for more than one."""

@@ -14,7 +14,7 @@ from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.proof.ledger import FAILED
 from tests.support.service.behaviours import Answer, Behaviour, Request, verdict
-from topics import headers as wire
+from topics import retry_headers as wire
 
 COUNT = 4_000
 SIZE = 256 * 1024

@@ -40,7 +40,7 @@ from tests.support.service.behaviours import (
 )
 from tests.support.service.service import Service, free_port
 from tests.support.sidecar.process import REPOSITORY, SidecarProcess
-from topics import headers as wire
+from topics import retry_headers as wire
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_500)]
 

@@ -22,7 +22,7 @@ from tests.support.service.behaviours import FAIL, OK, by_name, verdict
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.process import REPOSITORY, SidecarProcess
 from tests.support.sidecar.shifted_clock import shifted
-from topics import headers as wire
+from topics import retry_headers as wire
 
 HOURS = 3_600
 AHEAD = 2 * HOURS

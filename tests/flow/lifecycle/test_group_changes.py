@@ -44,13 +44,13 @@ def test_no_retry_waits_for_ever_after_one_pod_has_joined_and_left(
     stays.until(lambda: len(service.ledger.deliveries()) == WAITING, 20, "all have failed once")
     level = group.names.level(WAIT, group.main)
 
-    def parked(pod: SidecarProcess) -> int:
-        places = pod.status()["partitions"]
-        return sum(place["topic"] == level and place["state"] == "not due" for place in places)
+    def not_due(pod: SidecarProcess) -> int:
+        partitions = pod.status()["partitions"]
+        return sum(partition["topic"] == level and partition["state"] == "not due" for partition in partitions)
 
-    stays.until(lambda: parked(stays) == PARTITIONS, 10, "the level's partitions are parked")
+    stays.until(lambda: not_due(stays) == PARTITIONS, 10, "the level's partitions wait")
     goes = start_sidecar(group, service.url, "pod-1", ladder)
-    goes.until(lambda: parked(goes) > 0, 10, "the other pod has some of them, and parked them")
+    goes.until(lambda: not_due(goes) > 0, 10, "the other pod has some of them, and waits")
     assert goes.stop().code == 0
     stays.until(lambda: len(service.ledger.taken()) == WAITING, 45, "all retries are delivered")
     assert stays.stop().code == 0

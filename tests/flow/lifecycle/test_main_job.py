@@ -16,7 +16,7 @@ from tests.support.proof.invariants import GRAIN
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, by_name, verdict
 from tests.support.sidecar.process import Exit
-from topics import headers as wire
+from topics import retry_headers as wire
 
 GOOD, FLAKY, POISON = 300, 20, 5
 

@@ -16,7 +16,7 @@ from tests.support.proof.evidence import collect
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, by_name
 from tests.support.sidecar.redrive import dlq
-from topics import headers as wire
+from topics import retry_headers as wire
 
 FLAKY = by_name({"flaky": (FAIL, OK)})
 COUNT = 40

@@ -17,7 +17,7 @@ from tests.support.service.behaviours import FAIL, HANG, OK, Answer, Behaviour, 
 from tests.support.service.envelopes import LEFT_OUT, Said, Told, batches_of, sizes_of
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.owned import owned
-from topics import headers as wire
+from topics import retry_headers as wire
 
 SIZE = 16
 GOOD = 300

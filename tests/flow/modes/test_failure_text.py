@@ -20,7 +20,7 @@ from tests.support.service.puller import PULL, Puller
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
-from topics import headers as wire
+from topics import retry_headers as wire
 
 
 def problem(body: bytes, kind: str = "application/problem+json") -> Answer:

@@ -23,7 +23,7 @@ from tests.support.rings import inner
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, by_name, verdict
 from tests.support.service.puller import PULL, Got, Puller
 from tests.support.sidecar.config import Config
-from topics import headers as wire
+from topics import retry_headers as wire
 
 GOOD = 200
 LIMIT = 4_000

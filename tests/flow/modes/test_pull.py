@@ -20,7 +20,7 @@ from tests.support.proof.ledger import Delivery, Ledger
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.puller import PULL, Got, Puller
 from tests.support.sidecar.process import Exit
-from topics import headers as wire
+from topics import retry_headers as wire
 
 GOOD = 300
 LEASE = "2s"

@@ -11,7 +11,7 @@ from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, now, post, post_of, waiting
-from topics.headers import OURS
+from topics.retry_headers import OURS
 
 SOON = 20.0
 KEPT = (("a", b"1"), ("b", None), ("a", b"\xff"))

@@ -17,7 +17,7 @@ from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
 from topics.events import Event, State, encode_event
-from topics.headers import RetryState, dead_letter_headers, render_retry_headers
+from topics.retry_headers import RetryState, dead_letter_headers, render_retry_headers
 
 OWN: tuple[tuple[str, bytes | None], ...] = (("a", b"1"), ("b", None), ("a", b"\xff"))
 KEY = b"key"

@@ -24,7 +24,7 @@ from tests.support.kubernetes.kubectl import APPLY, DEPLOYMENT, check, documents
 from tests.support.service.behaviours import OK, Answer, Behaviour, Request
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.command_lines import parsed
-from topics import headers as wire
+from topics import retry_headers as wire
 from topics.durations import parse_duration
 
 EXAMPLES = examples()

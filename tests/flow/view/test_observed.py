@@ -17,7 +17,7 @@ from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.kubernetes.promql import Exported, exported_by, expressions, faults
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, GARBAGE, HANG, OK, Answer, by_name, verdict
-from topics import headers as wire
+from topics import retry_headers as wire
 
 TRACE, PRODUCER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACED = (

@@ -15,7 +15,7 @@ from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
 from tests.support.sidecar.doctoring import DELAYS, now, worst
 from topics.acls import GroupShape
-from topics.headers import RETRY_DUE_AT
+from topics.retry_headers import RETRY_DUE_AT
 
 NOTHING = (Status.OK, "nothing is due for longer than 1m")
 (DELAY,) = DELAYS

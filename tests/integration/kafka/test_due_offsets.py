@@ -32,7 +32,7 @@ from tests.support.deadline import NotInTimeError, until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import SECONDS, Out
-from topics import headers as wire
+from topics import retry_headers as wire
 from topics.levels import build_ladder
 
 LEVEL = {"message_timestamp_type": "LogAppendTime"}

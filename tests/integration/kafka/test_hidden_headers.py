@@ -18,7 +18,7 @@ from tests.sim.samples import record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import Out, produce
-from topics.headers import MOST_HEADERS
+from topics.retry_headers import MOST_HEADERS
 
 SECONDS = 20.0
 GONE = 3

@@ -1,6 +1,6 @@
 """A broker whose clients' listener wants TLS and a login, with StandardAuthorizer behind it.
 
-The plain listener is the administrator's, as in `guarded_kafka.py`; both give rights in the same way.
+The plain listener is the administrator's, as in `guarded.py`; both give rights in the same way.
 """
 
 from __future__ import annotations

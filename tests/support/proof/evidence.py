@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Row, dump
 from tests.support.proof.ledger import KEPT, Delivery, Ledger
-from topics import headers as wire
+from topics import retry_headers as wire
 
 PartitionName: TypeAlias = tuple[str, int]
 LifeKey: TypeAlias = tuple[str, int]

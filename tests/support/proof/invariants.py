@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from tests.support.kafka.topic_io import UNREADABLE, Row
 from tests.support.proof.evidence import Copy, Evidence, LifeKey
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
-from topics import headers as wire
+from topics import retry_headers as wire
 from topics.durations import render_duration
-from topics.original_headers import is_original
+from topics.other_group_headers import is_original
 
 Violations: TypeAlias = Iterator[str]
 GRAIN = 1

@@ -22,9 +22,9 @@ from sidecar.core.tag_filter import TagFilter
 from sidecar.delivery.push.pool import DURATION_BOUNDS
 from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from sidecar.observability.metrics import scraper
-from topics.headers import RetryState
 from topics.levels import TABLE, build_ladder
 from topics.names import Names
+from topics.retry_headers import RetryState
 
 ROOM = 1 << 20
 START = Now(1_763_690_000_000, 1_000)

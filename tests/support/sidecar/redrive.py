@@ -18,8 +18,8 @@ from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.service.behaviours import OK, Behaviour, Request, verdict
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.forked import Command, Forked
-from topics import headers as wire
-from topics.headers import RetryState, dead_letter_headers, render_retry_headers
+from topics import retry_headers as wire
+from topics.retry_headers import RetryState, dead_letter_headers, render_retry_headers
 
 SECONDS = 90.0
 REASONS = ("bad-sku", "bad-tax", "bad-day")

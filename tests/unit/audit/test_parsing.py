@@ -10,7 +10,7 @@ from sidecar.audit.facts import Fact, FactKind
 from sidecar.audit.parsing import TopicRecord, copy_fact, digest_of, event_fact, main_fact, only_postponed
 from tests.support.proof.history import copy_row, event_row, life
 from topics.events import State
-from topics.headers import RETRY_GROUP, RETRY_TOPIC, Headers
+from topics.retry_headers import RETRY_GROUP, RETRY_TOPIC, Headers
 
 LIFE = life("orders:0:1", 2, 1_700_000_001_000, "http-500: no")
 TOPIC = "billing-RETRY-1s"

@@ -11,8 +11,8 @@ from sidecar.core.record import Partition
 from tests.sim.samples import WALL, life, policy, read, record
 from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import Event, State, decode_event
-from topics.headers import DEAD_LETTER, OURS, RETRY_TRACEPARENT, Headers, render_retry_headers
-from topics.original_headers import kept_originals
+from topics.other_group_headers import kept_originals
+from topics.retry_headers import DEAD_LETTER, OURS, RETRY_TRACEPARENT, Headers, render_retry_headers
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 
 POLICY = policy()

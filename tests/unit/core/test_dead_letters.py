@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sidecar.core.decide import dead_letter_unreadable, decide, quarantine
+from sidecar.core.decide import dead_letter_crashing, dead_letter_unreadable, decide
 from sidecar.core.outcome import EXPIRED, NACKED, Failed, Outcome, Rejected
 from sidecar.core.record import Record
 from tests.sim.samples import WALL, life, policy, record
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 from topics.transitions import DeadLetter, Hop, Wait, after_wait
 
 LATER = WALL + 60_000
@@ -37,7 +37,7 @@ def test_the_end_of_a_lease_has_a_reason_and_no_text() -> None:
 
 def test_a_record_that_crashed_its_pods_says_how_often() -> None:
     reason = "crashed-service: service and sidecar died 3 times in a row"
-    assert quarantine(OLD, 3, policy(), LATER) == DeadLetter(last(reason), "crashed-service", 4)
+    assert dead_letter_crashing(OLD, 3, policy(), LATER) == DeadLetter(last(reason), "crashed-service", 4)
 
 
 def test_a_record_that_dies_at_its_first_failure_has_failed_then() -> None:

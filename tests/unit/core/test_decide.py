@@ -19,8 +19,8 @@ from sidecar.core.outcome import (
     label_of,
 )
 from tests.sim.samples import WALL, life, policy, record
-from topics.headers import RetryState
 from topics.levels import LONGEST, TABLE
+from topics.retry_headers import RetryState
 from topics.transitions import AT_ONCE, Commit, DeadLetter, Hop, Retry, Wait, after_wait, retry_state_of
 
 HTTP = Failed("http-500", "boom")

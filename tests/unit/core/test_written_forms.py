@@ -19,10 +19,17 @@ from tests.sim import samples
 from tests.sim.samples import WALL, life, record
 from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import Event, State, decode_event
-from topics.headers import LARGEST_COUNT, LARGEST_LONG, LARGEST_PARTITION, BadHeader, RetryState, parse_retry_headers
 from topics.headers_fast import parse_rendered
 from topics.levels import LONGEST
 from topics.reasons import LONGEST_REASON
+from topics.retry_headers import (
+    LARGEST_COUNT,
+    LARGEST_LONG,
+    LARGEST_PARTITION,
+    BadHeader,
+    RetryState,
+    parse_retry_headers,
+)
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, after_wait
 from topics.view_record import MINUTE, BadRow, StatsRow, decode_stats, encode_row, stats_key
 

@@ -27,7 +27,7 @@ from sidecar.dev.demo.record_histories import Finding
 from sidecar.dev.demo.run import judge
 from sidecar.dev.demo.screen import Screen
 from sidecar.dev.demo.verify import Report
-from topics.headers import OURS
+from topics.retry_headers import OURS
 
 
 def test_every_case_is_among_a_few_orders_and_most_are_good() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from sidecar.dev.demo.record_histories import Row
 from tests.support.proof.history import life
 from topics.events import Event, State, decode_event, encode_event, event_of
-from topics.headers import RetryState, parse_retry_headers
 from topics.names import Kind, Names
+from topics.retry_headers import RetryState, parse_retry_headers
 
 NAMES = Names("billing")
 Copies = dict[tuple[str, int, bool], tuple[RetryState, int | None]]

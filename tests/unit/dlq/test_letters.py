@@ -9,7 +9,7 @@ from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edi
 from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, eligibility
 from tests.sim.samples import WALL, life, policy, record
 from topics.events import Event, State, decode_event
-from topics.headers import (
+from topics.retry_headers import (
     DEAD_LETTER,
     EDITED,
     RECONSUMETIMES,

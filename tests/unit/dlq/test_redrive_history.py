@@ -27,7 +27,7 @@ from sidecar.dlq.redrive_history import (
 from tests.sim.samples import WALL, record
 from tests.support.rings import inner
 from tests.unit.dlq.test_letters import DLQ
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 
 FRESH = RedriveHistory("topic-id", WALL - 1_000)
 FILTERS = st.builds(

@@ -122,7 +122,7 @@ def committing(cluster: Cluster) -> dict[str, Any]:
     ]
     begun, longest, missing = clock.now, 0.0, 0
     while True:
-        waits, took = timed(lambda: supply.unlisted(entries))
+        waits, took = timed(lambda: supply.look_up_unlisted(entries))
         longest, missing = max(longest, took), missing + len(supply._absent)
         clock.now += 1.0
         if not waits:

@@ -53,7 +53,7 @@ class Refusing:
     def adapt(self, aborted: Aborted) -> bool:
         return False
 
-    def unlisted(self, entries: Sequence[SettledRecord]) -> bool:
+    def look_up_unlisted(self, entries: Sequence[SettledRecord]) -> bool:
         return False
 
     def answers(self) -> bool:

@@ -74,11 +74,11 @@ def test_copies_wait_for_a_slow_answer_and_none_is_refused_for_it() -> None:
     silent = Silent()
     supply.producer = cast("Any", silent)
     entries = [SettledRecord(record(0), Commit(None), (Copy("level", None, b"", [], 1),))]
-    assert supply.unlisted(entries)
+    assert supply.look_up_unlisted(entries)
     assert supply.missing_targets(entries) == (), "nothing says that it is missing"
     silent.found["level"] = [State(0, 1)]
     supply._looked_at = -1e9  # more than a second ago
-    assert not supply.unlisted(entries)
+    assert not supply.look_up_unlisted(entries)
     assert supply.partitions == {"level": 1}
 
 

@@ -20,7 +20,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.log_checks import Edges, checked, reach, recreated, untouched
+from sidecar.kafka.consumer.log_checks import Edges, checked, end_of_done, recreated, untouched
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
@@ -207,4 +207,4 @@ def test_a_level_is_not_read_before_it_is_known_that_its_log_is_the_one_that_was
 
 
 def test_the_reach_of_progress_is_behind_its_last_mark() -> None:
-    assert [reach(progress) for progress in (Progress(4), Progress(4, frozenset({6, 9})))] == [4, 10]
+    assert [end_of_done(progress) for progress in (Progress(4), Progress(4, frozenset({6, 9})))] == [4, 10]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.committer.write_apart import ApartWriter, Refused
+from sidecar.kafka.committer.write_apart import ApartWriter, Refusals
 from tests.sim.samples import record
 from topics.transitions import Commit
 
@@ -37,7 +37,7 @@ class Kafka:
     left: set[int] = field(default_factory=set)
     tries: int = 0
 
-    def attempt(self, take: list[Item], left: list[Item]) -> Refused | None:
+    def attempt(self, take: list[Item], left: list[Item]) -> Refusals | None:
         self.tries += 1
         found = self._refused(take)
         if found is None:
@@ -47,8 +47,8 @@ class Kafka:
             self.left.difference_update(self.written)
         return found
 
-    def _refused(self, take: list[Item]) -> Refused | None:
-        places = {n: _refusal("place") for n, item in enumerate(take) if item.about == "place"}
+    def _refused(self, take: list[Item]) -> Refusals | None:
+        places = {n: _refusal("partition") for n, item in enumerate(take) if item.about == "partition"}
         requests = self._requests(take)
         large = [request for request in requests if sum(take[n].size for n in request) > self.limit]
         bad = [request for request in requests if any(take[n].about == "record" for n in request)]
@@ -92,7 +92,7 @@ def test_what_kafka_refuses_fails_alone_and_all_others_are_written(seed: int) ->
     writer = ApartWriter[Item](lambda item: [(TOPIC, item.size)], packed=kafka.batch)
     number = 0
     for _ in range(3):
-        kinds = chance.choices(("", "record", "place", "unnamed"), (90, 2, 5, 1), k=60)
+        kinds = chance.choices(("", "record", "partition", "unnamed"), (90, 2, 5, 1), k=60)
         sizes = chance.choices((50, 300, 3_000, 9_000), (80, 10, 5, 2), k=60)
         items = [Item(number + n, size, about) for n, (size, about) in enumerate(zip(sizes, kinds, strict=True))]
         number += len(items)

@@ -13,7 +13,7 @@ from sidecar.core.counters import MOST_REASONS, LaneCounters
 from sidecar.observability.failure_lines import MOST_NAMED, FailureSums, log_dead_letter
 from sidecar.observability.logs import Format, configure
 from tests.support.sidecar.push_requests import a_record
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 from topics.transitions import DeadLetter
 
 

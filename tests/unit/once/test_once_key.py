@@ -11,7 +11,7 @@ import pytest
 from once import DeliveryKey, delivery_key
 from sidecar.core.record import Partition, Record
 from tests.support.sidecar.push_requests import read
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 
 GOOD = {"Reconsume-Group": "billing", "Idempotency-Key": "orders:3:1024/0/2"}
 

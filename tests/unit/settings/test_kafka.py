@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import ConfigError
-from sidecar.printable import MASK
+from sidecar.masking import MASK
 from sidecar.settings.load import effective, load, load_with_origins
 from sidecar.settings.sections.kafka import FIXED
 from tests.support.sidecar.settings import good, problems, write_good

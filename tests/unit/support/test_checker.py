@@ -13,7 +13,7 @@ from tests.support.kafka.topic_io import Row
 from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress, read_progress
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
-from topics import headers as wire
+from topics import retry_headers as wire
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (1_000, 2_000))
 FIRST, SECOND = "g-RETRY-1s", "g-RETRY-2s"

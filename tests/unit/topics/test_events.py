@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.events import BadEvent, Event, State, decode_event, encode_event, event_of, latest, order
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 
 EVENT = Event(
     group="billing",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.foreign_headers import SYSTEMS, Foreign, foreign_life, read_foreign
-from topics.headers import BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers, without_ours
+from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers, without_ours
 
 AT = 1_786_864_805_192
 """Epoch ms; as a BigInteger of Java it has six bytes."""

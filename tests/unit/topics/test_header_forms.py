@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
+from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000

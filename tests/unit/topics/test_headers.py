@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from topics.headers import (
+from topics.reasons import LONGEST_REASON, reason_class, reason_text
+from topics.retry_headers import (
     DEAD_LETTER,
     OURS,
     BadHeader,
@@ -15,7 +16,6 @@ from topics.headers import (
     render_retry_headers,
     without_ours,
 )
-from topics.reasons import LONGEST_REASON, reason_class, reason_text
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000

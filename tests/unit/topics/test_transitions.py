@@ -13,8 +13,8 @@ from spark.consumer.record import ParsedRecord
 from tests.sim.samples import WALL, policy, record
 from topics import transitions
 from topics.copies import writes_of
-from topics.headers import RetryState
 from topics.partition import Partition
+from topics.retry_headers import RetryState
 from topics.transitions import Commit, DeadLetter, Hop, Retry, Wait
 
 RULES = policy(retries=4)

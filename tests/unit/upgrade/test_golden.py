@@ -29,9 +29,9 @@ from tests.golden.written import (
     past_meaning,
 )
 from topics.events import decode_event
-from topics.headers import parse_retry_headers
 from topics.headers_fast import parse_rendered
 from topics.policy_record import InstanceHeard, PolicyHeard, SettlementHeard, parse_record, render_record
+from topics.retry_headers import parse_retry_headers
 from topics.view_record import decode_stats, decode_view
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.lane.commits import GROUP_MOST, PROGRESS_EVERY_MS, Commits
-from sidecar.core.lane.outbox import FIRST_RETRY_MS, GROUP_FOR_MS, GROUP_MAX, Outbox
+from sidecar.core.lane.commits import BATCH_MOST, PROGRESS_EVERY_MS, Commits
+from sidecar.core.lane.outbox import BATCH_FOR_MS, BATCH_MAX, FIRST_TRY_MS, Outbox
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition
@@ -42,13 +42,13 @@ def test_an_entry_waits_a_moment_after_the_end_of_the_last_batch() -> None:
     out = Outgoing()
     out.commits.ended(Now(0, 1_000))
     out.outbox.add(entry(0))
-    assert out.commits.next_at() == 1_000 + GROUP_FOR_MS
+    assert out.commits.next_at() == 1_000 + BATCH_FOR_MS
 
 
 def test_under_load_a_full_batch_does_not_wait() -> None:
     out = Outgoing()
     out.commits.ended(Now(0, 1_000))
-    for offset in range(GROUP_MAX):
+    for offset in range(BATCH_MAX):
         out.outbox.add(entry(offset))
     assert out.commits.next_at() == 1_000
 
@@ -66,11 +66,11 @@ def test_nothing_starts_while_a_batch_is_out_or_nothing_is_to_be_done() -> None:
 
 def test_a_batch_has_a_bound_and_keeps_the_order() -> None:
     out = Outgoing()
-    for offset in range(GROUP_MOST + 3):
+    for offset in range(BATCH_MOST + 3):
         out.outbox.add(entry(offset))
-    assert taken(out, 0) == list(range(GROUP_MOST))
+    assert taken(out, 0) == list(range(BATCH_MOST))
     out.commits.ended(Now(0, 30))
-    assert taken(out, 60) == [GROUP_MOST, GROUP_MOST + 1, GROUP_MOST + 2]
+    assert taken(out, 60) == [BATCH_MOST, BATCH_MOST + 1, BATCH_MOST + 2]
 
 
 def test_mere_progress_goes_once_a_second() -> None:
@@ -166,14 +166,14 @@ def test_each_entry_is_written_once_and_none_is_forgotten_but_by_a_rebalance(sto
             out.outbox.add(entry(added, OTHER if added % 3 == 0 else ORDERS))
             added += 1
         elif step == "release":
-            out.outbox.drop_held([OTHER], out.commits.in_flight)
+            out.outbox.drop_refused([OTHER], out.commits.in_flight)
         elif step == "lose":
             out.outbox.drop([OTHER])
         else:
             done += one_batch(out, step, 6_000 * steady)
     assert len(done) == len(set(done))
     assert {offset for offset in range(added) if offset % 3} <= set(done)
-    assert not out.outbox.held
+    assert not out.outbox.refused
 
 
 def refusing(*refusals: Refusal) -> Outgoing:
@@ -187,7 +187,7 @@ def refusing(*refusals: Refusal) -> Outgoing:
 def test_an_entry_that_was_never_refused_lets_no_other_go() -> None:
     out = refusing(Refusal(entry(0), "topic", "missing", "DLQ"))
     out.outbox.accepted(entry(1))
-    assert [offset for _, offset in out.outbox.held] == [0]
+    assert [offset for _, offset in out.outbox.refused] == [0]
 
 
 def test_a_target_that_takes_one_entry_is_given_all_that_it_refused_at_once() -> None:
@@ -199,7 +199,7 @@ def test_a_target_that_takes_one_entry_is_given_all_that_it_refused_at_once() ->
     )
     out.outbox.accepted(entry(0))
     assert taken(out, 1) == [1]
-    assert [offset for _, offset in out.outbox.held] == [2, 3]
+    assert [offset for _, offset in out.outbox.refused] == [2, 3]
 
 
 def test_a_target_that_took_an_entry_is_asked_at_once_for_what_it_refuses_next() -> None:
@@ -207,15 +207,15 @@ def test_a_target_that_took_an_entry_is_asked_at_once_for_what_it_refuses_next()
     out = refusing(*[Refusal(entry(0), "topic", "missing", "DLQ")] * 4)
     out.outbox.accepted(entry(0))
     out.outbox.refuse(Refusal(entry(1), "topic", "missing", "DLQ"), Now(0, 1))
-    assert out.commits.next_at() == 1 + FIRST_RETRY_MS
+    assert out.commits.next_at() == 1 + FIRST_TRY_MS
 
 
-@pytest.mark.parametrize("about", ["record", "place"])
+@pytest.mark.parametrize("about", ["record", "partition"])
 def test_a_topic_that_refuses_less_than_before_is_given_all_that_it_refused_at_once(about: str) -> None:
     """It was missing. Now it refuses one record, or one of its partitions has no leader."""
     out = refusing(*(Refusal(entry(offset), "topic", "missing", "DLQ") for offset in range(3)))
     out.outbox.refuse(Refusal(entry(0), about, "refused", "DLQ[0]"), Now(0, 600))  # type: ignore[arg-type]
-    assert [offset for _, offset in out.outbox.held] == [0]
+    assert [offset for _, offset in out.outbox.refused] == [0]
     assert taken(out, 601) == [1, 2]
 
 
@@ -277,4 +277,4 @@ def test_a_batch_that_kafka_refuses_without_a_name_is_halved_until_one_is_taken(
 def test_an_entry_that_is_forgotten_is_held_no_more() -> None:
     out = refusing(Refusal(entry(0), "record", "too large"), Refusal(entry(1), "record", "too large"))
     out.outbox.forget(entry(0))
-    assert [offset for _, offset in out.outbox.held] == [1]
+    assert [offset for _, offset in out.outbox.refused] == [1]

@@ -80,7 +80,7 @@ def test_the_record_that_was_out_alone_at_the_last_death_allowed_goes_to_the_dlq
     (entry,) = [entry for batch in rig.settle() for entry in batch.entries]
     assert isinstance(entry.decision, DeadLetter)
     assert (entry.record.offset, entry.decision.reason, entry.decision.life.times) == (1, "crashed-service", 0)
-    assert told == [("taken-up", ORDERS, 3, 0), ("quarantined", ORDERS, 3, 1)]
+    assert told == [("taken-up", ORDERS, 3, 0), ("crashing-record", ORDERS, 3, 1)]
     assert [sent.record.offset for sent in rig.history] == [0, 2]
     assert rig.lane.counters.dead_letters == {("orders", "crashed-service"): 1}
 

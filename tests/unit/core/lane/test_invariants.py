@@ -54,7 +54,7 @@ def sum_of_loads(rig: Rig) -> None:
 
 
 def refused_bytes(rig: Rig) -> None:
-    rig.lane.memory._held_together += 1
+    rig.lane.memory._refused_together += 1
 
 
 def blocked_and_fetched(rig: Rig) -> None:
@@ -84,8 +84,8 @@ def late_commit(rig: Rig) -> None:
 
 
 def refused_elsewhere(rig: Rig) -> None:
-    key, held = rig.lane.outbox.held.popitem()
-    rig.lane.outbox.held[key[0], key[1] + 1] = held
+    key, held = rig.lane.outbox.refused.popitem()
+    rig.lane.outbox.refused[key[0], key[1] + 1] = held
 
 
 def gathered(rig: Rig) -> None:
@@ -180,7 +180,7 @@ def test_a_breach_is_seen(breach: Callable[[Rig], None]) -> None:
 
 # --- who has one -----------------------------------------------------------------------------------------------------
 
-STATELESS = {"RefusedCopies", "Forwarding", "LaneTimer", "ProbeTurns", "Flow", "TopicFlows"}
+STATELESS = {"BlockedPartitions", "RelayBulk", "LaneTimer", "ProbeTurns", "Flow", "TopicFlows"}
 """Classes that only act on others' state, and four whose state nothing else depends on: a wake-up that comes too early
 does no harm, neither does another turn, and the flows check their flows."""
 

@@ -10,7 +10,7 @@ from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL
 from topics.events import Event, State, decode_event
-from topics.headers import RetryState
+from topics.retry_headers import RetryState
 from topics.transitions import Commit, DeadLetter, Retry
 
 BAD = Failed("http-500")

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
-from sidecar.core.lane.memory import HELD_SHARE
-from sidecar.core.lane.outbox import FIRST_RETRY_MS, LAST_RETRY_MS, MOST_HELD
+from sidecar.core.lane.memory import REFUSED_SHARE
+from sidecar.core.lane.outbox import FIRST_TRY_MS, LAST_TRY_MS, MOST_REFUSED
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
@@ -61,7 +61,7 @@ def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
     rig.run(25)
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
     assert [part.blocked != "" for part in rig.lane.ownership.partitions.values()] == [True, True]
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     (tried,) = rig.conclude().entries
     assert tried.record.offset == 0
     assert [part.blocked for part in rig.lane.ownership.partitions.values()] == ["", ""]
@@ -82,9 +82,9 @@ def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() ->
     rig = stopped()
     rig.answer_all()
     assert not rig.sent
-    assert rig.lane.memory.load == sum(held.refusal.entry.record.weight for held in rig.lane.outbox.held.values())
+    assert rig.lane.memory.load == sum(one.refusal.entry.record.weight for one in rig.lane.outbox.refused.values())
     assert rig.lane.ownership.load == 0  # they have a place beside the room
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     rig.conclude()
     assert ("resume", ORDERS, 3, 1) in rig.fetches
     rig.take_offsets(range(3, 6))
@@ -125,7 +125,7 @@ def test_a_record_that_is_retried_in_place_is_not_let_go_for_its_count_is_kept_n
     rig.run(25)
     rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
     assert not rig.part().tracker.dropped
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     rig.conclude()
     rig.run(700)
     assert [(sent.record.offset, sent.record.times) for sent in rig.sent] == [(0, 1)]
@@ -143,7 +143,7 @@ def test_a_refused_entry_is_tried_again_alone_and_ever_less_often() -> None:
         assert rig.batches[0].alone
         times.append(rig.now.steady - before)
         rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
-    assert times == [FIRST_RETRY_MS, 1_000, 2_000, 4_000, LAST_RETRY_MS, LAST_RETRY_MS]
+    assert times == [FIRST_TRY_MS, 1_000, 2_000, 4_000, LAST_TRY_MS, LAST_TRY_MS]
 
 
 def test_a_record_that_is_too_large_holds_only_itself() -> None:
@@ -178,7 +178,7 @@ def test_a_refused_record_does_not_hold_up_the_others_of_its_batch() -> None:
 def test_a_topic_that_was_mended_but_finds_this_record_too_large_lets_the_partition_go_on() -> None:
     rig = stopped()
     rig.answer_all()
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
     assert rig.part().blocked == ""
     rig.take_offsets(range(3, 6))
@@ -210,7 +210,7 @@ def test_an_entry_whose_lone_try_came_to_nothing_is_written_once() -> None:
     rig = stopped(OTHER, offsets=1)
     written = 0
     for fail in [True] * 5 + [False] * 40:
-        rig.run(FIRST_RETRY_MS)
+        rig.run(FIRST_TRY_MS)
         if rig.batches and fail:
             rig.conclude(again=[])
         elif rig.batches:
@@ -223,7 +223,7 @@ def test_an_entry_whose_lone_try_came_to_nothing_is_written_once() -> None:
 # --- the memory of what is refused -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("about", ["topic", "place", "record"])
+@pytest.mark.parametrize("about", ["topic", "partition", "record"])
 @pytest.mark.parametrize(("size", "many"), [(1_500_000, 13), (100_000, 200), (7_000_000, 4)])
 def test_refused_copies_of_one_partition_leave_the_room_to_all_others(about: str, size: int, many: int) -> None:
     """Given the room of the defaults, then each of 160 good records is delivered as soon as it is there."""
@@ -244,10 +244,10 @@ def test_refused_copies_of_one_partition_leave_the_room_to_all_others(about: str
             rig.conclude(refused=[(entry, about) for entry in batch.entries])
     assert rig.part().blocked
     assert len([sent for sent in rig.history if sent.record.source == OTHER]) == 160
-    assert rig.lane.memory.load <= (16 << 20) + (16 << 20) // HELD_SHARE + size
-    while rig.lane.outbox.held:  # the operator has repaired it
+    assert rig.lane.memory.load <= (16 << 20) + (16 << 20) // REFUSED_SHARE + size
+    while rig.lane.outbox.refused:  # the operator has repaired it
         rig.settle()
-    rig.run(LAST_RETRY_MS)
+    rig.run(LAST_TRY_MS)
     assert (rig.part().blocked, rig.part().paused, rig.lane.memory.load) == ("", None, 0)
     done = {sent.record.offset for sent in rig.history if sent.record.source == ORDERS}
     assert rig.part().tracker.first == len(done), "what was let go is fetched again"
@@ -265,7 +265,7 @@ def test_each_partition_with_refused_copies_has_a_share_and_more_of_them_make_it
             rig.conclude(refused=[(entry, "record") for entry in rig.batches[0].entries])
     blocked = [source.number for source in sources if rig.part(source).blocked]
     assert blocked == list(range(7)), "together they have more than half of the bytes for refused copies"
-    while rig.batches or len(rig.lane.outbox.held) > 4:
+    while rig.batches or len(rig.lane.outbox.refused) > 4:
         rig.run(25)
         while rig.batches:
             rig.conclude()
@@ -276,17 +276,17 @@ def test_a_partition_that_is_stopped_and_goes_on_is_told_with_the_number_of_its_
     rig = stopped()
     rig.answer_all()
     assert rig.told == [("blocked", ORDERS, 1, 0)]
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     rig.conclude()
     assert rig.told[1:] == [("unblocked", ORDERS, 0, 3)]
 
 
-@pytest.mark.parametrize("about", ["place", "record"])
+@pytest.mark.parametrize("about", ["partition", "record"])
 def test_a_partition_goes_on_when_its_topic_refuses_less_than_before(about: str) -> None:
     """The topic was missing, and is there now: a partition of it has no leader yet, or the record is too large."""
     rig = stopped(OTHER)
     rig.answer_all()
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     rig.conclude(refused=[(rig.batches[0].entries[0], about)])
     assert rig.part().blocked == ""
     assert rig.part().paused is None
@@ -302,7 +302,7 @@ def test_a_topic_that_is_there_again_does_not_free_a_partition_that_waits_for_an
         batch = rig.batches.pop(0)
         refusal = Refusal(batch.entries[0], "topic", "missing", f"level of {source}")
         rig.lane.committed(CommitResult(batch, False, refused=(refusal,)), rig.now)
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     assert rig.batches[0].entries[0].record.source == ORDERS
     rig.conclude()
     assert (rig.part(ORDERS).blocked, rig.part(OTHER).blocked) == ("", "missing")
@@ -331,12 +331,12 @@ def test_an_entry_that_is_refused_while_its_partition_is_given_up_does_not_hold_
     rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
     assert rig.conclude().commits[ORDERS].progress == Progress(0, clean=True)
     assert given_up
-    assert not rig.lane.outbox.held
+    assert not rig.lane.outbox.refused
 
 
 def test_a_held_entry_that_is_being_tried_as_its_partition_is_given_up_is_waited_for() -> None:
     rig = stopped(offsets=1)
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     assert rig.batches[0].alone
     given_up = rig.release(ORDERS)
     assert not given_up
@@ -349,7 +349,7 @@ def test_a_held_entry_that_is_being_tried_as_its_partition_is_given_up_is_waited
 
 def test_a_held_entry_that_is_refused_again_as_its_partition_is_given_up_is_left_to_the_next_owner() -> None:
     rig = stopped(offsets=1)
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     given_up = rig.release(ORDERS)
     rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
     assert rig.conclude().commits[ORDERS].progress == Progress(0, clean=True)
@@ -358,12 +358,12 @@ def test_a_held_entry_that_is_refused_again_as_its_partition_is_given_up_is_left
 
 def test_a_held_entry_of_a_partition_that_was_lost_is_never_written() -> None:
     rig = stopped(offsets=1)
-    rig.run(FIRST_RETRY_MS)
+    rig.run(FIRST_TRY_MS)
     rig.lane.ownership.lost([ORDERS])
     rig.conclude(again=[])
     rig.assign(ORDERS, epoch=2)
     assert not rig.settle()
-    assert not rig.lane.outbox.held
+    assert not rig.lane.outbox.refused
 
 
 def test_a_partition_that_takes_nothing_holds_only_the_records_that_go_there() -> None:
@@ -371,21 +371,21 @@ def test_a_partition_that_takes_nothing_holds_only_the_records_that_go_there() -
     rig = Rig(concurrency=2)
     rig.assign(ORDERS)
     rig.take_offsets(range(6))
-    refused(rig, "place")
+    refused(rig, "partition")
     rig.answer_all()
     assert len(rig.history) == 6
     assert rig.part().blocked == ""
 
 
 def test_with_too_many_refused_records_a_partition_stops_and_others_go_on() -> None:
-    rig = Rig(concurrency=2 * MOST_HELD)
+    rig = Rig(concurrency=2 * MOST_REFUSED)
     rig.assign(ORDERS, OTHER)
-    rig.take_offsets(range(3 * MOST_HELD))
-    for _ in range(MOST_HELD + 1):
+    rig.take_offsets(range(3 * MOST_REFUSED))
+    for _ in range(MOST_REFUSED + 1):
         rig.answer(BAD)
     rig.run(25)
     while rig.batches:
-        rig.conclude(refused=[(entry, "place") for entry in rig.batches[0].entries])
+        rig.conclude(refused=[(entry, "partition") for entry in rig.batches[0].entries])
         rig.run(25)
     assert rig.part().blocked == "too many of its copies are refused"
     rig.take_offsets(range(5), OTHER)
@@ -406,7 +406,7 @@ def test_where_nothing_can_go_one_record_is_tried_for_all() -> None:
         while rig.batches:
             entries = rig.batches[0].entries
             tried += [(rig.now.steady, len(entries))] if entries else []
-            rig.conclude(refused=[(entry, "place") for entry in entries])
+            rig.conclude(refused=[(entry, "partition") for entry in entries])
     assert tried[0][1] + tried[1][1] == 8
     assert {size for _, size in tried[2:]} == {1}
     assert len(tried) < 20, "in 20 s, with a pause of up to 5 s between two"
@@ -438,16 +438,16 @@ def test_a_batch_that_kafka_refuses_without_a_name_is_sent_apart() -> None:
 
 
 def test_with_as_many_refused_records_as_may_be_held_a_partition_goes_on() -> None:
-    rig = Rig(concurrency=2 * MOST_HELD)
+    rig = Rig(concurrency=2 * MOST_REFUSED)
     rig.assign(ORDERS, OTHER)
     for source in (ORDERS, OTHER):
-        rig.take_offsets(range(MOST_HELD), source)
+        rig.take_offsets(range(MOST_REFUSED), source)
     rig.answer_all(BAD)
     rig.run(25)
     while rig.batches and not rig.batches[0].alone:
-        rig.conclude(refused=[(entry, "place") for entry in rig.batches[0].entries])
+        rig.conclude(refused=[(entry, "partition") for entry in rig.batches[0].entries])
         rig.run(25)
-    assert len(rig.lane.outbox.held) == 2 * MOST_HELD
+    assert len(rig.lane.outbox.refused) == 2 * MOST_REFUSED
     assert [rig.part(source).blocked for source in (ORDERS, OTHER)] == ["", ""]
 
 
@@ -463,7 +463,7 @@ def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_head
     rig.run(25)
     for about in ["record"] * held:
         rig.conclude(refused=[(rig.batches[0].entries[0], about)])
-        rig.run(FIRST_RETRY_MS)
+        rig.run(FIRST_TRY_MS)
     batch = rig.batches[0]
     refusal = Refusal(batch.entries[0], "record", "too many headers", unreadable=True)
     rig.batches.pop(0)
@@ -477,4 +477,4 @@ def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_head
     rig.settle()
     assert rig.part(ORDERS).tracker.snapshot() == Progress(2)
     assert rig.lane.ownership.load == 0
-    assert not rig.lane.outbox.held
+    assert not rig.lane.outbox.refused

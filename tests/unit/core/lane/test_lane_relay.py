@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.lane.outbox import GROUP_FOR_MS
+from sidecar.core.lane.outbox import BATCH_FOR_MS
 from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, life
 from topics.copies import Copy
-from topics.headers import Headers, render_retry_headers
+from topics.retry_headers import Headers, render_retry_headers
 from topics.transitions import DeadLetter, Forward, Hop
 
 LEVEL = Partition("billing-RETRY-1s", 3)
@@ -56,9 +56,9 @@ def test_what_is_due_is_forwarded_as_it_was_without_an_event_or_a_delivery() -> 
 def test_what_is_not_due_waits_and_is_forwarded_at_its_time() -> None:
     rig = relay()
     rig.take(waiting(0), waiting(1, appended=WALL - 400), waiting(2, due=WALL + 700, appended=WALL - 300))
-    assert len(written_after(rig, GROUP_FOR_MS)) == 1
-    assert written_after(rig, 599 - GROUP_FOR_MS) == []
-    assert written_after(rig, 2 + GROUP_FOR_MS) == ["orders:0:1"]
+    assert len(written_after(rig, BATCH_FOR_MS)) == 1
+    assert written_after(rig, 599 - BATCH_FOR_MS) == []
+    assert written_after(rig, 2 + BATCH_FOR_MS) == ["orders:0:1"]
     assert written_after(rig, 100) == ["orders:0:2"]
 
 
@@ -122,7 +122,7 @@ def test_a_span_is_never_exceeded() -> None:
 def test_what_is_not_committed_is_not_done() -> None:
     rig = relay()
     rig.take(waiting(0), waiting(1))
-    rig.run(GROUP_FOR_MS)
+    rig.run(BATCH_FOR_MS)
     batch = rig.conclude(again=())
     assert rig.part(LEVEL).tracker.first == 0
     assert [entry.record.offset for entry in batch.entries] == [0, 1]
@@ -141,7 +141,7 @@ def test_what_is_committed_is_done_and_holds_no_memory() -> None:
 def test_the_answer_for_an_older_assignment_settles_nothing() -> None:
     rig = relay()
     rig.take(waiting(0))
-    rig.run(GROUP_FOR_MS)
+    rig.run(BATCH_FOR_MS)
     rig.assign(LEVEL, epoch=2)
     rig.take(replace(waiting(0), epoch=2))
     rig.conclude()

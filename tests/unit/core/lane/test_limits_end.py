@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sidecar.core.lane.key_queues import OrderBy
-from sidecar.core.lane.memory import HELD_SHARE
+from sidecar.core.lane.memory import REFUSED_SHARE
 from sidecar.core.lane.partition import Because
 from sidecar.core.lane.paused import CHECK_ROOM_EVERY_MS
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
@@ -33,7 +33,7 @@ BIG, SMALL = 9_000, 10
 """Bytes of a value. A big one is more than the share of a partition in an outage."""
 RUN = 8
 """Records in one hand-over."""
-KINDS = ("topic", "place", "record", "again")
+KINDS = ("topic", "partition", "record", "again")
 
 
 class Kept(NamedTuple):
@@ -88,7 +88,7 @@ class Consumer:
         if not self.rig.batches:
             return
         entries = self.rig.batches[0].entries
-        refused = entries if kind in ("topic", "place", "record") else ()
+        refused = entries if kind in ("topic", "partition", "record") else ()
         lasting = [entry for entry in entries if self._is(entry.record, self.kept.refused)]
         if kind == "again":
             self.rig.conclude(again=[])
@@ -168,7 +168,7 @@ def test_after_any_story_all_partitions_go_on_and_only_what_lasts_is_left(
     for source in PARTS:
         part = consumer.rig.part(source)
         assert (part.paused, part.blocked, consumer.rig.lane.waiting()) == (None, "", 0), source
-    assert consumer.most <= ROOM + ROOM // HELD_SHARE + RUN * (BIG + 2_048)
+    assert consumer.most <= ROOM + ROOM // REFUSED_SHARE + RUN * (BIG + 2_048)
 
 
 def slow(rig: Rig, on: bool) -> None:

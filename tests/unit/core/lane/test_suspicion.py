@@ -55,7 +55,7 @@ def test_as_many_are_suspects_as_can_be_in_flight_and_an_eighth_of_them_goes_at_
     full: int, window: int, group: int
 ) -> None:
     found = of(1, 110, full=full)
-    assert (found.window, found.group) == (window, group)
+    assert (found.window, found.most_in_flight) == (window, group)
 
 
 def test_alone_go_those_that_the_last_owner_released_and_no_later_one() -> None:
@@ -119,19 +119,19 @@ def test_the_first_record_or_the_end_of_the_log_is_met_once() -> None:
 )
 def test_the_next_owner_learns_of_all_that_may_be_delivered(reach: int | None, wanted: int, told: int | None) -> None:
     found = Suspicion(1, Stage.FEW, opening=True, reach=reach, reach_wanted=wanted)
-    assert found.stamp(Progress(100)).reach == told
+    assert found.with_crash_state(Progress(100)).reach == told
 
 
 def test_a_mark_is_told_until_its_record_is_done_or_the_owner_is_gone_in_peace() -> None:
     found = Suspicion(2, Stage.SINGLE, opening=True, reach=110, mark=103)
-    assert found.stamp(Progress(100)) == Progress(100, deaths=2, mark=103, reach=110)
-    assert found.stamp(Progress(100, frozenset({103}))).mark is None
-    assert found.stamp(Progress(104)).mark is None
-    assert found.stamp(Progress(100, clean=True)).mark is None
+    assert found.with_crash_state(Progress(100)) == Progress(100, deaths=2, mark=103, reach=110)
+    assert found.with_crash_state(Progress(100, frozenset({103}))).mark is None
+    assert found.with_crash_state(Progress(104)).mark is None
+    assert found.with_crash_state(Progress(100, clean=True)).mark is None
 
 
 def test_to_want_more_takes_a_commit_and_to_want_the_same_does_not() -> None:
-    found = Suspicion(1, Stage.FEW, group=3, reach=99)
+    found = Suspicion(1, Stage.FEW, most_in_flight=3, reach=99)
     assert found.want_reach([100, 101, 102, 103], 0), "and that anything is delivered"
     assert (found.reach_wanted, found.opening) == (102, True)
     assert not found.want_reach([100, 101, 102, 103], 0)

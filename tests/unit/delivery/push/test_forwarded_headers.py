@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.delivery.push.forwarded_headers import Forward
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read
-from topics.headers import Headers
+from topics.retry_headers import Headers
 
 
 def own_headers(headers: Headers, *forward: str) -> list[tuple[str, str]]:

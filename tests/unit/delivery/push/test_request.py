@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.record import Partition, Record
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read, rendered
-from topics.headers import Headers, RetryState
+from topics.retry_headers import Headers, RetryState
 
 OURS_WHEN_THERE = {"Reconsume-Key", "Reconsume-Key-Base64", "Reconsume-Key-Omitted", "Reconsume-Null"}
 LIFE = RetryState(id="orders:3:1024", topic="orders", times=2, redrives=1, timestamp=1_700_000_000_000)

@@ -13,7 +13,7 @@ from sidecar.core.record import Record
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.target import parse_target
 from tests.support.sidecar.push_requests import Read, a_record
-from topics.headers import RECONSUMETIMES, RetryState
+from topics.retry_headers import RECONSUMETIMES, RetryState
 
 TARGET = parse_target("http://127.0.0.1:8080/events?a=b", False)
 

@@ -25,7 +25,7 @@ from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.outbox import MOST_HELD, Outbox
+from sidecar.core.lane.outbox import MOST_REFUSED, Outbox
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.lane.paused import PausedPartitions
@@ -37,7 +37,7 @@ TOO_MANY = "too many of its copies are refused"
 TOO_LARGE = "its refused copies take too much memory"
 
 
-class RefusedCopies:
+class BlockedPartitions:
     """The refused copies of one lane."""
 
     def __init__(
@@ -62,7 +62,7 @@ class RefusedCopies:
             if partition is None:
                 continue
             if refusal.unreadable:
-                self._bury(partition, refusal.entry, now)
+                self._dead_letter_without_headers(partition, refusal.entry, now)
             elif partition.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._outbox.forget(refusal.entry)
                 partition.unsettle()
@@ -71,7 +71,7 @@ class RefusedCopies:
                 if partition.blocked:  # what was in flight when it was blocked may have come back
                     self._let_go(partition)
 
-    def _bury(self, partition: LanePartition, entry: SettledRecord, now: Now) -> None:
+    def _dead_letter_without_headers(self, partition: LanePartition, entry: SettledRecord, now: Now) -> None:
         """Write a dead letter without headers in the place of a copy that nobody could read."""
         self._outbox.forget(entry)
         partition.unsettle()
@@ -96,14 +96,14 @@ class RefusedCopies:
     def review(self, now: Now) -> None:
         """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
         sizes, missing = Counter[Partition](), dict[Partition, str]()
-        for (source, _), held in self._outbox.held.items():
-            sizes[source] += held.refusal.entry.record.weight
-            if held.refusal.about == "topic":
-                missing[source] = held.refusal.reason
+        for (source, _), refused in self._outbox.refused.items():
+            sizes[source] += refused.refusal.entry.record.weight
+            if refused.refusal.about == "topic":
+                missing[source] = refused.refusal.reason
         unwritable = self._outbox.unwritable
         sizes.update(unwritable.sizes())
         self._memory.hold(sizes)
-        counts = self._outbox.held_by_partition()
+        counts = self._outbox.refused_by_partition()
         for source, partition in self._ownership.partitions.items():
             if partition.closing or not (partition.blocked or source in sizes or source in unwritable):
                 continue
@@ -116,7 +116,7 @@ class RefusedCopies:
                 partition.block(reason)
 
     def _crowds(self, partition: LanePartition, count: int) -> str:
-        if count > (MOST_HELD * 3 // 4 if partition.blocked else MOST_HELD):
+        if count > (MOST_REFUSED * 3 // 4 if partition.blocked else MOST_REFUSED):
             return TOO_MANY
         return TOO_LARGE if self._memory.crowds(partition) else ""
 

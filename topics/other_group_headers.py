@@ -6,7 +6,7 @@ because its own headers have these. Pure.
 
 from __future__ import annotations
 
-from topics.headers import DEAD_LETTER, DROPPED, OURS, Headers, without_ours
+from topics.retry_headers import DEAD_LETTER, DROPPED, OURS, Headers, without_ours
 
 ORIGINAL = "ORIGINAL_"
 """The prefix under which the copy of a main topic's record keeps what that record had under a name of ours: the group
