@@ -88,7 +88,7 @@ test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest --numprocesses 6 -m "not soak" $(ARGS)
+	TESTS_EXAMPLES=150 $(BIN)/python -m pytest --numprocesses 6 -m "not soak" $(ARGS)
 
 # In the sidecars too, as the tests start them; one that is killed has no chance to tell.
 coverage: $(GAUGES)

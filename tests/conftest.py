@@ -19,7 +19,7 @@ from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedd
 from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
 from tests.support.kafka.topic_io import create_topic
 from tests.support.order import Shared, longest_first
-from tests.support.rings import may_skip
+from tests.support.rings import EXAMPLES, may_skip
 from tests.support.sidecar.scene import Proxied, proxied_kafka
 from tests.support.spent import Spent, show
 
@@ -34,7 +34,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of the machine than of the code.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("untimed")
 
 

@@ -17,6 +17,7 @@ from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load_with_origins
 from sidecar.settings.addresses import is_loopback
 from sidecar.settings.checks import ignored
+from sidecar.settings.checks_of_urls import exposed
 from sidecar.settings.sections.deliver import Deliver
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -41,8 +42,9 @@ def check(options: Options) -> None:
     loaded = load_with_origins(options.config, options.sets)
     settings = loaded.settings
     tokens = token_files(settings)
-    absent = absent_files(settings.kafka) | {name: file for name, file in tokens.items() if not file.exists()}
-    faults = [*_token_faults(tokens, absent), *_target_faults(settings.deliver)]
+    named = tokens | service_files(settings)
+    absent = absent_files(settings.kafka) | {name: file for name, file in named.items() if not file.exists()}
+    faults = [*_token_faults(tokens, absent), *_target_faults(settings.deliver), *_service_faults(settings, absent)]
     try:
         faults += client_faults(without_files(settings.kafka, absent_files(settings.kafka)))
     except ConfigError as unreadable:
@@ -54,7 +56,7 @@ def check(options: Options) -> None:
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    for sentence in ignored(settings):
+    for sentence in (*ignored(settings), *exposed(settings)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)
@@ -90,6 +92,31 @@ def _target_faults(deliver: Deliver) -> Iterator[str]:
                 parse_target(url, deliver.allow_remote)
         except ValueError as fault:
             yield f"deliver.{name}: {fault}"
+
+
+def service_files(settings: Settings) -> dict[str, Path]:
+    """Return the files with what the service is called with, by their settings."""
+    from sidecar.delivery.push.credentials import files_of
+
+    return files_of(settings.deliver)
+
+
+def _service_faults(settings: Settings, absent: Collection[str]) -> list[str]:
+    """Return a sentence for each of those files that is there and cannot be used.
+
+    A certificate is not looked at without its key.
+    """
+    from sidecar.delivery.push.credentials import TLS, read_credentials
+
+    files = service_files(settings)
+    missing = {name for name in files if name in absent}
+    secure = not missing & set(TLS)
+    unread = missing if secure else missing | set(TLS)
+    try:
+        read_credentials({name: file for name, file in files.items() if name not in unread}, secure=secure)
+    except ConfigError as fault:
+        return fault.problems
+    return []
 
 
 @command(app, "show")

@@ -12,6 +12,7 @@ from sidecar.clock import now
 from sidecar.core.lane.lane import Lane
 from sidecar.core.pace.pace import AWAY, Change, Pace, State
 from sidecar.core.record import Now
+from sidecar.delivery.push.access import Access
 from sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
 from sidecar.delivery.push.target import Target
 
@@ -21,13 +22,20 @@ _LOG = logging.getLogger("reconsume.pace")
 class PaceMonitor:
     """Report the pace and run the health check. Made and called on the event loop.
 
-    `health`: the health URL, if any; `timeout`: ms that its answer may take.
+    `health`: the health URL, if any; `timeout`: ms that its answer may take; `access`: how it is called.
     """
 
-    def __init__(self, pace: Pace, lanes: Sequence[Lane], health: Target | None, timeout: int = USUAL_TIMEOUT) -> None:
+    def __init__(
+        self,
+        pace: Pace,
+        lanes: Sequence[Lane],
+        health: Target | None,
+        timeout: int = USUAL_TIMEOUT,
+        access: Access | None = None,
+    ) -> None:
         self._pace = pace
         self._lanes = lanes
-        self._health = None if health is None else HealthCheck(health, pace, self._tick, now, timeout)
+        self._health = None if health is None else HealthCheck(health, pace, self._tick, now, timeout, access)
         pace.changed = self._changed
         if self._health is not None:
             pace.ask = self._health.ask_at_once

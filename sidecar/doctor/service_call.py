@@ -7,6 +7,7 @@ import asyncio
 from sidecar.clock import now, wall
 from sidecar.core.outcome import NotSent, Outcome
 from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.access import Access
 from sidecar.delivery.push.health_check import by_status
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import Render
@@ -27,13 +28,14 @@ SLACK = 5.0
 """Seconds beyond the client's own deadline."""
 
 
-def asked_health(target: Target, timeout: int) -> Outcome:
-    """Return what the health URL's answer means. `timeout`: ms."""
+def asked_health(target: Target, timeout: int, access: Access) -> Outcome:
+    """Return what the health URL's answer means. `timeout`: ms; `access`: how it is called."""
     request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
-    return asyncio.run(_sent(target, PushSettings("", timeout, 1, connect_timeout_ms=timeout), request, by_status))
+    push = PushSettings("", timeout, 1, connect_timeout_ms=timeout)
+    return asyncio.run(_sent(target, push, request, by_status, access))
 
 
-def tried(target: Target, deliver: Deliver, group: str, topic: str) -> Outcome:
+def tried(target: Target, deliver: Deliver, group: str, topic: str, access: Access) -> Outcome:
     """Deliver a made-up record of this topic, once; return its outcome. Nothing is read from or written to Kafka."""
     push = PushSettings(
         group=group,
@@ -45,21 +47,25 @@ def tried(target: Target, deliver: Deliver, group: str, topic: str) -> Outcome:
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,
+        reserved=access.reserved,
+        signed=access.signed,
     )
     headers: Headers = [("content-type", b"application/json")]
     record = Record(Partition(topic, TRIAL_PARTITION), wall(), 0, wall(), None, TRIAL_VALUE, headers, None)
     line, _, rest = Render(target, push)(record).partition(b"\r\n")
-    return asyncio.run(_sent(target, push, line + b"\r\n" + TRIAL + rest, None))
+    return asyncio.run(_sent(target, push, line + b"\r\n" + TRIAL + rest, None, access))
 
 
-async def _sent(target: Target, settings: PushSettings, request: bytes, judge: Interpret | None) -> Outcome:
+async def _sent(
+    target: Target, settings: PushSettings, request: bytes, judge: Interpret | None, access: Access
+) -> Outcome:
     result: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def reply(_record: None, outcome: Outcome, _at: Now) -> None:
         if not result.done():
             result.set_result(outcome)
 
-    push = Push(target, settings, now)
+    push = Push(target, settings, now, access)
     push.post((None, reply), request, judge)
     try:
         return await asyncio.wait_for(result, settings.timeout_ms / 1_000 + SLACK)

@@ -17,11 +17,12 @@ from sidecar.core.tag_filter import TagFilter, parse_tags
 from sidecar.delivery.broadcast import LoggedDelivery
 from sidecar.delivery.pace_monitor import PaceMonitor
 from sidecar.delivery.pull.queue import PullQueue
+from sidecar.delivery.push.access import Access, ServiceCredentials, health_access
 from sidecar.delivery.push.batch import BatchPush, Limits
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import parse_target
+from sidecar.delivery.push.target import Target, parse_target
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.errors import ConfigError
 from sidecar.kafka.client_config import producer_config
@@ -48,14 +49,16 @@ def build_pace(settings: Settings) -> Pace:
     )
 
 
-def build_pace_monitor(settings: Settings, dispatcher: Dispatcher, runners: list[LaneRunner]) -> PaceMonitor:
+def build_pace_monitor(
+    settings: Settings, dispatcher: Dispatcher, runners: list[LaneRunner], credentials: ServiceCredentials
+) -> PaceMonitor:
     """Return the monitor of the pace. Raises ConfigError if the health URL cannot be used."""
     deliver, lanes = settings.deliver, [runner.lane for runner in runners]
-    try:
-        health = None if deliver.health_url is None else parse_target(deliver.health_url, deliver.allow_remote)
-    except ValueError as fault:
-        raise ConfigError([f"deliver.health_url: {fault}"]) from None
-    pace_monitor = PaceMonitor(dispatcher.pace, lanes, health, deliver.health_timeout)
+    health, access = None, None
+    if deliver.health_url is not None:
+        health = target_of("deliver.health_url", deliver.health_url, deliver)
+        access = health_access(credentials, target_of("deliver.url", deliver.url or "", deliver), health)
+    pace_monitor = PaceMonitor(dispatcher.pace, lanes, health, deliver.health_timeout, access)
     dispatcher.at_close.append(pace_monitor.close)
     return pace_monitor
 
@@ -112,7 +115,7 @@ def wanted_of(settings: Settings) -> TagFilter | None:
     return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags)
 
 
-def build_delivery(settings: Settings, dispatcher: Dispatcher) -> Delivery:
+def build_delivery(settings: Settings, dispatcher: Dispatcher, access: Access) -> Delivery:
     """Return what hands records to the service. Raises ConfigError if the URL cannot be used."""
     if settings.deliver.mode == "relay":
         return NoDelivery()
@@ -120,23 +123,26 @@ def build_delivery(settings: Settings, dispatcher: Dispatcher) -> Delivery:
         leases = PullQueue(now)
         dispatcher.at_close.append(leases.close)
         return leases
-    push = build_push(settings) if settings.deliver.batch.max_size == 1 else build_batch_push(settings, dispatcher)
+    if settings.deliver.batch.max_size > 1:
+        push: Push | BatchPush = build_batch_push(settings, dispatcher, access)
+    else:
+        push = build_push(settings, access)
     if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
         return LoggedDelivery(push)
     return push
 
 
-def build_batch_push(settings: Settings, dispatcher: Dispatcher) -> BatchPush:
+def build_batch_push(settings: Settings, dispatcher: Dispatcher, access: Access) -> BatchPush:
     """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     split = batch.on_failure == "split"
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split)
-    push = build_push(settings)
-    render = RenderBatch(parse_target(deliver.url or "", deliver.allow_remote), settings.group)
+    push = build_push(settings, access)
+    render = RenderBatch(target_of("deliver.url", deliver.url or "", deliver), settings.group)
     return BatchPush(push, render, limits, dispatcher, now)
 
 
-def build_push(settings: Settings) -> Push:
+def build_push(settings: Settings, access: Access) -> Push:
     """Return the push client that the settings describe. Raises ConfigError if the URL cannot be used."""
     deliver = settings.deliver
     push = PushSettings(
@@ -150,11 +156,18 @@ def build_push(settings: Settings) -> Push:
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,
+        reserved=access.reserved,
+        signed=access.signed,
     )
+    return Push(target_of("deliver.url", deliver.url or "", deliver), push, now, access)
+
+
+def target_of(name: str, url: str, deliver: Deliver) -> Target:
+    """Return the target of a URL. Raises ConfigError, with the setting's name, if it cannot be used."""
     try:
-        return Push(parse_target(deliver.url or "", deliver.allow_remote), push, now)
+        return parse_target(url, deliver.allow_remote)
     except ValueError as fault:
-        raise ConfigError([f"deliver.url: {fault}"]) from None
+        raise ConfigError([f"{name}: {fault}"]) from None
 
 
 def needed_topics(settings: Settings) -> frozenset[str]:

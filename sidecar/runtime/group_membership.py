@@ -16,6 +16,7 @@ from sidecar.core.pace.pace import AWAY, State
 from sidecar.core.participation import Others, Participation
 from sidecar.core.ports import Delivery
 from sidecar.delivery.pull.queue import PullQueue
+from sidecar.delivery.push.access import Access
 from sidecar.delivery.push.connection_check import ConnectionCheck
 from sidecar.delivery.push.health_check import HEALTH
 from sidecar.delivery.push.target import parse_target
@@ -32,11 +33,16 @@ _LOG = logging.getLogger("reconsume.run")
 class GroupMembership:
     """Decide with each look whether the lanes are members. Made and called on the event loop.
 
-    `others`: what the heartbeats of the other instances say.
+    `others`: what the heartbeats of the other instances say. `access`: how the service is called.
     """
 
     def __init__(
-        self, settings: Settings, runners: Sequence[LaneRunner], dispatcher: Dispatcher, others: Callable[[], Others]
+        self,
+        settings: Settings,
+        runners: Sequence[LaneRunner],
+        dispatcher: Dispatcher,
+        others: Callable[[], Others],
+        access: Access | None = None,
     ) -> None:
         deliver = settings.deliver
         self.always = settings.membership == "always" or deliver.mode == "relay" or deliver.broadcast
@@ -48,7 +54,8 @@ class GroupMembership:
         self._guarded = asks and deliver.health_url is not None
         self._knock: ConnectionCheck | None = None
         if asks and not self._guarded:
-            self._knock = ConnectionCheck(parse_target(deliver.url or "", deliver.allow_remote), self._answered)
+            target = parse_target(deliver.url or "", deliver.allow_remote)
+            self._knock = ConnectionCheck(target, self._answered, access)
         self._timer: asyncio.TimerHandle | None = None
         self._wait = ServiceWait(deliver)
         self._waits_since = self._away_since = now()
@@ -78,8 +85,9 @@ class GroupMembership:
         return None if self._state.service_well else Absence(self._away_since.wall, self._wait.reason())
 
     def works(self) -> bool:
-        """Return whether the instance is a member and its service is well. For any thread."""
-        return self._state.works
+        """Return whether the instance is a member, which its group takes, and its service is well. For any thread."""
+        # An instance that its group refuses reads nothing. Another one must not leave because this one said "well".
+        return self._state.works and not any(runner.refused for runner in self._runners)
 
     async def start(self, known: Callable[[], Awaitable[None]], delivery: Delivery) -> None:
         """Look, and again until `close`. Before that, wait for `known`: the heartbeats of the others are read."""

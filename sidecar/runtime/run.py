@@ -23,6 +23,7 @@ from sidecar.observability.thread_watch import log_ends
 from sidecar.process_memory import give_back_memory, keep_memory_private
 from sidecar.runtime.sidecar import _LOG, Sidecar
 from sidecar.settings.checks import ignored
+from sidecar.settings.checks_of_urls import exposed
 from sidecar.settings.model import Settings
 
 COLLECT_EVERY = 60.0
@@ -42,6 +43,8 @@ def run(settings: Settings, warnings: Sequence[str] = ()) -> int:
         _LOG.warning("%s", sentence, extra={"event": "setting-renamed"})
     for sentence in ignored(settings):
         _LOG.warning("%s", sentence, extra={"event": "setting-ignored"})
+    for sentence in exposed(settings):
+        _LOG.warning("%s", sentence, extra={"event": "token-exposed"})
     give_back_memory()
     # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A relay
     # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.

@@ -14,6 +14,7 @@ from sidecar.background import background
 from sidecar.core.counters import strays_in
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.status import former_fields
+from sidecar.delivery.push.access import Access, build_credentials
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
 from sidecar.masking import text_without_secrets
@@ -73,7 +74,9 @@ class Sidecar:
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
         self._dispatcher = Dispatcher(build_pace(settings), settings.deliver.batch.max_size)
-        self._delivery = build_delivery(settings, self._dispatcher)
+        self._service_credentials = build_credentials(settings.deliver)
+        access = Access(self._service_credentials)
+        self._delivery = build_delivery(settings, self._dispatcher, access)
         self._tracing = build_tracing(settings, self._instance)
         handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
@@ -85,12 +88,12 @@ class Sidecar:
             LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry)
             for plan in build_lane_specs(settings)
         ]
-        self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners)
+        self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
         self._controller = build_policy_controller(
             settings, PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
         )
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
-        self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others)
+        self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(
             settings, self._controller, self._dispatcher, registry, self._instance, self._overdue, self._membership
         )
@@ -143,6 +146,7 @@ class Sidecar:
         self._starting.append(background(self._largest_record.follow(), "largest-record"))
         self._starting.append(background(self._failure_sums.follow(), "failure-sums"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
+        self._starting.append(background(self._service_credentials.follow(), "service-credentials"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
@@ -249,6 +253,7 @@ class Sidecar:
         found = [
             self._credentials.problem,
             self._registry.refused_for(0.0),
+            self._service_credentials.problem,
             *(source.last_error for source in self._sources()),
         ]
         return next((text_without_secrets(text) for text in found if text), None)

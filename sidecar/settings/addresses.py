@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 UNIX_URL = re.compile(r"unix:(/[^:?#\s]+):(/\S*)")
-URL_FORMS = "http://host:port/path or unix:/path/of.sock:/path"
+URL_FORMS = "http(s)://host:port/path or unix:/path/of.sock:/path"
 LISTEN_FORMS = "host:port, [v6]:port or unix:/path/of.sock"
 LONGEST_SOCKET_PATH = 107
 """Bytes of a socket's path. Linux keeps 108, including the closing zero."""
@@ -31,9 +31,7 @@ def check_url(url: str) -> None:
         check_socket_path(match[1])
         return
     url_parts = split(url)
-    if url_parts.scheme == "https":
-        raise ValueError("must be http: a service beside the sidecar is reached on loopback or a Unix socket, not TLS")
-    if url_parts.scheme != "http" or not url_parts.hostname or re.search(r"\s", url):
+    if url_parts.scheme not in ("http", "https") or not url_parts.hostname or re.search(r"\s", url):
         raise ValueError(f"must be {URL_FORMS}")
     if url_parts.username is not None or url_parts.fragment:
         raise ValueError(f"must be {URL_FORMS}, without a user, a password or a #fragment")
@@ -54,6 +52,11 @@ def split(url: str) -> SplitResult:
 def is_local_url(url: str) -> bool:
     """Whether a checked URL stays on this machine: loopback or a Unix socket."""
     return url.startswith("unix:") or is_loopback(urlsplit(url).hostname or "")
+
+
+def is_tls_url(url: str) -> bool:
+    """Whether requests to a checked URL go through TLS."""
+    return urlsplit(url).scheme == "https"
 
 
 def is_loopback(host: str) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from sidecar.settings.addresses import Listen, is_local_url, is_loopback, parse_listen
+from sidecar.settings.addresses import Listen, is_loopback, parse_listen
+from sidecar.settings.checks_of_urls import CHECKS_OF_URLS
 from sidecar.settings.faults import Fault
 from sidecar.settings.model import Settings
 from sidecar.settings.sections.deliver import Deliver
@@ -20,16 +21,10 @@ from topics.names import build_names, group_fault
 Check = Callable[[Settings], Iterator[Fault]]
 
 
-def url_is_given(settings: Settings) -> Iterator[Fault]:
-    """Yield a fault if push mode has no URL."""
-    if settings.deliver.mode == "push" and settings.deliver.url is None:
-        text = "is required in push mode, like http://127.0.0.1:8080/events or unix:/run/app/app.sock:/events"
-        yield Fault(("deliver", "url"), text, has_value=False)
-
-
 REQUESTS = (
     *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope"),
     *("forward_headers", "verdicts", "dead_letter_statuses", "throttle_statuses", "outage_failures", "outage_interval"),
+    *("tls", "bearer_token_file", "signing_secret_file"),
 )
 """Settings of `deliver` that apply only to requests to the service."""
 
@@ -101,15 +96,6 @@ def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
         yield Fault(path, text, True)
     if settings.view.enabled:
         yield Fault(("view", "enabled"), "has no effect in broadcast mode, which retries nothing; leave it out", True)
-
-
-def urls_are_local(settings: Settings) -> Iterator[Fault]:
-    """Yield a fault for each URL outside loopback, unless `deliver.allow_remote` is set."""
-    deliver = settings.deliver
-    for name, url in (("url", deliver.url), ("health_url", deliver.health_url)):
-        if url is not None and not deliver.allow_remote and not is_local_url(url):
-            text = "is not on loopback; run the sidecar beside the service, or set deliver.allow_remote: true"
-            yield Fault(("deliver", name), text, url)
 
 
 def ladder_fits(settings: Settings) -> Iterator[Fault]:
@@ -190,7 +176,7 @@ def clash(one: Listen, other: Listen) -> bool:
 
 
 CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
-    (url_is_given, (("deliver", "mode"), ("deliver", "url"))),
+    *CHECKS_OF_URLS,
     (
         relay_delivers_nothing,
         (*(("deliver", name) for name in ("mode", *REQUESTS, "order", "broadcast", "batch")), ("topics",)),
@@ -204,7 +190,6 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
         broadcast_stands_alone,
         (("deliver", "broadcast"), ("deliver", "mode"), ("deliver", "order"), ("view", "enabled")),
     ),
-    (urls_are_local, (("deliver", "url"), ("deliver", "health_url"), ("deliver", "allow_remote"))),
     (ladder_fits, (("retry", "ladder"), ("retry", "levels"))),
     (group_is_apart, (("group",),)),
     (names_fit, (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "levels"))),

@@ -121,11 +121,11 @@ def without(tree: dict[str, Any], wrong: Sequence[KeyPath]) -> dict[str, Any]:
 def remove(section: dict[str, Any], path: Sequence[str | int]) -> None:
     """Remove the setting that `path` leads to or into.
 
-    Below a section, only `deliver.batch` has one more level.
+    Below a section, only `deliver.batch` and `deliver.tls` have one more level.
     """
     name, *below = path
     inner = section.get(str(name))
-    if below and name == "batch" and isinstance(inner, dict):
+    if below and name in ("batch", "tls") and isinstance(inner, dict):
         inner.pop(str(below[0]), None)
     else:
         section.pop(str(name), None)

@@ -15,7 +15,8 @@ SECRET = re.compile(
 )
 NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
 """Names that match `SECRET`, but hold the place of a secret and not the secret itself."""
-FILE = re.compile(r"[a-z.]+\.file")
+FILE = re.compile(r"[a-z.]+\.file|bearer_token_file|signing_secret_file")
+"""Names of settings that hold the absolute path of a secret's file."""
 
 
 def is_secret(path: KeyPath) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.settings.fields import json_schema
 from sidecar.settings.reference import markdown_page
+from tests.support.rings import inner
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
 
@@ -60,6 +61,59 @@ def test_a_file_that_is_not_there_is_a_warning_of_check_and_a_fault_of_run(tmp_p
         assert file in shown.stderr, file
         assert file in started.stderr + guarded.stderr, file
     assert shown.stderr.count("warning: ") == 5
+
+
+SERVICE_FILES = ("tls.ca_file", "tls.cert_file", "tls.key_file", "bearer_token_file", "signing_secret_file")
+
+
+def service_files(folder: Path) -> list[str]:
+    """The settings of an https service whose files are in this folder."""
+    named = (f"deliver.{name}={folder}/{name}" for name in SERVICE_FILES)
+    return [word for text in ("deliver.url=https://localhost:1/", *named) for word in ("--set", text)]
+
+
+def test_a_file_for_the_service_that_is_not_there_is_a_warning_of_check_and_a_fault_of_run(tmp_path: Path) -> None:
+    sets = service_files(Path("/nowhere"))
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets)
+    assert shown.exit_code == 0, shown.stderr
+    started = reconsume("run", "-c", write_good(tmp_path), *sets)
+    assert started.exit_code == 78
+    for name in SERVICE_FILES:
+        assert f"warning: deliver.{name} = /nowhere/{name} is not there" in shown.stderr
+        assert f"deliver.{name} = /nowhere/{name}: is not there" in started.stderr
+
+
+def test_a_bad_file_for_the_service_is_a_fault_that_shows_none_of_it(tmp_path: Path) -> None:
+    for name in SERVICE_FILES:
+        (tmp_path / name).write_text(f"{SECRET} and more")
+    for command in (("config", "check"), ("run",)):
+        shown = reconsume(*command, "-c", write_good(tmp_path), *service_files(tmp_path))
+        assert (shown.exit_code, shown.stdout) == (78, "")
+        for name in ("tls.ca_file", "bearer_token_file", "signing_secret_file"):
+            assert f"deliver.{name} = {tmp_path}/{name}: hold" in shown.stderr, name
+        assert SECRET not in shown.output
+    (tmp_path / "tls.ca_file").unlink()  # what is there is looked at, whatever else is not
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *service_files(tmp_path))
+    assert shown.exit_code == 78
+    assert "warning: deliver.tls.ca_file" in shown.stderr
+    assert "bearer_token_file" in shown.stderr
+
+
+def test_show_names_the_files_for_the_service(tmp_path: Path) -> None:
+    shown = reconsume("config", "show", "-c", write_good(tmp_path), *service_files(Path("/run/secrets")))
+    rows = {row["key"]: row["value"] for row in map(json.loads, shown.stdout.splitlines())}
+    assert {name: rows[f"deliver.{name}"] for name in SERVICE_FILES} == {
+        name: f"/run/secrets/{name}" for name in SERVICE_FILES
+    }
+
+
+def test_a_token_that_crosses_a_network_in_plain_text_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    sets = ("--set", f"deliver.bearer_token_file={tmp_path}/token", "--set", ALLOWED)
+    for url, warned in (("http://h:1/", True), ("https://h:1/", False), ("http://127.0.0.1:1/", False)):
+        shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets, "--set", f"deliver.url={url}")
+        assert shown.exit_code == 0, shown.stderr
+        assert ("crosses the network in plain text" in shown.stderr) == warned, url
 
 
 def test_a_setting_without_effect_is_taken_and_told(tmp_path: Path) -> None:
@@ -154,7 +208,7 @@ URLS = (
 
 
 @pytest.mark.parametrize("key", ["deliver.url", "deliver.health_url", "kafka.sasl.oauthbearer.token.endpoint.url"])
-@pytest.mark.parametrize("words", ["config show", "config check", "explain"])
+@pytest.mark.parametrize("words", inner("config show", ["config show", "config check", "explain"]))
 def test_no_command_shows_the_secret_of_a_url_whether_it_is_sound_or_not(tmp_path: Path, words: str, key: str) -> None:
     file = write_good(tmp_path)
     for form in URLS:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
+from tests.support.rings import inner
 from tests.support.sidecar.settings import write_good
 
 Ended: TypeAlias = subprocess.CompletedProcess[str]
@@ -35,6 +36,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 HERE_ALONE = """
 import sys
 from pathlib import Path
+from tests.support.rings import inner
 sys.path[:] = [path for path in sys.path if not Path(path, "spark", "job").is_dir()]  # where ours is installed whole
 """
 
@@ -62,7 +64,10 @@ def test_the_view_job_names_the_image_that_has_it(packages: Path, tmp_path: Path
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.parametrize("words", ["--help", "explain", "config check", "config show", "dlq --help", "audit --help"])
+OTHERS = ("--help", "explain", "config check", "config show", "dlq --help", "audit --help")
+
+
+@pytest.mark.parametrize("words", inner("config check", OTHERS))
 def test_all_other_commands_are_there(packages: Path, tmp_path: Path, words: str) -> None:
     given = words.split() if "--help" in words else [*words.split(), "-c", str(write_good(tmp_path))]
     shown = run(packages, *given)

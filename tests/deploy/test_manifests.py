@@ -29,6 +29,7 @@ from tests.support.kubernetes.manifests import (
     everything,
     ours,
 )
+from tests.support.rings import inner
 
 VERSIONS = {"plain-container": "1.28", "injection": "1.36", "injection-v1beta1": "1.34"}
 """The oldest Kubernetes that an overlay is for; the others are for the first with native sidecars."""
@@ -41,7 +42,7 @@ def test_the_overlays_are_those_that_are_told_of() -> None:
     assert set(OVERLAYS) == told | {"view-apache", "view-kubeflow"}
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", inner("hardened", OVERLAYS))
 def test_an_overlay_is_valid_to_the_last_field(name: str) -> None:
     """Unknown fields too are an error, for the oldest Kubernetes that the overlay is for and for the newest."""
     for document in overlay(name):

@@ -17,11 +17,14 @@ import pytest
 from sidecar.core.outcome import Committed, Failed, Postponed, Rejected, Throttled
 from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import WholeRefused, read_batch_answer, read_envelope_answer
+from sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, SECRETS, TOKEN, files_of
+from sidecar.delivery.push.dial import DISTRUST, REFUSED, UNTRUSTED
 from sidecar.delivery.push.health_check import by_status
 from sidecar.delivery.push.odd_verdicts import MEANING
 from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
 from sidecar.delivery.verdict import ODD_KINDS, VerdictRules, verdict_from_response
 from sidecar.observability import metrics
+from sidecar.settings import load
 from tests.support.sidecar.push_requests import a_record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -151,3 +154,15 @@ def test_every_kind_of_odd_verdict_has_its_words() -> None:
     assert set(ODD_KINDS) == set(MEANING) == set(metrics.ODD_KINDS)
     assert {kind for kind in ODD_KINDS if f"`{kind}`" not in line} == set()
     assert {row.odd.strip("`") for row in ROWS} - {""} <= set(ODD_KINDS)
+
+
+def test_the_example_of_https_is_a_good_configuration(tmp_path: Path) -> None:
+    (text,) = re.findall(r"<!-- example: https -->\n+```yaml\n(.+?)```", PAGE, re.DOTALL)
+    (tmp_path / "reconsume.yaml").write_text(text, encoding="utf-8")
+    deliver = load(tmp_path / "reconsume.yaml", environ={}).deliver
+    assert set(files_of(deliver)) == {CA, CERTIFICATE, KEY, TOKEN, SECRETS}
+
+
+def test_every_cause_of_a_handshake_that_fails_is_told() -> None:
+    causes = {*DISTRUST.values(), UNTRUSTED, REFUSED, "tls-handshake"}
+    assert set(re.findall(r"`(tls-[\w-]+)`", PAGE)) == causes

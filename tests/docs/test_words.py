@@ -44,7 +44,7 @@ MOST: dict[str, int] = {
     "lives": 8,
     "watch": 15,
     "wish": 18,
-    "desk": 7,
+    "desk": 0,
     "parcel": 21,
     "roster": 0,
     "board": 0,

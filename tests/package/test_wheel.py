@@ -101,6 +101,7 @@ def test_the_source_archive_is_the_repository(sdist: Path) -> None:
     assert packed - {"PKG-INFO"} == set(tracked())
 
 
+@pytest.mark.long
 def test_two_builds_are_the_same_bytes(built: Built) -> None:
     """The second one from a copy elsewhere, whose files are newer, and which has no history."""
     with tempfile.TemporaryDirectory() as folder:  # pytest's own may hold no secret of the tests

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from tests.sim.plan import LOCK, Config, Fault, Plan
 from tests.sim.service_model import Weights
 
-EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("RECONSUME_SIM_EXAMPLES", "8"))
 """Stories a test. To shrink a long story takes minutes, and its plan says enough."""
+AGAIN = 20 if "RECONSUME_SIM_EXAMPLES" in os.environ else 2
+"""Seeds with which a story is told again that has found something."""
 story = settings(
     max_examples=EXAMPLES,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

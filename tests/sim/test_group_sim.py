@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.sim.checker import Found, check
 from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights
-from tests.sim.stories import MAINS, ROLLOUTS, SKEWS, faults, plans, story
+from tests.sim.stories import AGAIN, MAINS, ROLLOUTS, SKEWS, faults, plans, story
 from tests.sim.world import BEGINNING, World
 
 PODS = ("join", "revoke", "crash", "freeze", "lose")
@@ -297,5 +297,5 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_what_a_story_has_found_stays_mended(name: str) -> None:
     plan = FOUND[name]
-    for number in range(20):
+    for number in range(AGAIN):
         check(World(plan._replace(seed=plan.seed + number)).run())

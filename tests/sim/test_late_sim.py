@@ -56,6 +56,7 @@ def test_with_it_the_same_stories_are_sound(guard: Literal["epoch", "id"]) -> No
     assert list(wrong(guard, faults=CHANGES)) == []
 
 
+@pytest.mark.long
 def test_on_kafka_3_9_a_new_epoch_does_not_keep_the_offsets_of_the_transaction_that_is_open() -> None:
     """It takes a crash before the next commit: until then the offset that was forgotten is only late."""
     assert list(wrong("epoch", forgetful=True, faults=CHANGES))

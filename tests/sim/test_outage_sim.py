@@ -15,6 +15,7 @@ from tests.sim.plan import Config, Plan
 from tests.sim.samples import WALL
 from tests.sim.service_model import ServiceModel, Weights
 from tests.sim.world import World
+from tests.support.rings import inner
 from topics.levels import TABLE
 
 HOUR = 3_600_000
@@ -90,11 +91,16 @@ def steady(every: int, until: int, partitions: range = range(1, 8)) -> list[tupl
     return [(at, partitions[at // every % len(partitions)], GOOD) for at in range(0, until, every)]
 
 
-@pytest.mark.parametrize(("seed", "every", "room"), [(1, 20, 16 << 20), (2, 200, 16 << 20), (3, 20, 100_000)])
-def test_a_thousand_malformed_records_in_one_partition_hold_up_no_other(seed: int, every: int, room: int) -> None:
+POISON = ((1, 20, 16 << 20), (2, 200, 16 << 20), (3, 20, 100_000))
+"""Seed, ms between two good records, and bytes of a lane's room."""
+
+
+@pytest.mark.parametrize("poison", inner((2, 200, 16 << 20), POISON))
+def test_a_thousand_malformed_records_in_one_partition_hold_up_no_other(poison: tuple[int, int, int]) -> None:
     """All come at once, beside five or fifty good records a second; in the third story they fill the lane's memory."""
-    poison = [(1_000, 0, BAD)] * 1_000
-    world = Story(plan(seed, room=room, retries=2), malformed, poison + steady(every, 120_000)).run()
+    seed, every, room = poison
+    bad = [(1_000, 0, BAD)] * 1_000
+    world = Story(plan(seed, room=room, retries=2), malformed, bad + steady(every, 120_000)).run()
     check(world)
     found = Found(world)
     dead = {origin for origin, copies in found.dead.items() if copies}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import shutil
 import threading
 import time
@@ -42,6 +43,8 @@ SLACK = 60.0
 """Seconds: two rebalances, a slow start, and hops of what was of a topic unknown for a while."""
 DRAINED = 60
 """Records a second that the pods get through besides, at least."""
+JUDGING = 600.0
+"""Seconds to read and judge all, and to end nodes, pods and clients; then each thread shows where it hangs."""
 
 
 @dataclass
@@ -86,6 +89,7 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
         world.load.start()
         _carry_out(world, schedule)
         rest, bound = _come_to_rest(world, watch)
+        faulthandler.dump_traceback_later(JUDGING, exit=True)
         watch.phase = "checking"
         growth.end()
         world.pods.end()
@@ -103,6 +107,7 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
             findings=outcome.findings,
             growth=outcome.growth,
         )
+    faulthandler.cancel_dump_traceback_later()
     return outcome
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,10 @@ SKIPPED = (
     "UPDATE_SCREENSHOTS",  # no test: makes the pictures of the documentation
 )
 """What the reasons of skips say that are none for want of a program of ours."""
+
+
+EXAMPLES = int(os.environ.get("TESTS_EXAMPLES", "40"))
+"""Cases that a test of a property makes up; `make test-all` has it make up more."""
 
 
 def may_skip(reason: str) -> bool:

@@ -211,6 +211,7 @@ def test_a_redrive_is_in_the_audit_log_with_who_did_it_and_a_plan_is_used_once(o
     assert page.locator("tr", has_text="redrive-end").count() >= 1
 
 
+@pytest.mark.long
 def test_anothers_plan_cannot_be_carried_out(open_page: Open, scene: Scene) -> None:
     page = open_page("/")
     sign_in(page, "carol")

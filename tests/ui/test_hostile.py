@@ -6,6 +6,8 @@ import re
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
 from tests.ui.conftest import Open
 from tests.ui.hostile import ATTACKS, TOGETHER
 from tests.ui.scene import Scene
@@ -25,6 +27,7 @@ def test_the_attacks_do_run_in_a_page_that_is_careless(chromium: Any) -> None:
     assert ran >= 5
 
 
+@pytest.mark.long
 def test_hostile_texts_are_shown_and_do_nothing(open_page: Open) -> None:
     page = open_page("/")
     for path in ("/", "/records", "/dlq", "/policy", "/instances"):
@@ -33,6 +36,7 @@ def test_hostile_texts_are_shown_and_do_nothing(open_page: Open) -> None:
         assert page.locator(FOREIGN).count() == 0
 
 
+@pytest.mark.long
 def test_a_hostile_record_and_its_journey_are_shown_and_do_nothing(open_page: Open) -> None:
     page = open_page("/records")
     for number, attack in enumerate(TOGETHER):

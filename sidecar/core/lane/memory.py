@@ -119,7 +119,7 @@ class LaneMemory:
         With less, a partition at its limit would be paused and sought for every record. A share of the room may last,
         so there it is half.
         """
-        held, limit = self.refused_bytes[partition.source], self.limit_of(partition)
+        refused, limit = self.refused_bytes[partition.source], self.limit_of(partition)
         return partition.load - refused <= (limit.most - refused) * (2 if limit.because is Because.SHARED else 3) // 4
 
     def _divides(self, partition: LanePartition) -> bool:

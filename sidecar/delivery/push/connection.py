@@ -18,7 +18,9 @@ from typing import Any, Protocol, TypeAlias, cast
 from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
 from sidecar.core.record import Now
 from sidecar.delivery.push.batch_verdicts import WholeRefused
+from sidecar.delivery.push.dial import REFUSED, is_refusal
 from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
+from sidecar.delivery.push.transports import has_unsent, is_secure
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""
@@ -42,6 +44,9 @@ class Owner(Protocol):
 
     def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
         """Send once more, on a new connection, what was lost on a used one without one byte of an answer."""
+
+    def due(self) -> float:
+        """Return when the answer to a request that is sent now is due (loop time)."""
 
     def admits(self, transport: asyncio.Transport) -> bool:
         """Return whether the connected peer may get records."""
@@ -90,7 +95,10 @@ class Connection(asyncio.Protocol):
         return own
 
     def hold(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
-        """Keep a request until the connection is open. Its answer is due at `until` (loop time)."""
+        """Keep a request until the connection is open.
+
+        Its answer is due at `until` (loop time); if that is 0, as usual after the connection is open.
+        """
         self.delivery, self._request, self._until, self._judge = delivery, request, until, judge
 
     def send(self, delivery: Delivery, request: bytes, until: float, judge: Interpret | None) -> None:
@@ -115,7 +123,7 @@ class Connection(asyncio.Protocol):
         elif not self._owner.admits(self._transport):
             self.fail(NotSent("forbidden-address"))
         else:
-            self.send(self.delivery, self._request, self._until, self._judge)
+            self.send(self.delivery, self._request, self._until or self._owner.due(), self._judge)
             self._request = b""
 
     def data_received(self, data: bytes) -> None:
@@ -129,7 +137,7 @@ class Connection(asyncio.Protocol):
         if outcome is None:
             return
         transport = self._transport
-        early = outcome is not COMMITTED and transport is not None and transport.get_write_buffer_size() > 0
+        early = outcome is not COMMITTED and transport is not None and has_unsent(transport)
         if early or not self._reading.keep_alive:  # early: the answer came before the whole request was sent
             if self.answered and is_goodbye(outcome):
                 self._repeat(delivery)
@@ -146,9 +154,17 @@ class Connection(asyncio.Protocol):
         self._hung_up(whole=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the attempt whose answer never came, and release the parser."""
+        """Fail the attempt whose answer never came, and release the parser.
+
+        A service that refuses our certificate has looked at no request, though one was sent: that is no attempt. What
+        ends a connection of TLS without its own end (that is `eof_received`) may be an attacker, and ends no body.
+        """
+        whole = exc is None and (self._transport is None or not is_secure(self._transport))
         self._transport = None
-        self._hung_up(whole=exc is None)
+        if exc is not None and not self.answered and self._reading.untouched and is_refusal(exc):
+            self.fail(NotSent(REFUSED))
+        else:
+            self._hung_up(whole=whole)
         self._reading.close()
 
     def _hung_up(self, *, whole: bool) -> None:

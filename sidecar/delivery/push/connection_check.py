@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from sidecar.background import background
+from sidecar.delivery.push.access import Access
 from sidecar.delivery.push.dial import dial
 from sidecar.delivery.push.target import Target
 
@@ -17,8 +19,9 @@ only busy answers then."""
 class ConnectionCheck:
     """ConnectionCheck at one service. Made and called on the event loop."""
 
-    def __init__(self, target: Target, answered: Callable[[str], None]) -> None:
-        self._target, self._answered = target, answered
+    def __init__(self, target: Target, answered: Callable[[str], None], access: Access | None = None) -> None:
+        """`access`: needed if the target has TLS."""
+        self._target, self._answered, self._access = target, answered, access
         self._asking: asyncio.Task[None] | None = None
 
     def ask(self) -> None:
@@ -33,14 +36,15 @@ class ConnectionCheck:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(WITHIN):
-                reason = await dial(loop, self._target, _Closing())
+                context = None if self._access is None else self._access.context()
+                reason = await dial(loop, self._target, _Closing(), context)
         except TimeoutError:
             reason = "connect-timeout"
         self._answered(reason)
 
 
 class _Closing(asyncio.Protocol):
-    """Closes its connection as soon as it is there."""
+    """Closes its connection as soon as it is there, without waiting for the end of TLS."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+        cast(asyncio.Transport, transport).abort()

@@ -1,4 +1,7 @@
-"""Connect to the service: by a Unix socket, or by TCP to the first of its hosts that accepts.
+"""Connect to the service: by a Unix socket, or by TCP to the first of its hosts that accepts, and by TLS where asked.
+
+A connection by TLS is there when its handshake is over: before that no byte of a request is written. So whatever the
+handshake ends with is a refused connection, and no attempt.
 
 A failure is returned as a word, never as an exception. An exception that is kept beyond its handler holds the frames
 that it has passed, and so the connection and its request: an outage would fill the memory.
@@ -8,7 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
+import ssl
+from collections.abc import Mapping
 
 from sidecar.delivery.push.target import Target
 
@@ -22,15 +28,31 @@ REASONS: tuple[tuple[type[OSError], str], ...] = (
     (TimeoutError, "connect-timeout"),
 )
 
+UNTRUSTED = "tls-untrusted"
+DISTRUST: Mapping[int, str] = {
+    9: "tls-not-yet-valid",
+    10: "tls-expired",
+    62: "tls-wrong-name",
+    64: "tls-wrong-name",  # of an address
+}
+"""Why a certificate is not accepted, by OpenSSL's X509_V_ERR numbers. Any other is a matter of the CA."""
+REFUSED = "tls-client-refused"
+"""The service does not accept our certificate, or wants one."""
+REFUSALS = re.compile(r"ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
-async def dial(loop: asyncio.AbstractEventLoop, target: Target, protocol: asyncio.Protocol) -> str:
-    """Connect. Return why no connection was made; empty once there is one."""
+
+async def dial(
+    loop: asyncio.AbstractEventLoop, target: Target, protocol: asyncio.Protocol, context: ssl.SSLContext | None = None
+) -> str:
+    """Connect. Return why no connection was made; empty once there is one. `context`: needed if the target has TLS."""
     if target.socket_path:
         return await _dial_socket(loop, target.socket_path, protocol)
-    return await _dial_hosts(loop, target, protocol)
+    return await _dial_hosts(loop, target, protocol, context)
 
 
-async def _dial_hosts(loop: asyncio.AbstractEventLoop, target: Target, protocol: asyncio.Protocol) -> str:
+async def _dial_hosts(
+    loop: asyncio.AbstractEventLoop, target: Target, protocol: asyncio.Protocol, context: ssl.SSLContext | None
+) -> str:
     """Try each host in turn. If all fail, the first error is the one to report: `::1` may not exist on this host."""
     first = ""
     for host in target.hosts:
@@ -42,18 +64,30 @@ async def _dial_hosts(loop: asyncio.AbstractEventLoop, target: Target, protocol:
             first = first or reason_of(fault)
             continue
         for *_, address in addresses:
-            reason = await _dial_address(loop, str(address[0]), target.port, protocol)
+            reason = await _dial_address(loop, target, str(address[0]), protocol, context)
             if not reason:
                 return ""
             first = first or reason
     return first
 
 
-async def _dial_address(loop: asyncio.AbstractEventLoop, address: str, port: int, protocol: asyncio.Protocol) -> str:
+async def _dial_address(
+    loop: asyncio.AbstractEventLoop,
+    target: Target,
+    address: str,
+    protocol: asyncio.Protocol,
+    context: ssl.SSLContext | None,
+) -> str:
     try:
-        await loop.create_connection(lambda: protocol, address, port)
+        if not target.tls_name:
+            await loop.create_connection(lambda: protocol, address, target.port)
+            return ""
+        if context is None:
+            return UNTRUSTED
+        name = target.tls_name
+        await loop.create_connection(lambda: protocol, address, target.port, ssl=context, server_hostname=name)
     except OSError as fault:
-        return reason_of(fault)
+        return tls_reason(fault) if target.tls_name else reason_of(fault)
     return ""
 
 
@@ -77,3 +111,21 @@ async def _dial_socket(loop: asyncio.AbstractEventLoop, path: str, protocol: asy
 def reason_of(fault: Exception) -> str:
     """Return why no connection was made, as a word for metrics and people."""
     return next((reason for kind, reason in REASONS if isinstance(fault, kind)), "unreachable")
+
+
+def tls_reason(fault: Exception) -> str:
+    """Return the same where the connection goes by TLS."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return DISTRUST.get(fault.verify_code, UNTRUSTED)
+    if is_refusal(fault):
+        return REFUSED
+    reset = isinstance(fault, ssl.SSLError | ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
+    return "tls-handshake" if reset else reason_of(fault)
+
+
+def is_refusal(fault: Exception | None) -> bool:
+    """Return whether the service refuses our certificate, or misses it.
+
+    Under TLS 1.3 it says so behind its own part of the handshake, when a request may be on its way already.
+    """
+    return isinstance(fault, ssl.SSLError) and REFUSALS.search(fault.reason or "") is not None

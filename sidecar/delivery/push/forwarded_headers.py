@@ -15,13 +15,15 @@ from collections.abc import Container
 from typing import NamedTuple
 from urllib.parse import quote
 
-from sidecar.delivery.push.untrusted_names import is_trusted
+from sidecar.delivery.push.untrusted_names import is_trusted, plain_name
 from sidecar.delivery.verdict import OUR_TYPE
 from topics.other_group_headers import ORIGINAL, is_original
 from topics.retry_headers import DROPPED, Headers
 
 LONGEST_NAME = 128
 TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")
+SIGNATURE = frozenset({"webhook-id", "webhook-timestamp", "webhook-signature"})
+"""The lines of a signature of Standard Webhooks."""
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT, CLOUD_EVENT_ON_WIRE = "ce_", "ce-"
 BINDING_SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
@@ -54,10 +56,18 @@ class Own(NamedTuple):
 class Forward:
     """The allow-list of headers, with a cache of the names seen."""
 
-    __slots__ = ("_dropped", "_names", "_patterns", "_trace_only")
+    __slots__ = ("_dropped", "_names", "_patterns", "_signed", "_trace_only")
 
-    def __init__(self, patterns: tuple[str, ...], trace_only: bool = False, dropped: Container[str] = DROPPED) -> None:
+    def __init__(
+        self,
+        patterns: tuple[str, ...],
+        trace_only: bool = False,
+        dropped: Container[str] = DROPPED,
+        signed: bool = False,
+    ) -> None:
+        """`signed`: the sidecar signs requests itself, so that no record may bring lines of a signature."""
         self._dropped = dropped
+        self._signed = signed
         self._patterns = tuple(pattern.lower() for pattern in patterns)
         self._trace_only = trace_only
         self._names: dict[str, str] = {}
@@ -97,7 +107,7 @@ class Forward:
         if len(self._names) >= NAMES_REMEMBERED:
             self._names.clear()
         name = wire_name(key, self._patterns, self._dropped)
-        if self._trace_only and name not in TRACE:
+        if (self._trace_only and name not in TRACE) or (self._signed and plain_name(key.lower()) in SIGNATURE):
             name = DROP
         self._names[key] = name
         return name

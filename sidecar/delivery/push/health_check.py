@@ -13,6 +13,7 @@ from collections.abc import Callable
 from sidecar.core.outcome import COMMITTED, Cancelled, Failed, NotSent, Outcome
 from sidecar.core.pace.pace import Pace
 from sidecar.core.record import Now
+from sidecar.delivery.push.access import Access
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
@@ -33,6 +34,7 @@ class HealthCheck:
     """Poll one URL while the pace waits for it. Made and called on the event loop.
 
     `tick` makes the lanes check the pace again, after each answer. `timeout`: ms that an answer may take.
+    `access`: needed if the target has TLS.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class HealthCheck:
         tick: Callable[[Now], None],
         clock: Callable[[], Now],
         timeout: int = USUAL_TIMEOUT,
+        access: Access | None = None,
     ) -> None:
         self._pace = pace
         self._tick = tick
@@ -51,7 +54,7 @@ class HealthCheck:
         self._told = ""
         settings = PushSettings("", timeout, 1, connect_timeout_ms=timeout, verdict_bodies=False)
         self._request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
-        self._push = Push(target, settings, clock)
+        self._push = Push(target, settings, clock, access)
         self._push.render = lambda _question: self._request
 
     @property

@@ -10,10 +10,6 @@ waits for a place, or for a connection that becomes free.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import socket
-import struct
-import termios
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +18,7 @@ from sidecar.core.outcome import CANCELLED, Cancelled, NotSent, Outcome
 from sidecar.core.record import Now
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.response_reader import LOST, Interpret, Judged
+from sidecar.delivery.push.transports import unacknowledged
 
 MOST_NEW = 4
 """Connections. The backlog of Python's http.server, 5, is the shortest that is common."""
@@ -114,17 +111,3 @@ def is_new(connection: Connection, now: float) -> bool:
     if not connection.sent or connection.answered:
         return False
     return now - connection.began < MOMENT or unacknowledged(connection.socket) > 0
-
-
-def unacknowledged(own: socket.socket | None) -> int:
-    """Return how many bytes the peer's kernel has not acknowledged; 0 if this system does not say.
-
-    A Unix socket is accepted by the kernel in one step, and its count is of something else: what the peer has not read.
-    """
-    if own is None or own.family == socket.AF_UNIX:
-        return 0
-    try:
-        size: bytes = fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:
-        return 0
-    return int(struct.unpack("i", size)[0])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
+from sidecar.delivery.push.access import Access
 from sidecar.delivery.push.batch_verdicts import read_envelope_answer
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.dial import dial
@@ -23,8 +24,7 @@ from sidecar.delivery.push.odd_verdicts import OddVerdicts
 from sidecar.delivery.push.request import Render
 from sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
 from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import Target, refuse_link_local
-from sidecar.delivery.verdict import VerdictRules
+from sidecar.delivery.push.target import Target, is_no_metadata
 
 if TYPE_CHECKING:
     from sidecar.core.ports import Reply
@@ -48,22 +48,21 @@ class Push:
     one for each delivery, and few at once (`new_connections.py`).
     """
 
-    def __init__(self, target: Target, settings: PushSettings, clock: Callable[[], Now]) -> None:
+    def __init__(
+        self, target: Target, settings: PushSettings, clock: Callable[[], Now], access: Access | None = None
+    ) -> None:
+        """`access`: what requests and connections carry of the sidecar's own; needed if the target has TLS."""
         self.clock = clock
         self.durations = Histogram(DURATION_BOUNDS)
         """Seconds from the call to the answer, for deliveries that were sent."""
         self._envelope = settings.envelope
-        self._rules = VerdictRules(
-            dead_letter_statuses=settings.dead_letter_statuses,
-            throttle_statuses=settings.throttle_statuses,
-            longest_throttle_ms=settings.longest_throttle_ms,
-            longest_body=settings.longest_body,
-            bodies=settings.verdict_bodies,
-            failure_text=settings.failure_text,
-        )
+        self._rules = settings.rules
         self.odd_verdicts = OddVerdicts()
         self._plain: Plain = {}
-        self._target = target
+        self._target, self._access = target, access
+        self._add_lines = access.lines_added if access is not None and access.adds_lines else None
+        if access is not None:
+            access.at_renewal(self._renew)
         self.render: Callable[[Any], bytes] = Render(target, settings)
         """Renders what a delivery carries. Whoever calls `post` sets it: a request may have to be sent twice."""
         self._settings = settings
@@ -72,6 +71,8 @@ class Push:
         self._time = self._loop.time
         self._all: set[Connection] = set()
         self._idle: list[Connection] = []
+        self._outdated: set[Connection] = set()
+        """Connections with former credentials, which end with the request that they carry."""
         self._answers: list[tuple[Connection, Delivery, Judged]] = []
         """Answers that are passed on two turns later."""
         self._new_connections = NewConnectionLimit(self._loop, clock, self._dial)
@@ -106,6 +107,8 @@ class Push:
 
         `judge` reads its answer. If `judge` is None, the answer is read as one to a bare record.
         """
+        if self._add_lines is not None:
+            request = self._add_lines(request)
         now = self._time()
         idle = self._idle
         while idle:
@@ -127,6 +130,12 @@ class Push:
         self._new_connections.close()
         for connection in tuple(self._all):
             connection.cancel(self._loop)
+
+    def _renew(self) -> None:
+        """Use no connection again that was made with former credentials. What is out, is answered on its own."""
+        for connection in tuple(self._idle):
+            connection.drop()
+        self._outdated = set(self._all)
 
     # Called by the connections.
 
@@ -155,7 +164,7 @@ class Push:
         self.durations.add(now - connection.began)
         if connection not in self._all:  # the service has closed it meanwhile
             return
-        if self._closed:
+        if self._closed or connection in self._outdated:
             connection.drop()
             return
         waiting = self._new_connections.waiting
@@ -182,27 +191,28 @@ class Push:
         if self._closed:
             self._loop.call_soon(lambda: again[1](what, CANCELLED, self.clock()))
             return
-        self._new_connections.open(Wanted(again, self.render(what), judge, until))
+        request = self.render(what)
+        if self._add_lines is not None:
+            request = self._add_lines(request)
+        self._new_connections.open(Wanted(again, request, judge, until))
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection. A second call is harmless."""
         self._all.discard(connection)
+        self._outdated.discard(connection)
         with contextlib.suppress(ValueError):  # only an idle one is in the list
             self._idle.remove(connection)
         if not self._all and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
+    def due(self) -> float:
+        """Return when the answer to a request that is sent now is due (loop time)."""
+        return self._time() + self._timeout
+
     def admits(self, transport: asyncio.Transport) -> bool:
         """Return whether the peer may get records."""
-        if not self._target.allow_remote:
-            return True
-        try:
-            # A remote name may have been made to resolve to a metadata address.
-            refuse_link_local(transport.get_extra_info("peername")[0])
-        except ValueError:
-            return False
-        return True
+        return not self._target.allow_remote or is_no_metadata(transport.get_extra_info("peername"))
 
     # Deadlines.
     def _look_later(self, now: float) -> None:
@@ -233,7 +243,7 @@ class Push:
         now = self._time()
         reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note)
         connection = Connection(self, reading, now + self._connect_timeout)
-        connection.hold(wanted.delivery, wanted.request, wanted.until or now + self._timeout, wanted.judge)
+        connection.hold(wanted.delivery, wanted.request, wanted.until, wanted.judge)
         connection.began = now
         self._all.add(connection)
         connection.task = self._loop.create_task(self._connect(connection))
@@ -242,11 +252,11 @@ class Push:
         return connection
 
     async def _connect(self, connection: Connection) -> None:
-        reason = await dial(self._loop, self._target, connection)
+        context = None if self._access is None else self._access.context()
+        reason = await dial(self._loop, self._target, connection, context)
         if reason:
             connection.task = None  # else it would cancel itself
             outcome = NotSent(reason)
             connection.fail(outcome)
-            self._new_connections.give_up(
-                outcome
-            )  # they would fare no better, and a pause must not wait for each of them
+            # They would fare no better, and a pause must not wait for each of them.
+            self._new_connections.give_up(outcome)

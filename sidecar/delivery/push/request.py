@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import partial
 from urllib.parse import quote
 
 import msgspec
@@ -37,15 +38,17 @@ PARTITIONS_REMEMBERED = 10_000
 class Render:
     """Render records for one target."""
 
-    __slots__ = ("_encode", "_envelope", "_forward", "_forward_first", "_group", "_head", "_openings")
+    __slots__ = ("_encode", "_envelope", "_forward", "_forward_first", "_group", "_head", "_openings", "_room")
 
     def __init__(self, target: Target, settings: PushSettings) -> None:
         self._head = opening(target, settings.group)
         self._group = settings.group
         self._envelope = settings.envelope
         # The envelope carries all headers in its body; only tracing needs them outside as well.
-        self._forward = Forward(settings.forward_headers, trace_only=settings.envelope)
-        self._forward_first = Forward(settings.forward_headers, trace_only=settings.envelope, dropped=NOT_A_RECORDS_OWN)
+        self._room = ROOM - settings.reserved
+        forward = partial(Forward, settings.forward_headers, trace_only=settings.envelope, signed=settings.signed)
+        self._forward = forward()
+        self._forward_first = forward(dropped=NOT_A_RECORDS_OWN)
         self._openings: dict[Partition, tuple[str, str]] = {}
         """The beginning of every first delivery of a partition: up to the first offset, and from it to the second
         offset."""
@@ -60,9 +63,9 @@ class Render:
         key, headers = record.key, record.headers
         if key is not None and not self._envelope:
             line = key_line(key)
-            head += line if len(head) + len(line) <= ROOM else omitted(key)
+            head += line if len(head) + len(line) <= self._room else omitted(key)
         forward = self._forward if record.life is not None else self._forward_first
-        lines, content_type = forward(headers, ROOM - len(head)) if headers else NO_HEADERS
+        lines, content_type = forward(headers, self._room - len(head)) if headers else NO_HEADERS
         if self._envelope:
             body = self._encode(Letter(self._group, [envelope(record)]))
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sidecar.delivery.verdict import FailureText
+from sidecar.delivery.verdict import FailureText, VerdictRules
 
 LONGEST_BODY = 64 * 1024
 LONGEST_ENTRY = 1024
@@ -41,6 +41,10 @@ class PushSettings(msgspec.Struct, frozen=True):
     saw."""
     batch_size: int = 1
     """Records in one request at most."""
+    reserved: int = 0
+    """Characters of a request's head that are kept free for the lines of its sender (`signature.py`)."""
+    signed: bool = False
+    """Whether requests are signed: then a record cannot have headers of a signature sent."""
     longest_throttle_ms: int = 300_000
     """The cap on `Retry-After`. Without it a service could stop its group for a day by one header."""
 
@@ -51,3 +55,15 @@ class PushSettings(msgspec.Struct, frozen=True):
         A service that streams without end must not fill the sidecar's memory.
         """
         return LONGEST_BODY + (self.batch_size * LONGEST_ENTRY if self.batch_size > 1 else 0)
+
+    @property
+    def rules(self) -> VerdictRules:
+        """What the operator says about answers."""
+        return VerdictRules(
+            dead_letter_statuses=self.dead_letter_statuses,
+            throttle_statuses=self.throttle_statuses,
+            longest_throttle_ms=self.longest_throttle_ms,
+            longest_body=self.longest_body,
+            bodies=self.verdict_bodies,
+            failure_text=self.failure_text,
+        )

@@ -16,6 +16,7 @@ import msgspec
 
 from sidecar.masking import url_without_secrets
 
+USUAL_PORTS = {"http": 80, "https": 443}
 LOOPBACK_NAME = "localhost"
 # Tried in this order without asking a resolver: `localhost` must never be able to mean another host.
 LOOPBACK_HOSTS = ("127.0.0.1", "::1")
@@ -39,24 +40,28 @@ class Target(msgspec.Struct, frozen=True):
     path: str
     """The request target: path and query."""
     allow_remote: bool = False
+    tls_name: str = ""
+    """The name or address that the certificate must be for; empty without TLS."""
 
 
 def parse_target(url: str, allow_remote: bool) -> Target:
-    """Return the target of `http://127.0.0.1:8080/events` or `unix:/run/app.sock:/events`.
+    """Return the target of `http://127.0.0.1:8080/events`, `https://…` or `unix:/run/app.sock:/events`.
 
-    Raises ValueError, with one sentence, if the text is not a URL or has https, userinfo or a fragment. Also raises it
-    for an address outside this host without `allow_remote`, and for a link-local address, where clouds serve their
-    metadata.
+    Raises ValueError, with one sentence, if the text is not a URL or has userinfo or a fragment. Also raises it for an
+    address outside this host without `allow_remote`, and for a link-local address, where clouds serve their metadata.
     """
     if url.startswith("unix:"):
         return unix_target(url)
     parts = split(url)
     host = parts.hostname or ""
     hosts = hosts_of(host, url, allow_remote)
-    port = port_of(parts, url)
+    scheme = parts.scheme
+    port = port_of(parts, scheme, url)
     shown = f"[{host}]" if ":" in host else host
     path = path_of((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), url)
-    return Target(hosts, port, "", shown if port == 80 else f"{shown}:{port}", path, allow_remote)
+    authority = shown if port == USUAL_PORTS[scheme] else f"{shown}:{port}"
+    # A certificate's names have no dot at their end.
+    return Target(hosts, port, "", authority, path, allow_remote, host.rstrip(".") if scheme == "https" else "")
 
 
 def unix_target(url: str) -> Target:
@@ -93,15 +98,16 @@ def shown(url: str) -> str:
 
 
 def split(url: str) -> SplitResult:
-    """Return the parts of an http URL. Raises ValueError for another scheme, or a part that would be ignored."""
+    """Return the parts of an http or https URL.
+
+    Raises ValueError for another scheme, or a part that would be ignored.
+    """
     try:
         parts = urlsplit(url)
     except ValueError as fault:
         raise ValueError(f"{shown(url)} is not a URL: {fault}") from None
-    if parts.scheme == "https":
-        raise ValueError(f"{shown(url)}: https is not supported yet; push to the service in plain HTTP on this host")
-    if parts.scheme != "http":
-        raise ValueError(f"{shown(url)} is not a push URL: it starts with http:// or unix:/")
+    if parts.scheme not in USUAL_PORTS:
+        raise ValueError(f"{shown(url)} is not a push URL: it starts with http://, https:// or unix:/")
     if "@" in parts.netloc:
         raise ValueError("the push URL must not hold a user or a password")
     if parts.fragment:
@@ -134,6 +140,18 @@ def refuse_link_local(address: str) -> None:
         raise ValueError(f"{address} is a link-local address, where clouds serve metadata; records are not sent there")
 
 
+def is_no_metadata(peer: tuple[str, ...]) -> bool:
+    """Return whether a connected peer (address, port, …) may get records.
+
+    A remote name may have been made to resolve to a metadata address.
+    """
+    try:
+        refuse_link_local(peer[0])
+    except ValueError:
+        return False
+    return True
+
+
 def forms_of(address: Address) -> Iterator[Address]:
     """Yield the address, and the IPv4 addresses that it stands for: mapped, compatible, 6to4, Teredo and NAT64."""
     yield address
@@ -144,14 +162,14 @@ def forms_of(address: Address) -> Iterator[Address]:
     yield from (inner for inner in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if inner)
 
 
-def port_of(parts: SplitResult, url: str) -> int:
-    """Return the port, or 80 if there is none. Raises ValueError if it is not valid."""
+def port_of(parts: SplitResult, scheme: str, url: str) -> int:
+    """Return the port, or the usual one of the scheme if there is none. Raises ValueError if it is not valid."""
     try:
         port = parts.port
     except ValueError:
         port = 0
     if port is None:
-        return 80
+        return USUAL_PORTS[scheme]
     if port == 0:
         raise ValueError(f"{shown(url)} has no valid port: 1 to 65535")
     return port

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
 
 from sidecar.core.outcome import Failed, NotSent, label_of
-from sidecar.delivery.push.target import Target, parse_target
+from sidecar.delivery.push.access import Access, ServiceCredentials, build_credentials, health_access
+from sidecar.delivery.push.target import parse_target
 from sidecar.doctor.findings import Finding, fail, ok, warn
 from sidecar.doctor.service_call import asked_health, tried
+from sidecar.doctor.service_tls import certificate, clock, connect
 from sidecar.masking import url_without_secrets
 from sidecar.settings.sections.deliver import Deliver
 
-CONNECT_SECONDS = 3.0
 HERE = "start the service, or correct deliver.url; doctor must run where the sidecar runs, in its pod"
 
 ANSWERS = "see docs/service.md for what an answer means"
@@ -34,28 +34,46 @@ def service(deliver: Deliver) -> list[Finding]:
     """Report whether deliver.url accepts connections, and what the health URL answers."""
     if deliver.mode != "push":
         return [ok(f"nothing to reach: in {deliver.mode} mode the service comes to the sidecar")]
-    findings = list(listening("deliver.url", deliver.url or "", deliver.allow_remote))
+    credentials = build_credentials(deliver)
+    findings = list(listening("deliver.url", deliver.url or "", deliver, credentials))
     if deliver.health_url is not None:
-        findings += health(deliver.health_url, deliver)
-    return findings or [ok(f"it takes connections at {url_without_secrets(deliver.url or '')}")]
+        findings += health(deliver.health_url, deliver, credentials)
+    well = [] if findings else [ok(f"it takes connections at {url_without_secrets(deliver.url or '')}")]
+    if well and credentials.current.secrets:
+        well.append(time_of_signatures(deliver, credentials))
+    return findings or well
 
 
-def listening(key: str, url: str, allow_remote: bool) -> Iterator[Finding]:
-    """Yield a failure unless the URL accepts connections."""
+def listening(key: str, url: str, deliver: Deliver, credentials: ServiceCredentials) -> Iterator[Finding]:
+    """Yield a failure unless the URL accepts connections, and what is wrong with its certificate."""
     shown = url_without_secrets(url)
     try:
-        connect(parse_target(url, allow_remote)).close()
+        target = parse_target(url, deliver.allow_remote)
+        connection = connect(target)
+        context = credentials.current.context
+        if target.tls_name and context is not None:
+            yield from certificate(f"{key}: {shown}", connection, context, target.tls_name)
+        connection.close()
     except ValueError as fault:
         yield fail(f"{key}: {fault}")
     except OSError as fault:
         yield fail(f"{key}: {shown} cannot be connected to: {fault}", HERE)
 
 
-def health(url: str, deliver: Deliver) -> Iterator[Finding]:
+def time_of_signatures(deliver: Deliver, credentials: ServiceCredentials) -> Finding:
+    """Return whether the service's clock lets it accept signatures: by its health URL, else by OPTIONS."""
+    url, method = (deliver.url or "", "OPTIONS") if deliver.health_url is None else (deliver.health_url, "GET")
+    target = parse_target(url, deliver.allow_remote)
+    return clock(target, credentials.current.context if target.tls_name else None, method)
+
+
+def health(url: str, deliver: Deliver, credentials: ServiceCredentials) -> Iterator[Finding]:
     """Report why the health URL does not say that the service is well, by the way that the sidecar asks."""
     shown = url_without_secrets(url)
     try:
-        outcome = asked_health(parse_target(url, deliver.allow_remote), deliver.health_timeout)
+        target = parse_target(url, deliver.allow_remote)
+        access = health_access(credentials, parse_target(deliver.url or "", deliver.allow_remote), target)
+        outcome = asked_health(target, deliver.health_timeout, access)
     except ValueError as fault:
         yield fail(f"deliver.health_url: {fault}", HERE)
         return
@@ -75,7 +93,7 @@ def delivered(deliver: Deliver, group: str, topic: str) -> list[Finding]:
         target = parse_target(deliver.url or "", deliver.allow_remote)
     except ValueError as fault:
         return [fail(f"deliver.url: {fault}", HERE)]
-    outcome = tried(target, deliver, group, topic)
+    outcome = tried(target, deliver, group, topic, Access(build_credentials(deliver)))
     match outcome:
         case NotSent(reason=reason):
             return [fail(f"the made-up record could not be sent: {reason}", HERE)]
@@ -86,23 +104,3 @@ def delivered(deliver: Deliver, group: str, topic: str) -> list[Finding]:
             return [warn(text, "an answer that finds fault with the value alone is right; else: " + ANSWERS)]
         case _:
             return [ok(f"the made-up record was answered: {label_of(outcome)}")]
-
-
-def connect(target: Target) -> socket.socket:
-    """Return a connection to the target, at the first of its addresses that accepts one. Raises OSError."""
-    if target.socket_path:
-        unix = socket.socket(socket.AF_UNIX)
-        unix.settimeout(CONNECT_SECONDS)
-        try:
-            unix.connect(target.socket_path)
-        except OSError:
-            unix.close()
-            raise
-        return unix
-    refused: tuple[object, ...] = ()
-    for host in target.hosts:
-        try:
-            return socket.create_connection((host, target.port), CONNECT_SECONDS)
-        except OSError as fault:
-            refused = refused or fault.args
-    raise OSError(*(refused or ("no address",)))

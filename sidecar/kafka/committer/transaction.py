@@ -4,12 +4,7 @@
 one of three answers. Make the same call again (retriable); abort and commit again (`Aborted`); or replace the producer
 (`OutcomeUnknown`: only Kafka knows what happened).
 
-A producer whose request may have been sent twice is replaced as well, even after a success (`doubtful`). The client
-speaks the old transaction protocol: all transactions of a producer have one epoch, also on Kafka 4. When a connection
-breaks before the answer, the client sends the request again on a new one. Its first copy may reach Kafka later, by a
-slower way: a packet that the kernel repeats, a proxy. It then ends the *next* transaction (EndTxn), or moves the
-group's offsets back (TxnOffsetCommit), and every call succeeds (measured on 3.9 and 4.3). A new producer has a new
-epoch, and Kafka refuses what comes late under the old one.
+A producer whose request may have been sent twice is replaced as well, even after a success (`late_end_guard.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +26,7 @@ from sidecar.kafka.committer.delivery_errors import (
     error_in,
     refusal_of,
 )
+from sidecar.kafka.committer.late_end_guard import LateEndGuard
 from sidecar.kafka.committer.refusing_partitions import State
 from sidecar.kafka.committer.throttle import Throttle
 from sidecar.kafka.committer.transaction_outcome import (
@@ -72,10 +68,6 @@ TOPIC_LIMIT = 20.0
 LOOK_LIMIT = 20.0
 """Seconds after which a look asks for no further topic. A group has dozens, and the committer's thread must turn."""
 
-DOUBT_AFTER = 3.0
-"""Seconds of one call after which its request may have been sent twice, whatever the client's log says. The client
-closes a connection without an answer after 4 s (`connections.max.idle.ms`)."""
-
 Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
 Report: TypeAlias = partial[None]
 
@@ -95,13 +87,10 @@ class TransactionalProducer:
         self._producer = Producer({**self._log.watched(config), "throttle_cb": self.throttle.hear})
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
-        self._guard = BlockingCalls(f"guard-{config['transactional.id']}")
-        self.doubtful = False
-        """Whether a request of its last transaction may have been sent twice. It takes no further transaction then."""
+        self._calls = BlockingCalls(f"guard-{config['transactional.id']}")
+        self._late_ends = LateEndGuard(self._log)
         self.sent_offsets = False
         """Whether offsets were part of its last transaction."""
-        self._longest = 0.0
-        """Seconds of the longest call of the transaction."""
         self._errors: Errors = {}
         """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""
         self._reports: list[Report] = []
@@ -115,7 +104,7 @@ class TransactionalProducer:
         This takes 0.6 s instead of the transaction's timeout. Raises KafkaException (call again if it is retriable) or
         CallTimeoutError.
         """
-        self._guard.call(HARD_LIMIT, self._producer.init_transactions, 2 * API_LIMIT)
+        self._calls.call(HARD_LIMIT, self._producer.init_transactions, 2 * API_LIMIT)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Use this login from the next connection on; for any thread."""
@@ -125,7 +114,7 @@ class TransactionalProducer:
         """Give the client up. Its own thread destroys it, once no call is under way. Returns at once."""
         last = [self._producer]
         del self._producer
-        self._guard.end(last)
+        self._calls.end(last)
 
     def look(self, names: Iterable[str], whole: float = LOOK_LIMIT) -> Targets:
         """Return what Kafka says of these topics, in their order, for `whole` seconds and an answer's time at most.
@@ -138,6 +127,11 @@ class TransactionalProducer:
             for name, topic in topics.described.items()
         }
         return Targets(states, topics.absent)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a request of its last transaction may have been sent twice. It takes no further transaction then."""
+        return self._late_ends.doubtful
 
     def answers(self) -> bool:
         """Whether the cluster answers at all."""
@@ -196,12 +190,13 @@ class TransactionalProducer:
         self._log.clear()
         self._errors.clear()
         self.throttle.longest = 0.0
-        self._records_only, self._longest, self.sent_offsets = True, 0.0, False
+        self._late_ends.begin()
+        self._records_only, self.sent_offsets = True, False
 
     def _look_back(self) -> None:
         """Find out whether a request of the transaction may have been sent twice."""
         self._hear()
-        self.doubtful = self._log.broke or self._longest > DOUBT_AFTER
+        self._late_ends.judge()
 
     def _hear(self) -> None:
         """Take in every report of a record and every line of the client's log that has arrived."""
@@ -216,10 +211,10 @@ class TransactionalProducer:
         answers. Otherwise it is unreachable, and the calls that follow wait for it. Raises QuotaExceeded if a quota
         holds back the rest.
         """
-        self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
+        self._calls.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
         left, stalls = len(self._producer), 0
         while left and stalls < STALLS and not self._refused:
-            self._guard.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
+            self._calls.call(HARD_LIMIT, self._producer.flush, CONFIRM_LIMIT)
             before, left = left, len(self._producer)
             stalls = stalls + 1 if left == before else 0
         if self._refused:
@@ -307,13 +302,13 @@ class TransactionalProducer:
         try:
             while True:
                 try:
-                    self._guard.call(HARD_LIMIT, function, *args)
+                    self._calls.call(HARD_LIMIT, function, *args)
                     return
                 except KafkaException as failure:
                     if not failure.args[0].retriable() or time.monotonic() > began + HARD_LIMIT:
                         raise
         finally:
-            self._longest = max(self._longest, time.monotonic() - began)
+            self._late_ends.took(time.monotonic() - began)
 
 
 def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Message) -> None:

@@ -11,6 +11,7 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from sidecar.settings.addresses import URL_FORMS, check_url
+from sidecar.settings.sections.tls import FILE, Tls
 from sidecar.settings.values import Section, duration, many, size, text, whole
 from topics.durations import parse_duration as ms
 
@@ -215,6 +216,24 @@ class Deliver(Section):
         description=(
             "Let `url` and `health_url` name another machine. The promise is weaker there: a network between "
             "sidecar and service makes lost answers, and so duplicates, common."
+        ),
+    )
+    tls: Tls = Field(
+        default=Tls(),
+        description="How an https URL is called: which certificates are trusted, and which one is shown.",
+    )
+    bearer_token_file: Annotated[str | None, FILE] = Field(
+        default=None,
+        description=(
+            "A file with one token, sent as `Authorization: Bearer`; to `health_url` only if that has the host and "
+            "port of `url`. Read again within 30s of a change."
+        ),
+    )
+    signing_secret_file: Annotated[str | None, FILE] = Field(
+        default=None,
+        description=(
+            "A file with secrets (`whsec_` and base64 of 24 to 64 bytes), by spaces or lines: each request is signed "
+            "with each, as Standard Webhooks says. Read again within 30s of a change."
         ),
     )
     buffer_memory: Annotated[int, size("1MiB", "1GiB")] = Field(

@@ -78,6 +78,17 @@ LINE_ENDS = re.compile(r"[\t\r\n]")
 TRANSACTION_TIMEOUT = (5_000, 10_000)
 """Limits of transaction.timeout.ms in ms. Below, a slow broker ends good transactions. Above, one crashed
 pod blocks the readers of everything that it wrote to for as long."""
+LEAST_MS: Mapping[str, int] = {
+    "message.timeout.ms": 1_000,
+    "delivery.timeout.ms": 1_000,
+    "request.timeout.ms": 1_000,
+    "socket.timeout.ms": 1_000,
+    "max.poll.interval.ms": 10_000,
+}
+"""The least ms of a time limit within which a broker answers. librdkafka takes 1 for most: then no copy is ever written
+in time, and each failed record is held without end."""
+MOST_BACKOFF = 5_000
+"""ms of retry.backoff.ms at most. With more a transaction of 10 s has ended before a request is sent again."""
 MAX_POLL_INTERVAL = 300_000
 """librdkafka's default of max.poll.interval.ms, in ms. A member that does not poll for longer has left the group."""
 
@@ -147,6 +158,11 @@ def check_range(name: str, value: str) -> None:
     low, high = TRANSACTION_TIMEOUT
     if name == "transaction.timeout.ms" and not (value.isdecimal() and low <= int(value) <= high):
         raise ValueError(f"must be {low} to {high}: an open transaction of a dead pod holds up every reader so long")
+    least = LEAST_MS.get(name, 0)
+    if least and not (value.isdecimal() and int(value) >= least):
+        raise ValueError(f"must be at least {least}: within a shorter time a broker cannot answer")
+    if name == "retry.backoff.ms" and not (value.isdecimal() and int(value) <= MOST_BACKOFF):
+        raise ValueError(f"must be at most {MOST_BACKOFF}: a transaction would end before its request is sent again")
     if name == "group.protocol" and value.lower() not in ("classic", "consumer"):
         raise ValueError("must be classic or consumer")
 
@@ -159,6 +175,9 @@ def kafka_schema() -> dict[str, object]:
         known[name] = {**allowed, "description": f"Cannot be set: {fixed.why}."}
     low, high = TRANSACTION_TIMEOUT
     known["transaction.timeout.ms"] = {"type": "integer", "minimum": low, "maximum": high}
+    for name, least in LEAST_MS.items():
+        known[name] = {"type": "integer", "minimum": least}
+    known["retry.backoff.ms"] = {"type": "integer", "maximum": MOST_BACKOFF}
     known["group.protocol"] = {"enum": ["classic", "consumer"]}
     for name in sorted(FILED):
         known[name + SUFFIX] = {"type": "string", "pattern": "^/", "description": f"The file that holds {name}."}

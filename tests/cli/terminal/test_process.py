@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.sidecar.settings import write_good
@@ -65,6 +66,7 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.long
 def test_the_broker_tells_its_address_serves_and_ends_cleanly_at_sigterm() -> None:
     process = subprocess.Popen(
         [*RECONSUME, "dev", "broker", "--topic", "orders:3", "--topic", "invoices"],

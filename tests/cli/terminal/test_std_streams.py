@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal.test_process import environ
+from tests.support.rings import inner
 from tests.support.sidecar.settings import write_good
 
 SECONDS = 60.0
@@ -37,7 +38,9 @@ def test_a_closed_stdin_is_nothing_to_a_command_that_does_not_ask(folder: Path) 
     assert done.stdout
 
 
-@pytest.mark.parametrize("command", ["config show >&-", "config show -o table >&-", "--version >&-"])
+@pytest.mark.parametrize(
+    "command", inner("config show -o table >&-", ["config show >&-", "config show -o table >&-", "--version >&-"])
+)
 def test_a_closed_stdout_is_one_sentence(command: str, folder: Path) -> None:
     done = shell(command, folder)
     assert done.returncode == 1
@@ -51,7 +54,7 @@ def test_a_closed_stderr_keeps_the_code(folder: Path) -> None:
 
 
 @needs_full
-@pytest.mark.parametrize("command", ["config show", "config show -o table", "--help"])
+@pytest.mark.parametrize("command", inner("config show", ["config show", "config show -o table", "--help"]))
 def test_a_full_disk_is_one_sentence(command: str, folder: Path) -> None:
     done = shell(f"{command} >/dev/full", folder)
     assert done.returncode == 1
@@ -59,7 +62,9 @@ def test_a_full_disk_is_one_sentence(command: str, folder: Path) -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("command", ["config show", "config show -o table", "--version", "--help", "dlq redrive -h"])
+@pytest.mark.parametrize(
+    "command", inner("config show", ["config show", "config show -o table", "--version", "--help", "dlq redrive -h"])
+)
 def test_a_reader_that_went_away_is_141_without_a_word(command: str, folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.core.progress import Progress
@@ -84,6 +85,7 @@ def moved(group: GroupTopics, lane: str, source: Partition, offset: int) -> bool
     return True
 
 
+@pytest.mark.long
 def test_after_a_kill_a_lower_offset_with_the_same_metadata_skips_no_record_of_a_main_topic_or_a_level(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

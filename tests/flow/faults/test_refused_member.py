@@ -12,10 +12,11 @@ from confluent_kafka import Consumer
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import produce
+from tests.support.kafka.topic_io import create_topic, dump, produce
 from tests.support.service.behaviours import OK
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
+from topics.policy_record import InstanceHeard, parse_record
 
 
 @contextmanager
@@ -42,15 +43,23 @@ def stranger(group: GroupTopics) -> Iterator[None]:
         thread.join()
 
 
+def said_well(group: GroupTopics) -> list[bool | None]:
+    """What the heartbeats of the one instance say of it, in order."""
+    heard = [parse_record(row.key, row.value) for row in dump(group.bootstrap, group.names.policy)]
+    return [one.record.well for one in heard if isinstance(one, InstanceHeard) and one.record]
+
+
 def test_beside_a_client_that_shares_in_another_way_an_instance_says_that_it_reads_nothing_until_that_has_gone(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
     group = create_group(new_group(), partitions=1)
+    create_topic(group.bootstrap, group.names.policy)
     service = start_service(lambda _: OK)
     with stranger(group):
         sidecar = start_sidecar(group, service.url)
         sidecar.until(lambda: sidecar.status()["refused_by_group"], 20, "its group does not take it")
         assert "INCONSISTENT_GROUP_PROTOCOL" in sidecar.status()["refused_by_group"]
+        sidecar.until(lambda: said_well(group)[-1:] == [False], 20, "its heartbeat does not say that it is well")
         file = tmp_path / "reconsume.json"
         file.write_text(json.dumps(config_of(group, service.url, sidecar.port)), encoding="utf-8")
         shown = reconsume("-c", file, "doctor", "-o", "json")
@@ -60,3 +69,4 @@ def test_beside_a_client_that_shares_in_another_way_an_instance_says_that_it_rea
     produce(group.bootstrap, group.main, [b"fine"])
     sidecar.until(lambda: service.ledger.taken(), 20, "it is a member, and delivers")
     assert sidecar.status()["refused_by_group"] is None
+    sidecar.until(lambda: said_well(group)[-1:] == [True], 20, "its heartbeat says that it is well")

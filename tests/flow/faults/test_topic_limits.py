@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from random import Random
 
+import pytest
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.quotas import set_producer_rate
@@ -31,6 +33,7 @@ def test_a_record_that_fits_packed_alone_waits_and_dies_packed(
     assert "copies-compressed" in sidecar.log()
 
 
+@pytest.mark.long
 def test_a_burst_of_failures_of_a_topic_with_a_low_limit_waits_after_few_transactions(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
@@ -48,6 +51,7 @@ def test_a_burst_of_failures_of_a_topic_with_a_low_limit_waits_after_few_transac
     assert sidecar.metric("reconsume_refused_records") == 0
 
 
+@pytest.mark.long
 def test_a_quota_makes_copies_slow_and_refuses_none(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

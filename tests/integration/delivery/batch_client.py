@@ -29,10 +29,10 @@ class Feeder:
         self.told: list[Now] = []
         self.gate = Dispatcher(pace or Pace(places))
         self.gate.join(self)
-        timeout = limits.pop("timeout_ms", 10_000)
+        timeout, access = limits.pop("timeout_ms", 10_000), limits.pop("access", None)
         usual: dict[str, Any] = {"max_size": 3, "max_bytes": 1 << 20, "max_wait": 0.0, "requests": 8}
         bounds = Limits(**{**usual, **limits})
-        push = a_push(url, timeout_ms=timeout, batch_size=bounds.max_size)
+        push = a_push(url, access, timeout_ms=timeout, batch_size=bounds.max_size)
         self.batches = BatchPush(push, RenderBatch(parse_target(url, False), "billing"), bounds, self.gate, now)
         self._inside = False
         self._out: dict[int, Record] = {}

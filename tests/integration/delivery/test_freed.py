@@ -21,6 +21,7 @@ from sidecar.delivery.push.batch import BatchPush
 from tests.integration.delivery.batch_client import Feeder
 from tests.integration.delivery.test_push_connections import a_refused_url
 from tests.support.freed import nothing_left
+from tests.support.rings import inner
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService
 from tests.support.sidecar.push_client import a_push, a_record, now, run, settled
@@ -95,11 +96,7 @@ FAULTS: dict[str, Play] = {
 }
 
 
-SLOW = ("no such host",)
-"""A name that is looked up takes the machine's own time."""
-
-
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=[pytest.mark.long] * (fault in SLOW)) for fault in FAULTS])
+@pytest.mark.parametrize("fault", inner("closed amid an answer", FAULTS))
 def test_a_fault_of_the_service_keeps_no_request(fault: str, tmp_path: Path) -> None:
     async def work() -> None:
         push = scene.push()

@@ -136,6 +136,7 @@ def test_another_kafka_on_its_port_is_not_taken_for_it(own: EmbeddedKafka) -> No
     assert str(refused.value) == f"Kafka node 0 cannot listen on 127.0.0.1:{port}: another program has that port"
 
 
+@pytest.mark.long
 def test_closing_leaves_no_process_and_no_folder() -> None:
     with EmbeddedKafka.start() as kafka:
         pid, folder = kafka.node(0).pid, kafka.folder

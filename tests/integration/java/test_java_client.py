@@ -67,6 +67,7 @@ def test_a_certificate_with_a_locked_key_and_scram_are_taken(tmp_path: Path, pem
     assert built(tmp_path, kafka)["ssl.endpoint.identification.algorithm"] == ""
 
 
+@pytest.mark.long
 def test_pem_as_text_and_a_plain_password_are_taken(tmp_path: Path, pem: dict[str, str]) -> None:
     kafka = {
         "security.protocol": "SASL_SSL",

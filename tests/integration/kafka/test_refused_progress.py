@@ -54,9 +54,8 @@ def committed(group: GroupTopics, topic: str) -> int:
         reader.close()
 
 
-@pytest.mark.parametrize(
-    "outcome", [pytest.param(OK, id="done", marks=pytest.mark.long), pytest.param(FAIL, id="failed")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("outcome", [pytest.param(OK, id="done"), pytest.param(FAIL, id="failed")])
 def test_progress_that_kafka_refuses_for_one_topic_holds_up_no_other(
     outcome: Answer, guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:

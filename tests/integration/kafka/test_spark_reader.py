@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import MakeTopic
 from tests.support.kafka.bombs import fill
 from tests.support.kafka.broker import Broker
@@ -28,6 +30,7 @@ print(json.dumps([rows, peak() - before]))
 """
 
 
+@pytest.mark.long
 def test_records_of_many_headers_are_read_a_few_at_a_time(kafka: Broker, make_topic: MakeTopic) -> None:
     topic = make_topic()
     fill(kafka.bootstrap, topic, ["headers"] * COUNT)

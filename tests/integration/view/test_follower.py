@@ -229,6 +229,7 @@ def test_a_topic_that_was_made_anew_is_read_anew(
     assert message(again, old.id) is None
 
 
+@pytest.mark.long
 def test_a_restart_goes_on_where_the_file_ends(
     names: Names, group: str, follow: Follow, write: Callable[..., None], tmp_path: Path
 ) -> None:

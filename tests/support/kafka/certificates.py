@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import trustme
 from cryptography.hazmat.primitives.serialization import (
@@ -34,13 +36,29 @@ class Authority:
         """Its certificate."""
         return self._ca.cert_pem.bytes()
 
-    def issue(self, *names: str, common_name: str | None = None, expired: bool = False) -> tuple[bytes, bytes]:
-        """A certificate with its chain, and its key."""
-        until = datetime.now(UTC) + timedelta(hours=-1 if expired else 24)
+    def issue(
+        self, *names: str, common_name: str | None = None, expired: bool = False, days: float = 1
+    ) -> tuple[bytes, bytes]:
+        """A certificate with its chain, and its key. `days`: until it expires."""
+        until = datetime.now(UTC) + timedelta(days=-1 / 24 if expired else days)
         leaf = self._ca.issue_cert(*names, common_name=common_name, not_before=BEFORE, not_after=until)
         key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
         pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return b"".join(part.bytes() for part in leaf.cert_chain_pems), pkcs8
+
+    def context(
+        self, *names: str, expired: bool = False, mutual: Authority | None = None, days: float = 1
+    ) -> ssl.SSLContext:
+        """The TLS of a service. `mutual`: the CA of the certificates that it wants from its clients."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "pem"
+            file.write_bytes(b"".join(reversed(self.issue(*names, expired=expired, days=days))))
+            context.load_cert_chain(file)
+        if mutual is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(mutual.file)
+        return context
 
     def server(self, path: Path, *names: str) -> Path:
         """A key store as Kafka's Java reads it: key and chain in one PEM file."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 import threading
 import time
 from collections import Counter
@@ -33,9 +34,20 @@ given it as its own and connect to itself. And below those of the embedded Kafka
 
 
 class Service:
-    """A running service. `script` may be replaced at any time; it is called on the service's thread."""
+    """A running service. `script` may be replaced at any time; it is called on the service's thread.
 
-    def __init__(self, ledger: Path | Ledger, script: Script = lambda _request: OK, *, up: bool = True) -> None:
+    `context`: its TLS, if any. Another one is in use when it listens anew.
+    """
+
+    def __init__(
+        self,
+        ledger: Path | Ledger,
+        script: Script = lambda _request: OK,
+        *,
+        up: bool = True,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.context = context
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self.script = script
         self.batch_script: BatchScript | None = None
@@ -54,7 +66,7 @@ class Service:
     @property
     def url(self) -> str:
         """Where records are posted."""
-        return f"http://127.0.0.1:{self.port}/events"
+        return f"{'http' if self.context is None else 'https'}://127.0.0.1:{self.port}/events"
 
     def __enter__(self) -> Service:
         self._gate.set()
@@ -99,7 +111,9 @@ class Service:
         future.result(SECONDS * 2)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20, backlog=1024)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, limit=1 << 20, backlog=1024, ssl=self.context
+        )
 
     async def _close(self, *, cut: bool) -> None:
         server, self._server = self._server, None

@@ -9,6 +9,7 @@ The last behaviour answers all further requests. Each connection has its own thr
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -113,9 +114,17 @@ class StubService:
     """The service: a port of its own on loopback, or a Unix socket, as long as the block."""
 
     def __init__(
-        self, behaviours: Sequence[Behaviour], socket_path: Path | None = None, *, early: bool = False
+        self,
+        behaviours: Sequence[Behaviour],
+        socket_path: Path | None = None,
+        *,
+        early: bool = False,
+        context: ssl.SSLContext | None = None,
     ) -> None:
-        """`early`: behave as soon as a request's head is there."""
+        """`early`: behave as soon as a request's head is there. `context`: talk TLS; may be replaced at any time."""
+        self.context = context
+        self.handshakes: list[str] = []
+        """What became of each handshake: the user of the client's certificate, or the error."""
         self._early = early
         self._behaviours = list(behaviours)
         self._socket_path = socket_path
@@ -151,7 +160,8 @@ class StubService:
         """The push URL."""
         if self._socket_path is not None:
             return f"unix:{self._socket_path}:/events"
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}/events"
+        scheme = "http" if self.context is None else "https"
+        return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}/events"
 
     def stop_listening(self) -> None:
         """Refuse new connections from now on."""
@@ -176,11 +186,34 @@ class StubService:
             self._start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
+        if self.context is not None:
+            secure = self._secured(connection, self.context)
+            if secure is None:
+                return
+            connection = secure
         with connection, suppress(OSError):  # the client may leave at any time
             while (request := read_request(connection, body=not self._early)) is not None:
                 behave = self._next(request)
                 if not behave(Talk(connection, request, self._leaving)):
                     return
+
+    def _secured(self, connection: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket | None:
+        """The connection after its handshake; None if that fails."""
+        secure = None
+        with connection:
+            try:
+                secure = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                with self._lock:
+                    self._open.append(secure)
+                secure.do_handshake()
+            except OSError as error:
+                self.handshakes.append(getattr(error, "reason", "") or type(error).__name__)
+                if secure is not None:
+                    secure.close()
+                return None
+        subject = dict(pair for part in (secure.getpeercert() or {}).get("subject", ()) for pair in part)
+        self.handshakes.append(subject.get("commonName", ""))
+        return secure
 
     def _next(self, request: bytes) -> Behaviour:
         with self._lock:

@@ -13,6 +13,7 @@ import uvloop
 from sidecar.core.outcome import Outcome
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.push import Push, PushSettings, parse_target
+from sidecar.delivery.push.access import Access
 from tests.support.service.stub_service import Behaviour, StubService
 
 SECONDS = 30.0
@@ -31,10 +32,10 @@ def a_record(offset: int = 1024, value: bytes | None = b'{"sku": 1}') -> Record:
     return Record(Partition("orders", 3), offset, 1, 1_763_690_000_000, b"customer-1", value, None, None)
 
 
-def a_push(url: str, **changes: Any) -> Push:
+def a_push(url: str, access: Access | None = None, **changes: Any) -> Push:
     """A client with these settings."""
     settings: dict[str, Any] = {"group": "billing", "timeout_ms": 10_000, "concurrency": 8}
-    return Push(parse_target(url, False), PushSettings(**{**settings, **changes}), now)
+    return Push(parse_target(url, False), PushSettings(**{**settings, **changes}), now, access)
 
 
 async def deliver(push: Push, record: Record) -> Outcome:

@@ -17,6 +17,7 @@ from sidecar.dlq.letters import Filter, RedriveRequest, read_letter, redrive
 from sidecar.dlq.redrive_history import Eligibility, RedriveHistory, eligibility
 from tests.sim import samples
 from tests.sim.samples import WALL, life, record
+from tests.support.rings import EXAMPLES
 from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import Event, State, decode_event
 from topics.headers_fast import parse_rendered
@@ -126,7 +127,7 @@ def written(copy: Copy, now: int) -> Record:
     return Record(Partition(copy.topic, 0), 0, 1, now, copy.key, copy.value, copy.headers, None)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(st.data())
 def test_whatever_follows_from_an_outcome_is_read_back(data: st.DataObject) -> None:
     policy, now = data.draw(policies()), data.draw(WALLS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.deploy.yaml_edit import CannotReviseError, revise
@@ -32,7 +32,6 @@ def written(value: Any, flow: bool | None, offset: bool) -> str:
     return yaml.dump(value, Dumper=Dumper, default_flow_style=flow, sort_keys=False, allow_unicode=True)
 
 
-@settings(max_examples=150)
 @given(old=DOCUMENTS, new=DOCUMENTS, flow=st.sampled_from([None, True, False]), offset=st.booleans())
 def test_it_says_what_was_wanted_whatever_was_there(old: Any, new: Any, flow: bool | None, offset: bool) -> None:
     old = {"kind": "X", **old}
@@ -40,7 +39,6 @@ def test_it_says_what_was_wanted_whatever_was_there(old: Any, new: Any, flow: bo
     assert yaml.safe_load(revise(text, old, {"kind": "X", **new})) == {"kind": "X", **new}
 
 
-@settings(max_examples=150)
 @given(old=DOCUMENTS, added=THINGS, offset=st.booleans())
 def test_what_was_added_and_taken_out_again_leaves_no_trace(old: Any, added: Any, offset: bool) -> None:
     old = {"kind": "X", "items": [{"name": "first"}], **old}

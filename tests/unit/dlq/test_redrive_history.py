@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -125,7 +125,6 @@ def seen_by(wish: RedriveRequest, log: list[Letter]) -> list[Letter]:
     ]
 
 
-@settings(max_examples=100)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=6))
 def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
     plans: list[tuple[int, int, str, str, int]], asked: list[tuple[RedriveRequest, int]]
@@ -137,7 +136,6 @@ def test_whatever_is_asked_for_in_whatever_order_no_letter_is_redriven_twice(
     assert len(seen) == len(set(seen))
 
 
-@settings(max_examples=100)
 @given(
     st.lists(LETTERS, max_size=12),
     st.lists(st.tuples(WISHES, st.integers(0, 12), st.frozensets(st.integers(0, 12), max_size=3)), max_size=5),
@@ -158,7 +156,6 @@ def test_a_redrive_run_to_its_end_leaves_nothing_that_it_may_take(
     assert not [one for one in seen_by(wish, log) if eligibility(one, wish, past) is Eligibility.READY]
 
 
-@settings(max_examples=100)
 @given(st.lists(LETTERS, max_size=12), st.lists(st.tuples(WISHES, st.integers(0, 12)), min_size=1, max_size=8))
 def test_no_claim_covers_what_was_not_redriven(
     plans: list[tuple[int, int, str, str, int]], asked: list[tuple[RedriveRequest, int]]

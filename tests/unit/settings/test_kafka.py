@@ -9,7 +9,7 @@ import pytest
 from sidecar.errors import ConfigError
 from sidecar.masking import MASK
 from sidecar.settings.load import effective, load, load_with_origins
-from sidecar.settings.sections.kafka import FIXED
+from sidecar.settings.sections.kafka import FIXED, LEAST_MS
 from tests.support.sidecar.settings import good, problems, write_good
 
 SECRETS = [
@@ -62,6 +62,11 @@ def test_false_is_yamls_false_too(tmp_path: Path) -> None:
     [
         ("kafka.transaction.timeout.ms=60000", "must be 5000 to 10000"),
         ("kafka.transaction.timeout.ms=soon", "must be 5000 to 10000"),
+        *((f"kafka.{name}=1", f"must be at least {least}") for name, least in LEAST_MS.items()),
+        *((f"kafka.{name}={least - 1}", f"must be at least {least}") for name, least in LEAST_MS.items()),
+        ("kafka.message.timeout.ms=-1", "must be at least 1000"),
+        ("kafka.socket.timeout.ms=soon", "must be at least 1000"),
+        ("kafka.retry.backoff.ms=60000", "must be at most 5000"),
         ("kafka.group.protocol=fast", "must be classic or consumer"),
         *((f"kafka.{name}=print", "is code") for name in ("error_cb", "logger", "on_commit", "on_delivery")),
         ("kafka.default.topic.config=x", "write the properties in it as properties of their own"),

@@ -45,3 +45,18 @@ def test_a_broadcast_has_no_view(tmp_path: Path) -> None:
 
 def test_a_broadcast_may_be_in_batches(tmp_path: Path) -> None:
     assert good(tmp_path, BROADCAST, "deliver.batch.max_size=8").deliver.broadcast
+
+
+@pytest.mark.parametrize("name", ["tls.ca_file", "bearer_token_file", "signing_secret_file"])
+@pytest.mark.parametrize("mode", ["pull", "relay"])
+def test_what_requests_are_sent_with_is_refused_where_none_are_sent(tmp_path: Path, mode: str, name: str) -> None:
+    sets = (f"deliver.mode={mode}", "deliver.url=null", f"deliver.{name}=/run/secrets/file")
+    (problem,) = problems(write_good(tmp_path), sets)
+    assert problem.startswith(f"deliver.{name.partition('.')[0]}")
+
+
+def test_a_key_without_its_certificate_is_refused(tmp_path: Path) -> None:
+    (problem,) = problems(
+        write_good(tmp_path), ["deliver.url=https://localhost/", "deliver.tls.key_file=/run/secrets/tls.key"]
+    )
+    assert problem.startswith("deliver.tls.key_file = /run/secrets/tls.key: is the key of deliver.tls.cert_file")

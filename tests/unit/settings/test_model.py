@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from sidecar.settings.addresses import Listen, is_loopback
+from sidecar.settings.sections.tls import Tls
 from sidecar.settings.values import parse_size, render_size
 from tests.support.sidecar.settings import good
 from topics.levels import TABLE
@@ -72,6 +73,7 @@ def test_names_follow_group_and_prefix(tmp_path: Path) -> None:
         "http://localhost:8080",
         "http://127.0.0.5/x?y=1",
         "http://[::1]:8080/events",
+        "https://localhost:8443/events",
         "unix:/run/app/app.sock:/events",
     ],
 )
@@ -81,6 +83,15 @@ def test_local_urls_are_taken(tmp_path: Path, url: str) -> None:
 
 def test_a_remote_url_is_taken_where_it_is_allowed(tmp_path: Path) -> None:
     assert good(tmp_path, "deliver.url=http://example.com/", "deliver.allow_remote=true").deliver.allow_remote
+
+
+def test_certificates_are_taken_with_an_https_url(tmp_path: Path) -> None:
+    sets = ("deliver.url=https://example.com/", "deliver.allow_remote=true", "deliver.tls.ca_file=/ca")
+    assert good(tmp_path, *sets, RECONSUME_DELIVER__TLS__CERT_FILE="/crt").deliver.tls == Tls(
+        ca_file="/ca", cert_file="/crt"
+    )
+    health = ("deliver.health_url=https://localhost/health", "deliver.tls.ca_file=/ca")
+    assert good(tmp_path, *health).deliver.tls.ca_file == "/ca"
 
 
 @pytest.mark.parametrize(

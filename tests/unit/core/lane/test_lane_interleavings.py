@@ -10,6 +10,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import decode, encode
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
+from tests.support.rings import EXAMPLES
 
 OUTCOMES: list[Outcome] = [COMMITTED, Failed("http-500"), Rejected("x"), Throttled(50), NotSent("x")]
 
@@ -126,4 +127,4 @@ class Comings(RuleBasedStateMachine):
 
 
 TestComings = Comings.TestCase
-TestComings.settings = settings(max_examples=150, stateful_step_count=40)
+TestComings.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

@@ -150,7 +150,7 @@ def live(consumer: Consumer, steps: list[tuple[object, ...]]) -> None:
 
 
 @pytest.mark.parametrize("order", [None, "key"])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(STEPS, max_size=60), PLACES, PLACES)
 def test_after_any_story_all_partitions_go_on_and_only_what_lasts_is_left(
     order: OrderBy | None, steps: list[tuple[object, ...]], refused: tuple[int, int] | None, out: tuple[int, int] | None

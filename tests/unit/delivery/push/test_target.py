@@ -17,6 +17,9 @@ from sidecar.delivery.push.target import Target, parse_target
         ("http://[::1]:8080/a?b=c", Target(("::1",), 8080, "", "[::1]:8080", "/a?b=c")),
         ("http://LOCALHOST:8080/", Target(("127.0.0.1", "::1"), 8080, "", "localhost:8080", "/")),
         ("http://127.0.0.1:8080?a", Target(("127.0.0.1",), 8080, "", "127.0.0.1:8080", "/?a")),
+        ("https://LOCALHOST/", Target(("127.0.0.1", "::1"), 443, "", "localhost", "/", tls_name="localhost")),
+        ("https://127.0.0.1:80/a", Target(("127.0.0.1",), 80, "", "127.0.0.1:80", "/a", tls_name="127.0.0.1")),
+        ("https://[::1]:443/", Target(("::1",), 443, "", "[::1]", "/", tls_name="::1")),
         ("unix:/run/app/app.sock:/events", Target((), 0, "/run/app/app.sock", "localhost", "/events")),
         ("unix:/run/app.sock", Target((), 0, "/run/app.sock", "localhost", "/")),
     ],
@@ -26,7 +29,9 @@ def test_an_address_on_this_host_is_a_target(url: str, target: Target) -> None:
     assert parse_target(url, allow_remote=False) == target
 
 
-@pytest.mark.parametrize("url", ["http://10.0.0.1:80/", "http://service.default.svc:8080/e", "http://0.0.0.0:1/"])
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.1:80/", "http://service.default.svc:8080/e", "http://0.0.0.0:1/", "https://h/"]
+)
 def test_another_host_needs_allow_remote(url: str) -> None:
     """Given an address elsewhere, then it is refused by default, and a target when the operator says so."""
     with pytest.raises(ValueError, match="allow_remote"):
@@ -34,10 +39,14 @@ def test_another_host_needs_allow_remote(url: str) -> None:
     assert parse_target(url, allow_remote=True).allow_remote
 
 
+def test_the_name_that_a_certificate_must_have_is_that_of_the_url_without_its_last_dot() -> None:
+    target = parse_target("https://api.example.com.:8443/e", allow_remote=True)
+    assert (target.tls_name, target.authority) == ("api.example.com", "api.example.com.:8443")
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("https://127.0.0.1/", "https is not supported yet"),
         ("ftp://127.0.0.1/", "not a push URL"),
         ("127.0.0.1:8080", "not a push URL"),
         ("", "not a push URL"),
