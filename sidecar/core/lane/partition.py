@@ -283,6 +283,8 @@ class LanePartition:
         for name in ("in_flight", "unsettled", "retrying", "called_off", "load", "seek_count"):
             ensure(getattr(self, name) >= 0, f"{self.source} has {getattr(self, name)} {name}")
         ensure(not self.blocked or self.paused is not None, f"{self.source} is blocked, so it is paused")
+        first = min(self.tracker.dropped, default=NEVER)
+        ensure(self.paused is None or self.paused.offset <= first, f"{self.source} goes on at {first} or before")
         ensure(
             self.level_delay is not None or self.last_at is None, f"{self.source} has a last time, so it is of a level"
         )

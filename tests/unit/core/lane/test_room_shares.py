@@ -10,9 +10,11 @@ from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.room_shares import LOOK_EVERY_MS
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS, record
+from tests.sim.samples import ORDERS, WALL, life, record
 
 OTHER, BILLS = Partition("orders", 1), Partition("bills", 0)
+LEVEL, READY = Partition("billing-RETRY-10s", 0), Partition("billing-RETRY", 0)
+SECOND = Partition("billing-RETRY-30s", 0)
 WEIGHT = record(0).weight
 ROOM = 64 * WEIGHT
 RUN = 8
@@ -110,6 +112,29 @@ def test_what_was_let_go_is_fetched_again_and_each_record_goes_once() -> None:
     begun = [sent.record.offset for sent in lane.rig.history if sent.record.source == ORDERS]
     assert sorted(begun) == list(range(len(begun)))
     assert len(begun) > ROOM // WEIGHT, "what was let go came again"
+
+
+def test_a_record_that_is_let_go_later_passes_over_none_that_is_not_fetched_again_yet() -> None:
+    """Given ready records of a level were let go, and one that was not due is let go before they are fetched again."""
+    rig = Rig(room=16 * WEIGHT, retry=True)
+    rig.assign(LEVEL, READY, SECOND)
+    due = [record(offset, source=LEVEL, timestamp=WALL - 10_000, life=life(due_at=WALL)) for offset in range(6)]
+    later = record(6, source=LEVEL, timestamp=WALL - 7_200, life=life(due_at=WALL + 2_800))
+    rig.take(*due, later)
+    rig.take(record(0, source=READY, life=life(due_at=WALL), value=b"x" * ROOM))
+    rig.run(600)
+    rig.answer(place=3)
+    rig.run(600)
+    rig.conclude()
+    rig.run(600)
+    assert rig.fetches[-1][:3] == ("resume", LEVEL, 3)
+    for source in (READY, SECOND):
+        rig.take(record(1, source=source, timestamp=WALL - 30_000, life=life(due_at=WALL), value=b"x" * ROOM))
+    rig.run(2_000)
+    rig.answer_all()
+    rig.settle()
+    assert rig.part(LEVEL).tracker.dropped == {3, 4, 5, 6}
+    assert rig.fetches[-1][:3] == ("resume", LEVEL, 3)
 
 
 def test_topics_divide_half_of_the_room_and_partitions_the_part_of_their_topic() -> None:
