@@ -16,6 +16,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.suspicion import Stage
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import NEVER, Now, Partition
 
@@ -72,7 +73,7 @@ class RoomShares:
         shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
         for source, partition in self._partitions.items():
             # With nothing out it may have its one record, and sends it as soon as the pace allows.
-            hangs = partition.in_flight > 0 and not (partition.blocked or partition.closing)
+            hangs = partition.in_flight > 0 and not (partition.blocked or partition.closing or _needs_care(partition))
             if hangs and partition.load > shares[source]:
                 self._let_go(partition, now)
 
@@ -92,3 +93,11 @@ class RoomShares:
         ensure(
             not self._memory.more_than_half or self.alarm != NEVER, "a lane that is more than half full is looked at"
         )
+
+
+def _needs_care(partition: LanePartition) -> bool:
+    """Return whether records of it are suspects: what would not be read yet might be one, and the care had no end.
+
+    Such a partition has taken no more than its share, because nothing of it was done before (`crash_gate.py`).
+    """
+    return partition.suspicion is not None and partition.suspicion.stage is not Stage.FRESH

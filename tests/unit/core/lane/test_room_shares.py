@@ -10,7 +10,8 @@ from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.room_shares import LOOK_EVERY_MS
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS, WALL, life, record
+from tests.sim.samples import ORDERS, WALL, life, policy, record
+from tests.sim.suspect_rigs import died
 
 OTHER, BILLS = Partition("orders", 1), Partition("bills", 0)
 LEVEL, READY = Partition("billing-RETRY-10s", 0), Partition("billing-RETRY", 0)
@@ -188,3 +189,19 @@ def test_a_slow_flow_is_not_read_again_and_again() -> None:
         lane.rig.run(100)
     done = len(lane.rig.history) - len(lane.rig.sent)
     assert lane.read <= 2 * done + 2 * ROOM // WEIGHT
+
+
+def test_suspects_are_not_let_go_so_that_their_suspicion_ends() -> None:
+    """Given a full lane, then a partition that needs care keeps its records: what is not read yet may be a suspect."""
+    rig = Rig(room=1, policy=policy(deaths=3))
+    rig.assign(ORDERS, resume=died(1))
+    rig.assign(BILLS)
+    rig.take_offsets(range(40))
+    for _ in range(200):
+        rig.run(250)
+        while rig.batches:
+            rig.conclude()
+        assert not rig.part(ORDERS).tracker.dropped
+        if rig.sent and rig.clock.steady > 5_000:
+            rig.answer()
+    assert rig.part(ORDERS).tracker.first == 40
