@@ -137,6 +137,6 @@ class BlockedPartitions:
         # Those of a suspect partition are withheld for another reason too (`crash_gate.py`).
         records = self._waiting.take_back(partition.source, withheld=partition.suspicion is None)
         if records:
-            self._memory.let_go(partition, sum(record.weight for record in records))
+            self._memory.add(partition, -sum(record.weight for record in records))
             assert partition.paused is not None, "a blocked partition is paused"
             partition.let_go(records, Pause(partition.paused.offset, NEVER, Because.BLOCKED))

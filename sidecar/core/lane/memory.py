@@ -60,11 +60,6 @@ class LaneMemory:
         partition.add_bytes(weight)
         self.load += weight
 
-    def let_go(self, partition: LanePartition, weight: int) -> None:
-        """Take away the bytes of records that are not done, and will be fetched again."""
-        self.add(partition, -weight)
-        partition.let_go_bytes(weight)
-
     def hold(self, refused: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
         self.refused_bytes, self._refused_together = refused, refused.total()

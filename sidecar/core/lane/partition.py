@@ -96,10 +96,10 @@ class LanePartition:
     """Bytes of its records that were admitted and are not done."""
     done_a_second: int = 0
     """Bytes of its records that are done in a second, as was seen last (`room_shares.py`)."""
-    admitted: int = 0
-    """Bytes of its records that were admitted, without those that were let go."""
+    done_bytes: int = 0
+    """Bytes of its records that are done since it is owned."""
     seen_done: int = 0
-    """`admitted` less `load` when that was seen."""
+    """`done_bytes` when that was seen last."""
     commit_by_ms: int = NEVER
     """The steady time by which its progress must be committed: NEVER if it did not move since the last commit, 0 if
     something waits for the commit (`commits.py`)."""
@@ -124,16 +124,10 @@ class LanePartition:
     def add_bytes(self, weight: int) -> None:
         """Count the bytes of admitted records, or (negative) of records that are done."""
         self.load += weight
-        if weight > 0:
-            self.admitted += weight
-
-    def let_go_bytes(self, weight: int) -> None:
-        """Count the bytes of records that are let go as not admitted: they are not done."""
-        self.admitted -= weight
 
     def look(self, lasted: int) -> None:
         """Note how much of it was done in the `lasted` ms since the last look."""
-        done = self.admitted - self.load
+        done = self.done_bytes
         self.done_a_second, self.seen_done = (done - self.seen_done) * 1_000 // lasted, done
 
     def sent(self) -> None:
@@ -163,6 +157,7 @@ class LanePartition:
     def finish(self, record: Record) -> None:
         """Note that a record is done."""
         self.retrying -= record.again > 0
+        self.done_bytes += record.weight
         self.tracker.finish(record.offset)
 
     def read_up_to(self, last_at: int) -> None:

@@ -84,7 +84,7 @@ class RoomShares:
         if partition.paused is None:
             self._paused.pause(partition, partition.tracker.unread, now.steady, Because.SHARED)
         offset = partition.tracker.unread if partition.paused is None else partition.paused.offset
-        self._memory.let_go(partition, sum(record.weight for record in records))
+        self._memory.add(partition, -sum(record.weight for record in records))
         partition.let_go(records, Pause(offset, now.steady, Because.SHARED))
         self._paused.resume_if_ready(partition, now.steady)
 

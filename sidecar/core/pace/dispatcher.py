@@ -13,24 +13,17 @@ from typing import Protocol
 
 from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.pace.flows import Flow, ReadyFlows
-from sidecar.core.pace.lane_turns import LaneTurn, shares_of
+from sidecar.core.pace.flows import Flow, ReadyFlows, TopicFlows
+from sidecar.core.pace.lane_turns import HAD, took
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
-from sidecar.core.pace.shares import Allowed, most_of_topic, next_flow
+from sidecar.core.pace.shares import divide, has_share, next_flow, places
 from sidecar.core.pace.single_file import SingleFile
-from sidecar.core.record import NEVER, Now, Partition, Record
+from sidecar.core.record import NEVER, Now, Record
 
 TURNS = 16
 """One part in this many of the places is how many records go in one turn, where that is more than a request holds. With
 less the choices would cost more; with more, a flow that comes would wait longer."""
-
-
-def _below_share(flow: Flow) -> int:
-    """Return how many more records of a flow may be out by the bounds of the last turn."""
-    topic = flow.topic
-    each, most = topic.each - flow.out, topic.most - topic.out
-    return each if each < most else most
 
 
 class LaneQueue(Protocol):
@@ -66,27 +59,33 @@ class Dispatcher:
         self.gathering = False
         """Whether the outcomes of a batch are being passed on."""
         self._unit = unit
-        self._lanes: list[LaneTurn[LaneQueue]] = []
+        self._lanes: list[LaneQueue] = []
+        self._ready: list[ReadyFlows] = []
+        """The flows of each lane, in the order of their turns where each has one record at a time."""
+        self._waiting: list[ReadyFlows] = []
+        """The lanes that had ready records when the shares were divided, the next one first."""
+        self._only: TopicFlows | None = None
+        """The topic that alone had ready records then."""
+        self._limit = 0
+        """The limit for which the shares were divided; 0 if they must be divided again."""
         self._usable = NEVER
         """The places that flows may take now, as far as is known: where shares keep places free it is less than the
         limit, and a flow need not be searched for at each answer. NEVER if it is not known."""
-        self._topics = 0
-        """How many topics the instance owns; 0 if it must be counted again."""
-        self._limit = 0
-        """The limit when that was found."""
+        self._length = unit
+        """Records of a turn."""
         self._flow: Flow | None = None
-        """The flow whose turn it is, for `_most` more records; None if another one must be chosen."""
-        self._turn: LaneTurn[LaneQueue]
-        """The lane of that flow."""
-        self._most = 0
+        """The flow whose turn it is."""
         self._remaining = 0
-        """Records that may go before another flow must be chosen."""
+        """Records that may go before another flow has its turn."""
+        self._freed: Flow | None = None
+        """The flow of the delivery that ended last; None if its place was taken again."""
         self._probe_turns = ProbeTurns()
 
     def join(self, lane: LaneQueue, weight: int = 1) -> None:
         """Add a lane to those that take turns. `weight`: its part of the deliveries, in proportion to the others."""
-        self._lanes.append(LaneTurn(lane, lane.ready, weight))
-        lane.ready.at_change = self._shares_change
+        self._lanes.append(lane)
+        self._ready.append(lane.ready)
+        lane.ready.join(lane.send, weight, self._shares_change)
 
     def close(self) -> None:
         """Send nothing more, for good."""
@@ -97,7 +96,7 @@ class Dispatcher:
     @property
     def full(self) -> bool:
         """Whether nothing more is sent until a delivery is answered, the pace changes, or another flow has records."""
-        return self._no_room or (self.in_flight >= self._usable and any(turn.ready for turn in self._lanes))
+        return self._no_room or (self.in_flight >= self._usable and any(self._ready))
 
     @property
     def _no_room(self) -> bool:
@@ -111,8 +110,8 @@ class Dispatcher:
             tell()
         finally:
             self.gathering = False
-        for turn in tuple(self._lanes):
-            turn.lane.answered_in_bulk(now)
+        for lane in self._lanes:
+            lane.answered_in_bulk(now)
 
     def tick(self, now: Now) -> None:
         """Have the pace let more out when its time has come, also where shares keep the last places free."""
@@ -126,14 +125,26 @@ class Dispatcher:
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Note that a delivery has ended."""
-        self._ended(record.source, 1)
+        self.in_flight -= 1
+        source = record.source
+        for ready in self._ready:
+            flow = ready.flows.get(source)
+            if flow is not None and flow.out:
+                ready.ended(flow)
+                self._freed = flow
+                break
         if self.single_file.outlived:
-            self.single_file.outlived.discard((record.source, record.offset))
+            self.single_file.outlived.discard((source, record.offset))
         self.pace.note(record, outcome, now)
 
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
         """Note that the service accepted all of these records of one partition by one answer."""
-        self._ended(records[0].source, len(records))
+        self.in_flight -= len(records)
+        for ready in self._ready:
+            flow = ready.flows.get(records[0].source)
+            if flow is not None and flow.out >= len(records):
+                ready.ended(flow, len(records))
+                break
         if self.single_file.outlived:
             self.single_file.outlived.difference_update((record.source, record.offset) for record in records)
         for number, record in enumerate(records, 1):
@@ -142,100 +153,121 @@ class Dispatcher:
                 self.pace.share.others += len(records) - number  # they change nothing else
                 return
 
-    def _ended(self, source: Partition, count: int) -> None:
-        self.in_flight -= count
-        for turn in self._lanes:
-            flow = turn.ready.ended(source, count)
-            if flow is None:
-                continue
-            if self._most <= 0 < self._remaining:
-                # The places that it has left stay with it, or go to the flow of the turn, if that has not its share.
-                if flow.records and (most := _below_share(flow)) > 0:
-                    self._flow, self._turn, self._most = flow, turn, min(count, most)
-                elif self._flow is not None and self._flow.records and (most := _below_share(self._flow)) > 0:
-                    self._most = min(count, most)
-            return
-
     def dispatch(self, now: Now) -> None:
-        """Send what may go, flow by flow, until all places are taken or no flow may take another one."""
+        """Send what may go: all places are taken then, or no flow may take another one."""
         if self.gathering or self.closed:
             return
         if self.single_file.sources:
             self._send_in_single_file(now)
-            return
-        pace = self.pace
-        if pace.state is State.PROBING:
+        elif self.pace.state is State.PROBING:
             self._probe(now)
-            return
-        if pace.limit != self._limit:
-            self._limit, self._usable = pace.limit, NEVER
-        while self.in_flight < pace.limit and self.in_flight < self._usable:
-            flow = self._flow if self._most > 0 else self._choose()
-            if flow is None:
+        else:
+            self._send_by_shares(self.pace.limit, now)
+
+    def _send_by_shares(self, limit: int, now: Now) -> None:
+        """Send records flow by flow.
+
+        Within a turn a place that became free stays with its flow, if that has records and its share; else it goes to
+        the flow of the turn.
+        """
+        if limit != self._limit:
+            self._divide(limit)
+        flow, self._freed = self._freed, None
+        while self.in_flight < limit and self.in_flight < self._usable:
+            if flow is None or not flow.records:
+                flow = self._flow
+            if flow is not None and self._remaining > 0 and flow.records and has_share(flow):
+                self._remaining -= 1
+                self._send_first(flow, now)
+            elif not self._send_next(limit, now):
                 self._usable = self.in_flight
-            elif not flow.records:
-                self._most = 0
-            elif not self._send_turn(flow, now):
+                return
+            flow = None
+            if self.single_file.sources:
                 self._send_in_single_file(now)
                 return
+            if self._limit == 0:
+                self._divide(limit)
 
-    def _send_turn(self, flow: Flow, now: Now) -> bool:
-        """Send records of the flow whose turn it is; return False if a suspect among them began the single file."""
-        records, ready, send = flow.records, self._turn.ready, self._turn.lane.send
-        most, sent = min(self._most, self.pace.limit - self.in_flight), 0
+    def _send_next(self, limit: int, now: Now) -> bool:
+        """Give the turn to the next flow that may take a place, and send some of it; return False if there is none."""
+        self._flow = flow = self._next_flow()
+        if flow is None:
+            return False
+        self._remaining = self._length - 1
+        if self._length == 1:
+            self._send_first(flow, now)
+        else:
+            self._send_some(flow, min(self._length, limit - self.in_flight, places(flow)), now)
+        return True
+
+    def _next_flow(self) -> Flow | None:
+        topic = self._only
+        if topic is not None and has_share(flow := topic.turns[0]):
+            topic.turns.rotate(-1)
+            return flow
+        for ready in self._waiting:
+            if (found := next_flow(ready)) is not None:
+                return found
+        return None
+
+    def _send_first(self, flow: Flow, now: Now) -> None:
+        """Send the first record of a flow."""
+        ready, records = flow.ready, flow.records
+        record = records.popleft()
+        if not records:
+            ready.end(flow)
+        if ready.send(record, now):
+            self.in_flight += 1
+            ready.sent(flow)
+            if len(self._waiting) > 1:
+                took(ready, 1, self._waiting)
+
+    def _send_some(self, flow: Flow, most: int, now: Now) -> None:
+        """Send up to `most` records of a flow, unless a suspect among them begins the single file."""
+        ready, records, before = flow.ready, flow.records, self.in_flight
+        send = ready.send
+        self._remaining -= most - 1
         while most and records:
             most -= 1
-            self._most -= 1
-            self._remaining -= 1
             record = records.popleft()
             if not records:
                 ready.end(flow)
             if send(record, now):
                 self.in_flight += 1
-                sent += 1
             elif self.single_file.sources:
-                most = 0
-        if sent:
+                break
+        if (sent := self.in_flight - before) > 0:
             ready.sent(flow, sent)
-        return not self.single_file.sources
+            if len(self._waiting) > 1:
+                took(ready, sent, self._waiting)
 
-    def _choose(self) -> Flow | None:
-        """Give the turn to the next flow that may take a place; return it, or None if there is none."""
-        waiting = [turn for turn in self._lanes if turn.ready.turns]
-        if not waiting:
-            self._flow, self._most = None, 0
-            return None
-        limit, unit = self.pace.limit, self._unit
-        most = most_of_topic(limit, unit, self._topics or self._count_topics())
-        for turn, share in shares_of(waiting, limit):
-            chosen = next_flow(turn.ready, Allowed(share, most, unit, len(waiting) > 1))
-            if chosen is not None:
-                self._flow, may_take = chosen
-                self._turn, self._remaining = turn, max(unit, limit // TURNS)
-                self._most = min(may_take, self._remaining, len(self._flow.records))
-                turn.took(self._most, waiting)
-                return self._flow
-        self._flow, self._most = None, 0
-        return None
-
-    def _count_topics(self) -> int:
-        self._topics = sum(len(turn.ready.topics) for turn in self._lanes)
-        return self._topics
+    def _divide(self, limit: int) -> None:
+        """Divide the places among the flows that have ready records."""
+        self._limit, self._length, self._usable, self._only = limit, max(self._unit, limit // TURNS), 0, None
+        self._waiting = [ready for ready in self._ready if ready.turns]
+        if not self._waiting:
+            return
+        self._usable = NEVER
+        divide(self._waiting, limit, self._unit, sum(len(ready.topics) for ready in self._ready))
+        if len(self._waiting) > 1:
+            self._waiting.sort(key=HAD)
+        elif len(self._waiting[0].turns) == 1:
+            self._only = self._waiting[0].turns[0]
 
     def _shares_change(self) -> None:
-        self._usable, self._topics = NEVER, 0
+        self._limit = 0
 
     def _send_in_single_file(self, now: Now) -> None:
         """Send the next record of the single file; some of its records may have to wait when their turn has come."""
         sources, empty = self.single_file, 0
-        while not self._no_room and sources.sources and empty < len(self._lanes):
-            turn = self._next_turn()
-            taken = turn.ready.take_of(sources.may_go)
+        while not self._no_room and sources.sources and empty < len(self._ready):
+            taken = self._next_lane().take_of(sources.may_go)
             if taken is None:
                 empty += 1
                 continue
             empty = 0
-            self._send(turn, *taken, now)
+            self._send(*taken, now)
 
     def _probe(self, now: Now) -> None:
         """Send as `dispatch` does, but the flow that was probed least recently goes first, whatever is out.
@@ -244,29 +276,28 @@ class Dispatcher:
         """
         if self._no_room:
             return
-        for turn in self._lanes:
-            self._probe_turns.deal(turn.ready)
+        for ready in self._ready:
+            self._probe_turns.deal(ready)
         empty = 0
-        while not self._no_room and empty < len(self._lanes):
-            turn = self._next_turn()
-            taken = turn.ready.take()
+        while not self._no_room and empty < len(self._ready):
+            taken = self._next_lane().take()
             if taken is None:
                 empty += 1
                 continue
             empty = 0
-            self._send(turn, *taken, now)
+            self._send(*taken, now)
 
-    def _next_turn(self) -> LaneTurn[LaneQueue]:
+    def _next_lane(self) -> ReadyFlows:
         """Return the lane whose turn it is, and put it behind the others."""
-        turn = self._lanes.pop(0)
-        self._lanes.append(turn)
-        return turn
+        ready = self._ready.pop(0)
+        self._ready.append(ready)
+        return ready
 
-    def _send(self, turn: LaneTurn[LaneQueue], flow: Flow, record: Record, now: Now) -> None:
+    def _send(self, flow: Flow, record: Record, now: Now) -> None:
         """Send a record; while the pace probes, it is the probe."""
-        if turn.lane.send(record, now):
+        if flow.ready.send(record, now):
             self.in_flight += 1
-            turn.ready.sent(flow)
+            flow.ready.sent(flow)
             if self.pace.state is State.PROBING:
                 self.pace.sent(record, now)
                 self._probe_turns.took(record.source)
@@ -274,7 +305,7 @@ class Dispatcher:
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold. Slow."""
         ensure(self.in_flight >= 0, f"{self.in_flight} deliveries are out")
-        out = sum(topic.out for turn in self._lanes for topic in turn.ready.topics.values())
+        out = sum(topic.out for ready in self._ready for topic in ready.topics.values())
         ensure(out <= self.in_flight, f"what the flows have out, {out}, has its place in flight")
         ensure(not self.gathering, "no batch is being answered between two calls")
         self.single_file.check()

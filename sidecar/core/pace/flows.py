@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
 from sidecar.core.invariant import ensure
-from sidecar.core.record import Partition, Record
+from sidecar.core.record import Now, Partition, Record
 
 
 class TopicFlows:
     """The flows of one topic."""
 
-    __slots__ = ("busy", "each", "most", "name", "out", "owned", "turns")
+    __slots__ = ("busy", "each", "name", "out", "owned", "share", "turns")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,17 +33,17 @@ class TopicFlows:
         """Its records that are out."""
         self.busy = 0
         """How many of its flows have records out."""
-        self.most = self.each = 0
-        """The places that it, and each of its flows, might have when a turn was given last (`shares.py`)."""
+        self.share = self.each = 0
+        """The places that it, and each of its flows, may have (`shares.divide`)."""
 
 
 class Flow:
     """The ready records of one partition, in the order in which they go."""
 
-    __slots__ = ("out", "owned", "records", "source", "topic")
+    __slots__ = ("out", "owned", "ready", "records", "source", "topic")
 
-    def __init__(self, source: Partition, topic: TopicFlows) -> None:
-        self.source, self.topic = source, topic
+    def __init__(self, source: Partition, topic: TopicFlows, ready: ReadyFlows) -> None:
+        self.source, self.topic, self.ready = source, topic, ready
         self.records: deque[Record] = deque()
         self.out = 0
         """Its records that are out, also those of a former assignment."""
@@ -63,11 +63,15 @@ class ReadyFlows:
         self.topics: dict[str, TopicFlows] = {}
         self.out = 0
         """Records of this lane that are out."""
-        self.busy = 0
-        """How many topics have records out."""
-        self.at_change: Callable[[], None] = lambda: None
-        """Called when the shares change: a flow begins or ends to have ready records, comes or goes."""
-        self._flows: dict[Partition, Flow] = {}
+        self.share = self.most = 0
+        """The places that the lane may have, and those that one topic may have in any case (`shares.divide`)."""
+        self.weight, self.had = 1, 0.0
+        """The weight of the lane, and the records that it has begun, divided by that (`lane_turns.py`)."""
+        self.send: Callable[[Record, Now], bool] = lambda record, now: False
+        """The lane's method that delivers a record; it returns False if the record may not be delivered after all."""
+        self._at_change: Callable[[], None] = lambda: None
+        self.flows: dict[Partition, Flow] = {}
+        """All flows, by the partition of their records."""
 
     def __len__(self) -> int:
         return sum(len(flow.records) for topic in self.turns for flow in topic.turns)
@@ -78,6 +82,13 @@ class ReadyFlows:
     def __iter__(self) -> Iterator[Record]:
         """Yield the records, those of one partition in the order in which they go."""
         return chain.from_iterable(flow.records for topic in self.turns for flow in topic.turns)
+
+    def join(self, send: Callable[[Record, Now], bool], weight: int, at_change: Callable[[], None]) -> None:
+        """Become one of the lanes of a dispatcher.
+
+        `at_change` is called when the shares change: a flow begins or ends to have ready records, comes or goes.
+        """
+        self.send, self.weight, self._at_change = send, weight, at_change
 
     # --- records become ready ---------------------------------------------------------------------------------------
 
@@ -126,7 +137,7 @@ class ReadyFlows:
     def take_of(self, sources: Collection[Partition]) -> tuple[Flow, Record] | None:
         """Remove and return the first record of the first of these partitions that has one; None if none has."""
         for source in sources:
-            flow = self._flows.get(source)
+            flow = self.flows.get(source)
             if flow is not None and flow.records:
                 return flow, self.take_from(flow)
         return None
@@ -143,41 +154,35 @@ class ReadyFlows:
         flow.topic.turns.remove(flow)
         if not flow.topic.turns:
             self.turns.remove(flow.topic)
-        self.at_change()
+        self._at_change()
 
     def sent(self, flow: Flow, count: int = 1) -> None:
         """Note that records of a flow are out."""
         topic = flow.topic
         if not flow.out:
             topic.busy += 1
-            self.busy += not topic.out
         flow.out += count
         topic.out += count
         self.out += count
 
-    def ended(self, source: Partition, count: int = 1) -> Flow | None:
-        """Note that records of a partition are out no more; return their flow, or None if they were of another lane."""
-        flow = self._flows.get(source)
-        if flow is None or flow.out < count:
-            return None
+    def ended(self, flow: Flow, count: int = 1) -> None:
+        """Note that records of a flow, which are out, are out no more."""
         topic = flow.topic
-        flow.out -= count
         topic.out -= count
         self.out -= count
+        flow.out -= count
         if not flow.out:
             topic.busy -= 1
-            self.busy -= not topic.out
             if not flow.records:
-                self.at_change()
-            if not flow.owned:
-                self._forget(flow)
-        return flow
+                self._at_change()
+                if not flow.owned:
+                    self._forget(flow)
 
     # --- probes, partitions that go ---------------------------------------------------------------------------------
 
     def has(self, source: Partition) -> bool:
         """Return whether a record of a partition is ready."""
-        flow = self._flows.get(source)
+        flow = self.flows.get(source)
         return flow is not None and bool(flow.records)
 
     def deal(self, last: Callable[[Partition], int]) -> None:
@@ -189,7 +194,7 @@ class ReadyFlows:
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the records of partitions that are given up."""
         for source in partitions:
-            flow = self._flows.get(source)
+            flow = self.flows.get(source)
             if flow is None:
                 continue
             if flow.records:
@@ -204,7 +209,7 @@ class ReadyFlows:
 
         Tries in place and postponements are known to memory alone.
         """
-        flow = self._flows.get(source)
+        flow = self.flows.get(source)
         if flow is None:
             return []
         taken = [record for record in flow.records if not (record.again or record.postponed_at)]
@@ -218,44 +223,44 @@ class ReadyFlows:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        for source, flow in self._flows.items():
+        for source, flow in self.flows.items():
             turns = flow.topic.turns.count(flow)
             ensure(turns == bool(flow.records), f"{source} has one turn if it has ready records, and {turns}")
             ensure({record.source for record in flow.records} <= {source}, f"the flow of {source} has no other records")
             ensure(flow.owned or flow.out > 0, f"{source} is owned, or something of it is out")
         for name, topic in self.topics.items():
-            flows = [flow for flow in self._flows.values() if flow.topic is topic]
+            flows = [flow for flow in self.flows.values() if flow.topic is topic]
             ensure(self.turns.count(topic) == bool(topic.turns), f"{name} has one turn if it has ready records")
             counts = (len(flows), sum(flow.out for flow in flows), sum(flow.out > 0 for flow in flows))
             ensure((topic.owned, topic.out, topic.busy) == counts, f"the counts of {name} are those of its flows")
         outs = [topic.out for topic in self.topics.values()]
-        ensure((self.out, self.busy) == (sum(outs), sum(out > 0 for out in outs)), "the lane's counts are its topics'")
+        ensure(self.out == sum(outs), "the lane has out what its topics have")
         ensure(all(self.topics.get(topic.name) is topic for topic in self.turns), "each topic with a turn is known")
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _flow(self, source: Partition) -> Flow:
-        flow = self._flows.get(source)
+        flow = self.flows.get(source)
         if flow is None:
             topic = self.topics.get(source.topic)
             if topic is None:
                 topic = self.topics[source.topic] = TopicFlows(source.topic)
             topic.owned += 1
-            flow = self._flows[source] = Flow(source, topic)
-            self.at_change()
+            flow = self.flows[source] = Flow(source, topic, self)
+            self._at_change()
         flow.owned = True
         return flow
 
     def _forget(self, flow: Flow) -> None:
-        del self._flows[flow.source]
+        del self.flows[flow.source]
         flow.topic.owned -= 1
         if not flow.topic.owned:
             del self.topics[flow.topic.name]
-        self.at_change()
+        self._at_change()
 
     def _begin(self, flow: Flow) -> None:
         """Give a turn to a flow that has ready records now, behind all others."""
         if not flow.topic.turns:
             self.turns.append(flow.topic)
         flow.topic.turns.append(flow)
-        self.at_change()
+        self._at_change()

@@ -6,13 +6,15 @@
 What is out keeps its places for as long as it takes; a share only decides who takes the next one. The reserve is there
 before a second flow comes, so a topic or partition whose every request hangs leaves a way for others. A flow that has
 nothing out may take a place although its topic, or lane, has more than its share: what others of it hold too much keeps
-it from nothing. This runs for every few records, and at a small `concurrency` for each: it has no loop beside the one
-over the flows that have no place to take.
+it from nothing.
+
+`divide` computes the shares when a flow begins or ends to have ready records. `next_flow` only compares: it runs for
+every few records, and at a small `concurrency` for each.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from sidecar.core.pace.flows import Flow, ReadyFlows, TopicFlows
 
@@ -24,71 +26,66 @@ FEWEST = 2
 second flow would wait for the end of the first one."""
 
 
-class Allowed(NamedTuple):
-    """The places that a lane may take now.
-
-    `share`: records that it may have out while the other lane waits too. `most`: records that one topic may have out.
-    `unit`: records of one request. `shared`: whether the other lane waits too.
-    """
-
-    share: int
-    most: int
-    unit: int
-    shared: bool
-
-
 def most_of_topic(limit: int, unit: int, topics: int) -> int:
-    """Return how many of `limit` places one of so many owned topics may take alone."""
+    """Return how many of `limit` places one of so many owned topics may take alone; `unit`: records of a request."""
     requests = limit // unit
     return limit if topics < 2 or requests < 2 else limit - max(1, requests // RESERVE) * unit
 
 
-def next_flow(ready: ReadyFlows, allowed: Allowed) -> tuple[Flow, int] | None:
-    """Give the turn to the next flow of a lane that may take a place; return it and how many, None if there is none."""
-    turns, topics = ready.turns, len(ready.turns)
-    topic_share = min(allowed.share, allowed.most)
-    if topics > 1:
-        topic_share = -(-topic_share // topics)
-    for _ in range(topics):
+def divide(waiting: Sequence[ReadyFlows], limit: int, unit: int, topics: int) -> None:
+    """Note the shares of the lanes that have ready records, and those of their topics.
+
+    Shares are rounded up: rounded down, some places would stay empty.
+    """
+    most, weights = most_of_topic(limit, unit, topics), sum(ready.weight for ready in waiting)
+    beside = most - unit if most >= 2 * unit else most  # what leaves one request to another partition of the topic
+    for ready in waiting:
+        ready.most, ready.share = most, -(-limit * ready.weight // weights)
+        share = -(-min(ready.share, most) // len(ready.turns))
+        for topic in ready.turns:
+            topic.share = share
+            topic.each = -(-share // len(topic.turns))
+            if topic.owned > 1 and topic.each > beside:
+                topic.each = beside
+
+
+def next_flow(ready: ReadyFlows) -> Flow | None:
+    """Give the turn to the next flow of a lane that may take a place, and return it; None if there is none."""
+    turns, most = ready.turns, ready.most
+    for _ in range(len(turns)):
         topic = turns[0]
         turns.rotate(-1)
-        _set_bounds(topic, topic_share, allowed)
-        if topic.out < allowed.most and (chosen := _next_of(topic, ready, allowed)) is not None:
-            return chosen
+        if topic.out >= most:
+            continue
+        if topic.out < topic.share and ready.out < ready.share:
+            below = topic.each
+        elif _may_begin(topic, ready):
+            below = 1
+        else:
+            continue
+        flows = topic.turns
+        for _ in range(len(flows)):
+            flow = flows[0]
+            flows.rotate(-1)
+            if flow.out < below:
+                return flow
     return None
 
 
-def _set_bounds(topic: TopicFlows, share: int, allowed: Allowed) -> None:
-    """Note the places that a topic and each of its flows may have now; rounded down, some would stay empty."""
-    topic.most, flows = share, len(topic.turns)
-    topic.each = -(-share // flows) if flows > 1 else share
-    if topic.owned > 1:  # all but one request
-        topic.each = min(topic.each, _beside(allowed))
+def has_share(flow: Flow) -> bool:
+    """Return whether a flow has less out than its share, and so has its topic."""
+    topic = flow.topic
+    return flow.out < topic.each and topic.out < topic.share
 
 
-def _beside(allowed: Allowed) -> int:
-    return allowed.most - allowed.unit if allowed.most >= 2 * allowed.unit else allowed.most
+def places(flow: Flow) -> int:
+    """Return how many places a flow that `next_flow` has returned may take now: at least one."""
+    topic, ready = flow.topic, flow.ready
+    return max(1, min(topic.each - flow.out, topic.share - topic.out, ready.share - ready.out))
 
 
-def _next_of(topic: TopicFlows, ready: ReadyFlows, allowed: Allowed) -> tuple[Flow, int] | None:
-    """Give the turn within a topic to its next flow that may take a place."""
-    free = topic.most - topic.out
-    if allowed.shared:
-        free = min(free, allowed.share - ready.out)
-    flows = topic.turns
-    for _ in range(len(flows)):
-        flow = flows[0]
-        flows.rotate(-1)
-        most = min(free, topic.each - flow.out)
-        if most > 0:
-            return flow, most
-        if not flow.out and _may_begin(topic, ready, allowed):
-            return flow, 1
-    return None
-
-
-def _may_begin(topic: TopicFlows, ready: ReadyFlows, allowed: Allowed) -> bool:
+def _may_begin(topic: TopicFlows, ready: ReadyFlows) -> bool:
     """Return whether a flow with nothing out may take a place: so few others of its topic, or lane, have one."""
     if topic.out:
-        return topic.busy < max(FEWEST, topic.most)
-    return ready.busy < max(FEWEST, allowed.share)
+        return topic.busy < max(FEWEST, topic.share)
+    return sum(other.out > 0 for other in ready.topics.values()) < max(FEWEST, ready.share)
