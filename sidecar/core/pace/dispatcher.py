@@ -8,6 +8,7 @@ stays with its flow, where that has no more than its share.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -24,6 +25,9 @@ from sidecar.core.record import NEVER, Now, Record
 TURNS = 16
 """One part in this many of the places is how many records go in one turn, where that is more than a request holds. With
 less the choices would cost more; with more, a flow that comes would wait longer."""
+FEW = 4
+"""Places are shared once one part in this many of them is taken. With fewer out no flow has more than that, and all
+that is ready goes at once; with a larger part, flows of which many wait would be too far from their shares."""
 
 
 class LaneQueue(Protocol):
@@ -61,7 +65,7 @@ class Dispatcher:
         self._unit = unit
         self._lanes: list[LaneQueue] = []
         self._ready: list[ReadyFlows] = []
-        """The flows of each lane, in the order of their turns where each has one record at a time."""
+        """The flows of each lane."""
         self._waiting: list[ReadyFlows] = []
         """The lanes that had ready records when the shares were divided, the next one first."""
         self._only: TopicFlows | None = None
@@ -162,7 +166,33 @@ class Dispatcher:
         elif self.pace.state is State.PROBING:
             self._probe(now)
         else:
-            self._send_by_shares(self.pace.limit, now)
+            limit = self.pace.limit
+            if self.in_flight * FEW < limit:
+                self._send_freely(limit, now)
+            else:
+                self._send_by_shares(limit, now)
+
+    def _send_freely(self, limit: int, now: Now) -> None:
+        """Send records in turn until so many are out that places are shared, or nothing is ready.
+
+        Most records of a service that keeps up go this way: to divide the places for each would cost more than to send.
+        """
+        while self.in_flight * FEW < limit:
+            waiting = [ready for ready in self._ready if ready.turns]
+            if not waiting:
+                return
+            ready = waiting[0] if len(waiting) == 1 else min(waiting, key=HAD)
+            flow, before = ready.next(), self.in_flight
+            if self._unit == 1:
+                self._send_first(flow, now)
+            else:
+                self._send_some(flow, min(self._unit, limit - before), now)
+            if len(waiting) > 1:
+                took(ready, self.in_flight - before, waiting)
+            if self.single_file.sources:
+                self._send_in_single_file(now)
+                return
+        self._send_by_shares(limit, now)
 
     def _send_by_shares(self, limit: int, now: Now) -> None:
         """Send records flow by flow.
@@ -194,12 +224,23 @@ class Dispatcher:
         self._flow = flow = self._next_flow()
         if flow is None:
             return False
-        self._remaining = self._length - 1
+        before, self._remaining = self.in_flight, self._length
         if self._length == 1:
+            self._remaining = 0
             self._send_first(flow, now)
         else:
-            self._send_some(flow, min(self._length, limit - self.in_flight, places(flow)), now)
+            most = min(self._length, limit - before, places(flow))
+            self._remaining -= most
+            self._send_some(flow, most, now)
+        if len(self._waiting) > 1:
+            self._took(flow, self.in_flight - before)
         return True
+
+    def _took(self, flow: Flow, sent: int) -> None:
+        """Note that a flow's lane has had a turn while others wait, and put the lane that has had least first."""
+        took(flow.ready, sent, self._waiting)
+        self._waiting.remove(flow.ready)
+        insort(self._waiting, flow.ready, key=HAD)
 
     def _next_flow(self) -> Flow | None:
         topic = self._only
@@ -220,14 +261,11 @@ class Dispatcher:
         if ready.send(record, now):
             self.in_flight += 1
             ready.sent(flow)
-            if len(self._waiting) > 1:
-                took(ready, 1, self._waiting)
 
     def _send_some(self, flow: Flow, most: int, now: Now) -> None:
         """Send up to `most` records of a flow, unless a suspect among them begins the single file."""
         ready, records, before = flow.ready, flow.records, self.in_flight
         send = ready.send
-        self._remaining -= most - 1
         while most and records:
             most -= 1
             record = records.popleft()
@@ -239,8 +277,6 @@ class Dispatcher:
                 break
         if (sent := self.in_flight - before) > 0:
             ready.sent(flow, sent)
-            if len(self._waiting) > 1:
-                took(ready, sent, self._waiting)
 
     def _divide(self, limit: int) -> None:
         """Divide the places among the flows that have ready records."""
@@ -256,7 +292,7 @@ class Dispatcher:
             self._only = self._waiting[0].turns[0]
 
     def _shares_change(self) -> None:
-        self._limit = 0
+        self._limit, self._usable = 0, NEVER
 
     def _send_in_single_file(self, now: Now) -> None:
         """Send the next record of the single file; some of its records may have to wait when their turn has come."""

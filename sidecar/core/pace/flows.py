@@ -128,11 +128,16 @@ class ReadyFlows:
         """Remove and return the record whose turn it is, whatever is out, with its flow; None if none is ready."""
         if not self.turns:
             return None
+        flow = self.next()
+        return flow, self.take_from(flow)
+
+    def next(self) -> Flow:
+        """Give the turn to the next flow, whatever is out, and return it; one must have records."""
         topic = self.turns[0]
         self.turns.rotate(-1)
         flow = topic.turns[0]
         topic.turns.rotate(-1)
-        return flow, self.take_from(flow)
+        return flow
 
     def take_of(self, sources: Collection[Partition]) -> tuple[Flow, Record] | None:
         """Remove and return the first record of the first of these partitions that has one; None if none has."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from collections.abc import Iterable
 from operator import attrgetter
 
 from sidecar.core.pace.flows import ReadyFlows
 
 HAD = attrgetter("had")
-"""By this the lanes stand in the order of their turns: the one that has had least, by its weight, is next."""
+"""What a lane has had, by its weight: the lane that has had least is next."""
 
 
-def took(lane: ReadyFlows, records: int, waiting: list[ReadyFlows]) -> None:
-    """Note that a lane begins so many records while those of `waiting` have records too, and sort them.
+def took(lane: ReadyFlows, records: int, waiting: Iterable[ReadyFlows]) -> None:
+    """Note that a lane begins so many records while those of `waiting` have records too.
 
     A lane that could not go in its turn, or had no records, makes up for one turn of this lane and no more: what it
     missed before is nothing that the others owe it.
@@ -22,5 +22,3 @@ def took(lane: ReadyFlows, records: int, waiting: list[ReadyFlows]) -> None:
     for other in waiting:
         if other.had < least:
             other.had = least
-    waiting.remove(lane)
-    insort(waiting, lane, key=HAD)
