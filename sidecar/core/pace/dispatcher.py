@@ -70,6 +70,8 @@ class Dispatcher:
         """The lanes that had ready records when the shares were divided, the next one first."""
         self._only: TopicFlows | None = None
         """The topic that alone had ready records then."""
+        self._topics = 0
+        """How many topics the instance owns; 0 if they must be counted again."""
         self._limit = 0
         """The limit for which the shares were divided; 0 if they must be divided again."""
         self._usable = NEVER
@@ -89,7 +91,7 @@ class Dispatcher:
         """Add a lane to those that take turns. `weight`: its part of the deliveries, in proportion to the others."""
         self._lanes.append(lane)
         self._ready.append(lane.ready)
-        lane.ready.join(lane.send, weight, self._shares_change)
+        lane.ready.join(lane.send, weight, self._ready_changed, self._topics_changed)
 
     def close(self) -> None:
         """Send nothing more, for good."""
@@ -224,12 +226,14 @@ class Dispatcher:
         self._flow = flow = self._next_flow()
         if flow is None:
             return False
+        if self._only is None:  # what another topic gives up may be of use to more than one flow
+            self._usable = NEVER
         before, self._remaining = self.in_flight, self._length
         if self._length == 1:
             self._remaining = 0
             self._send_first(flow, now)
         else:
-            most = min(self._length, limit - before, places(flow))
+            most = min(self._length, limit - before, places(flow), len(flow.records))
             self._remaining -= most
             self._send_some(flow, most, now)
         if len(self._waiting) > 1:
@@ -280,19 +284,26 @@ class Dispatcher:
 
     def _divide(self, limit: int) -> None:
         """Divide the places among the flows that have ready records."""
-        self._limit, self._length, self._usable, self._only = limit, max(self._unit, limit // TURNS), 0, None
-        self._waiting = [ready for ready in self._ready if ready.turns]
-        if not self._waiting:
+        self._limit, self._only = limit, None
+        waiting = self._waiting = [ready for ready in self._ready if ready.turns]
+        if not waiting:
+            self._usable = 0
             return
-        self._usable = NEVER
-        divide(self._waiting, limit, self._unit, sum(len(ready.topics) for ready in self._ready))
-        if len(self._waiting) > 1:
-            self._waiting.sort(key=HAD)
-        elif len(self._waiting[0].turns) == 1:
-            self._only = self._waiting[0].turns[0]
+        self._length, self._usable = limit // TURNS, NEVER
+        if self._length < self._unit:
+            self._length = self._unit
+        self._topics = self._topics or sum(len(ready.topics) for ready in self._ready)
+        divide(waiting, limit, self._unit, self._topics)
+        if len(waiting) > 1:
+            waiting.sort(key=HAD)
+        elif len(waiting[0].turns) == 1:
+            self._only = waiting[0].turns[0]
 
-    def _shares_change(self) -> None:
+    def _ready_changed(self) -> None:
         self._limit, self._usable = 0, NEVER
+
+    def _topics_changed(self) -> None:
+        self._topics = self._limit = 0
 
     def _send_in_single_file(self, now: Now) -> None:
         """Send the next record of the single file; some of its records may have to wait when their turn has come."""

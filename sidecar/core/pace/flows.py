@@ -69,7 +69,8 @@ class ReadyFlows:
         """The weight of the lane, and the records that it has begun, divided by that (`lane_turns.py`)."""
         self.send: Callable[[Record, Now], bool] = lambda record, now: False
         """The lane's method that delivers a record; it returns False if the record may not be delivered after all."""
-        self._at_change: Callable[[], None] = lambda: None
+        self._ready_changed: Callable[[], None] = lambda: None
+        self._topics_changed: Callable[[], None] = lambda: None
         self.flows: dict[Partition, Flow] = {}
         """All flows, by the partition of their records."""
 
@@ -83,12 +84,20 @@ class ReadyFlows:
         """Yield the records, those of one partition in the order in which they go."""
         return chain.from_iterable(flow.records for topic in self.turns for flow in topic.turns)
 
-    def join(self, send: Callable[[Record, Now], bool], weight: int, at_change: Callable[[], None]) -> None:
+    def join(
+        self,
+        send: Callable[[Record, Now], bool],
+        weight: int,
+        ready_changed: Callable[[], None],
+        topics_changed: Callable[[], None],
+    ) -> None:
         """Become one of the lanes of a dispatcher.
 
-        `at_change` is called when the shares change: a flow begins or ends to have ready records, comes or goes.
+        `ready_changed` is called when a flow begins or ends to have ready records, `topics_changed` when one comes or
+        goes: the shares change.
         """
-        self.send, self.weight, self._at_change = send, weight, at_change
+        self.send, self.weight = send, weight
+        self._ready_changed, self._topics_changed = ready_changed, topics_changed
 
     # --- records become ready ---------------------------------------------------------------------------------------
 
@@ -159,7 +168,7 @@ class ReadyFlows:
         flow.topic.turns.remove(flow)
         if not flow.topic.turns:
             self.turns.remove(flow.topic)
-        self._at_change()
+        self._ready_changed()
 
     def sent(self, flow: Flow, count: int = 1) -> None:
         """Note that records of a flow are out."""
@@ -179,7 +188,7 @@ class ReadyFlows:
         if not flow.out:
             topic.busy -= 1
             if not flow.records:
-                self._at_change()
+                self._ready_changed()
                 if not flow.owned:
                     self._forget(flow)
 
@@ -252,7 +261,7 @@ class ReadyFlows:
                 topic = self.topics[source.topic] = TopicFlows(source.topic)
             topic.owned += 1
             flow = self.flows[source] = Flow(source, topic, self)
-            self._at_change()
+            self._topics_changed()
         flow.owned = True
         return flow
 
@@ -261,11 +270,11 @@ class ReadyFlows:
         flow.topic.owned -= 1
         if not flow.topic.owned:
             del self.topics[flow.topic.name]
-        self._at_change()
+        self._topics_changed()
 
     def _begin(self, flow: Flow) -> None:
         """Give a turn to a flow that has ready records now, behind all others."""
         if not flow.topic.turns:
             self.turns.append(flow.topic)
         flow.topic.turns.append(flow)
-        self._at_change()
+        self._ready_changed()

@@ -37,11 +37,12 @@ def divide(waiting: Sequence[ReadyFlows], limit: int, unit: int, topics: int) ->
 
     Shares are rounded up: rounded down, some places would stay empty.
     """
-    most, weights = most_of_topic(limit, unit, topics), sum(ready.weight for ready in waiting)
+    most = most_of_topic(limit, unit, topics)
     beside = most - unit if most >= 2 * unit else most  # what leaves one request to another partition of the topic
+    weights = sum(ready.weight for ready in waiting) if len(waiting) > 1 else 0
     for ready in waiting:
-        ready.most, ready.share = most, -(-limit * ready.weight // weights)
-        share = -(-min(ready.share, most) // len(ready.turns))
+        ready.most, ready.share = most, -(-limit * ready.weight // weights) if weights else limit
+        share = -(-(ready.share if ready.share < most else most) // len(ready.turns))
         for topic in ready.turns:
             topic.share = share
             topic.each = -(-share // len(topic.turns))

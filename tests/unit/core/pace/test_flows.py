@@ -53,6 +53,11 @@ class Lines:
             flow, taken = turn
             assert taken == self.records[flow.source].popleft()
 
+    def end(self, source: Partition) -> None:
+        if self.out[source]:
+            self.flows.ended(self.flows.flows[source])
+            self.out[source] -= 1
+
     def play(self, what: str, source: Partition, count: int) -> None:
         flows, own, new = self.flows, self.records[source], self.fresh(source, count)
         match what:
@@ -75,9 +80,7 @@ class Lines:
                     flows.sent(taken[0])
                     self.out[source] += 1
             case "ended":
-                if self.out[source]:
-                    flows.ended(flows.flows[source])
-                    self.out[source] -= 1
+                self.end(source)
             case "take_back":
                 assert flows.take_back(source) == [one for one in own if not one.again]
                 self.records[source] = deque(one for one in own if one.again)
