@@ -181,7 +181,7 @@ def test_due_retries_go_beside_a_redrive() -> None:
 
 
 @pytest.mark.parametrize("share", [10, 25, 50, 80])
-@pytest.mark.parametrize("places", [16, 256])
+@pytest.mark.parametrize("places", [1, 2, 16, 256])
 def test_retries_take_their_share_of_the_deliveries_while_fresh_records_wait(share: int, places: int) -> None:
     service = Service(places, [A, B], RETRIES, share=share)
     for source in (A, B, *RETRIES):
