@@ -18,7 +18,7 @@ from sidecar.core.pace.flows import Flow, ReadyFlows, TopicFlows
 from sidecar.core.pace.lane_turns import HAD, took
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
-from sidecar.core.pace.shares import divide, has_share, next_flow, places
+from sidecar.core.pace.shares import divide, has_share, most_for, next_flow
 from sidecar.core.pace.single_file import SingleFile
 from sidecar.core.record import NEVER, Now, Record
 
@@ -233,7 +233,7 @@ class Dispatcher:
             self._remaining = 0
             self._send_first(flow, now)
         else:
-            most = min(self._length, limit - before, places(flow), len(flow.records))
+            most = min(self._length, limit - before, most_for(flow), len(flow.records))
             self._remaining -= most
             self._send_some(flow, most, now)
         if len(self._waiting) > 1:
@@ -252,8 +252,8 @@ class Dispatcher:
             topic.turns.rotate(-1)
             return flow
         for ready in self._waiting:
-            if (found := next_flow(ready)) is not None:
-                return found
+            if (chosen := next_flow(ready)) is not None:
+                return chosen
         return None
 
     def _send_first(self, flow: Flow, now: Now) -> None:

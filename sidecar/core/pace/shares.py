@@ -79,7 +79,7 @@ def has_share(flow: Flow) -> bool:
     return flow.out < topic.each and topic.out < topic.share
 
 
-def places(flow: Flow) -> int:
+def most_for(flow: Flow) -> int:
     """Return how many places a flow that `next_flow` has returned may take now: at least one."""
     topic, ready = flow.topic, flow.ready
     return max(1, min(topic.each - flow.out, topic.share - topic.out, ready.share - ready.out))
