@@ -15,6 +15,7 @@ WORDS: Mapping[Because, str] = {
     Because.AT_BOUND: "at its bound",
     Because.SLOWED: "slowed by failures",
     Because.BEHIND_RETRY: "behind a retry",
+    Because.SHARED: "holds its share of the memory",
     Because.CROWDED: "refused copies take the memory",
     Because.BLOCKED: "stopped",
 }

@@ -20,11 +20,13 @@ class LaneOptions(NamedTuple):
 
     `room`: bytes that may be handed over and not done before the consumer fetches no more. `order`: delivery one at a
     time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
+    `weight`: its part of the deliveries in proportion to the other lane, while records of both wait.
     """
 
     room: int
     order: OrderBy | None = None
     wanted: TagFilter | None = None
+    weight: int = 1
 
 
 Admitted: TypeAlias = tuple[Record, int]
