@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ class Watched:
 
     def tell(self) -> None:
         """Print where the page is and what it asked for, which pytest shows of a test that failed."""
-        print(self._page.url, *(f"{one.method} {one.url}: {told}" for one, told in self._asked.items()), sep="\n  ")
+        asked = [f"  {one.method} {one.url}: {told}\n" for one, told in self._asked.items()]
+        sys.stdout.writelines([f"{self._page.url}\n", *asked])
 
 
 @pytest.fixture
