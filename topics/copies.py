@@ -11,6 +11,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
+from topics.attempt import ReadRecord
 from topics.events import State, encode_event, event_of
 from topics.group_rules import GroupRules
 from topics.headers_fast import for_topic
@@ -24,7 +25,7 @@ from topics.retry_headers import (
     render_retry_headers,
     without_ours,
 )
-from topics.transitions import Commit, DeadLetter, Forward, Hop, ReadRecord, Retry, Written
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):

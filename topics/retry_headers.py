@@ -34,6 +34,8 @@ RETRY_LAST_FAILED_AT = "RETRY_LAST_FAILED_AT"
 """When the record failed last, epoch ms. Absent where that is the first failure, and on copies of older writers."""
 RETRY_MOST_TIMES = "RETRY_MOST_TIMES"
 """The most retries of the record in a life before its last redrive; only on copies of redriven records."""
+RETRY_EXPIRES_AT = "RETRY_EXPIRES_AT"
+"""After which time the record is not due again, epoch ms, as its service said. A redrive drops it."""
 OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
 """The name of ORIGIN_MESSAGE_ID in older Pulsar clients. It is read, never written."""
 
@@ -52,6 +54,7 @@ OURS: frozenset[str] = frozenset(
         RETRY_POSTPONED_AT,
         RETRY_LAST_FAILED_AT,
         RETRY_MOST_TIMES,
+        RETRY_EXPIRES_AT,
         OLD_MESSAGE_ID,
     }
 )
@@ -101,7 +104,7 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms.
 
     `last_failed_at`: 0 if it is not known; in a copy that was read also if it is `first_failed_at`. `most_times`: the
-    most retries in an earlier life; 0 without a redrive.
+    most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing.
     """
 
     id: str
@@ -115,6 +118,7 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     postponed_at: int = 0
     last_failed_at: int = 0
     most_times: int = 0
+    expires_at: int = 0
 
 
 class BadHeader(msgspec.Struct, frozen=True):
@@ -170,6 +174,7 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
         postponed_at=number_of(ours, RETRY_POSTPONED_AT, TIME_DIGITS),
         last_failed_at=number_of(ours, RETRY_LAST_FAILED_AT, TIME_DIGITS),
         most_times=number_of(ours, RETRY_MOST_TIMES, COUNT_DIGITS),
+        expires_at=number_of(ours, RETRY_EXPIRES_AT, TIME_DIGITS),
     )
 
 
@@ -256,6 +261,8 @@ def _rare_headers(retry_state: RetryState) -> Headers:
         rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
     if retry_state.most_times:
         rare.append((RETRY_MOST_TIMES, b"%d" % min(retry_state.most_times, LARGEST_COUNT)))
+    if retry_state.expires_at:
+        rare.append((RETRY_EXPIRES_AT, b"%d" % retry_state.expires_at))
     if retry_state.last_failed_at not in (0, retry_state.first_failed_at):  # most records fail once
         rare.append((RETRY_LAST_FAILED_AT, b"%d" % retry_state.last_failed_at))
     return rare
