@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from sidecar.audit.facts import Fact, FactKind
+from topics.dead_letter_headers import EDITED
 from topics.events import BadEvent, decode_event
 from topics.group_rules import CLOCK_SLACK
 from topics.headers_fast import parse_rendered
@@ -19,8 +20,8 @@ from topics.levels import LONGEST
 from topics.names import LEGAL_NAMES, Kind
 from topics.other_group_headers import is_original
 from topics.reasons import reason_class
+from topics.render_headers import without_ours
 from topics.retry_headers import (
-    EDITED,
     ID,
     RESERVED,
     RETRY_GROUP,
@@ -30,7 +31,6 @@ from topics.retry_headers import (
     Headers,
     RetryState,
     parse_retry_headers,
-    without_ours,
 )
 from topics.transitions import UNREADABLE
 

@@ -13,7 +13,8 @@ from topics.due_times import due_time
 from topics.expiry import LATEST, Expiry, parse_expiry
 from topics.headers_fast import parse_rendered
 from topics.levels import LONGEST
-from topics.retry_headers import RETRY_EXPIRES_AT, RetryState, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import RETRY_EXPIRES_AT, RetryState, parse_retry_headers
 from topics.transitions import DeadLetter, Retry, after_failure, redriven
 
 DAY = 86_400_000

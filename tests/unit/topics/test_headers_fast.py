@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.headers_fast import for_topic, parse_rendered
-from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
 
 TOPICS, LATEST = ("orders", "invoices"), 1_763_690_000_000
 LIVES = st.builds(
