@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from sidecar.clock import now
 from sidecar.core.participation import Others
+from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.members import GroupMembers
@@ -53,7 +54,15 @@ _LOG = logging.getLogger("reconsume.policy")
 class PolicyController:
     """The policy in force in this instance. The topic's thread calls `on_update`, `wanted` and `hurried`."""
 
-    def __init__(self, settings: Settings, instance: str, apply: Apply, known_within: float = KNOWN_WITHIN) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        instance: str,
+        apply: Apply,
+        known_within: float = KNOWN_WITHIN,
+        allow_far: Callable[[bool], None] = lambda _allowed: None,
+    ) -> None:
+        """Begin with the configuration. `allow_far`: take in whether all instances read progress of any distance."""
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
@@ -65,6 +74,9 @@ class PolicyController:
         self.bad_records = 0
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
         self._file, self._apply, self._known_within = settings, apply, known_within
+        self._allow_far, self._far = allow_far, False
+        self._forms_told = False
+        """Whether a heartbeat may have changed which forms of records all instances read."""
         self._newest: PolicyRecord | None = None
         self._newer: int | None = None
         """The `v` of the group's newest policy if a newer version of Reconsume wrote it. Nothing of it can be read."""
@@ -168,6 +180,8 @@ class PolicyController:
             _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
+        if news.look is not None or self._forms_told:
+            self._agree_on_forms()
         if news.caught_up or (self._known.is_set() and news.look is not None):
             self._compare()
             self._consider()
@@ -190,6 +204,13 @@ class PolicyController:
             _LOG.info("all instances want the same records again", extra={"event": "subscriptions-agree"})
         self._differing = differing
 
+    def _agree_on_forms(self) -> None:
+        self._forms_told = False
+        far = self._members.all_read(FAR_PROGRESS, now())
+        if far != self._far:
+            self._far = far
+            self._allow_far(far)
+
     def _hear_newer(self, instance: str, v: int) -> None:
         if not self._newer_told:
             self._newer_told = True
@@ -202,6 +223,8 @@ class PolicyController:
                 self._newest, self._newer = record, None
             case InstanceHeard(instance=instance, record=subscribed):
                 self._members.hear(instance, subscribed, now(), live=live)
+                if not self._far or subscribed is None or FAR_PROGRESS not in (subscribed.reads or ()):
+                    self._forms_told = True
             case NewerRecord(v=v, instance=None):
                 self._newer = v
             case NewerRecord(v=v, instance=str(name)):

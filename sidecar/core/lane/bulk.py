@@ -25,7 +25,6 @@ from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.outcome import COMMITTED, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
-from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
 from topics.copies import Copy
 from topics.headers_fast import for_topic
@@ -49,7 +48,7 @@ class RelayBulk:
         topics = policy.topics
         for record in run.records:
             life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
-            if life is None or life.topic not in topics or tracker.span(offset) >= SPAN:
+            if life is None or life.topic not in topics or not tracker.make_way(offset):
                 break
             due = max(life.due_at, record.timestamp + wait)
             if due > wall:
@@ -80,7 +79,7 @@ class RelayBulk:
         if partition is None:
             return
         for record in records:
-            partition.tracker.finish(record.offset)
+            partition.tracker.finish(record.offset, copied=True)
         partition.unsettle(len(records))
         self._memory.add(partition, -sum(record.weight for record in records))
         self._counters.forwarded += len(records)

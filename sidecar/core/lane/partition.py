@@ -13,7 +13,8 @@ from sidecar.core.commit_batch import PartitionCommit
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
-from sidecar.core.progress import SPAN, Progress, Tracker
+from sidecar.core.offset_ranges import NONE
+from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition, Record
 
 
@@ -48,6 +49,8 @@ class Because(Enum):
     """Its next record is not due."""
     AT_BOUND = auto()
     """The span of its open offsets is full."""
+    SKIPS = auto()
+    """The last owner has done what comes next: it goes on behind that."""
     SLOWED = auto()
     """It holds more than its share, in an outage in which the service still answers."""
     BEHIND_RETRY = auto()
@@ -141,10 +144,10 @@ class LanePartition:
         """Note that decisions are in Kafka, or were dropped with their partition."""
         self.unsettled -= count
 
-    def finish(self, record: Record) -> None:
-        """Note that a record is done."""
+    def finish(self, record: Record, *, copied: bool = False) -> None:
+        """Note that a record is done. `copied`: something was written for it."""
         self.retrying -= record.again > 0
-        self.tracker.finish(record.offset)
+        self.tracker.finish(record.offset, copied=copied)
 
     def read_up_to(self, last_at: int) -> None:
         """Note the greatest timestamp (epoch ms) of what was read of a level."""
@@ -163,13 +166,17 @@ class LanePartition:
         progress = self.tracker.snapshot(extra, clean=self.closing)
         if self.width is not None or self.last_at is not None:
             progress = replace(progress, width=self.width, last_at=self.last_at)
-        return PartitionCommit(
-            self.epoch, progress if self.suspicion is None else self.suspicion.with_crash_state(progress)
-        )
+        if self.suspicion is not None:
+            progress = self.suspicion.with_crash_state(progress)
+        return PartitionCommit(self.epoch, progress, self.tracker.kept(extra) if self.tracker.bounds.tight else NONE)
 
     def note_committed(self, progress: Progress) -> None:
         """Note the progress that is in Kafka now."""
         self.committed = progress
+
+    def await_shorter_progress(self, *, waits: bool) -> None:
+        """Begin no record while its progress is too long for the brokers, with all that is settled."""
+        self.tracker.waits = waits
 
     # --- its state --------------------------------------------------------------------------------------------------
 
@@ -251,14 +258,14 @@ class LanePartition:
         return current and self.paused is None and not self.closing
 
     def may_fetch(self, steady: int) -> bool:
-        """Return whether a paused partition may continue if there is memory for it.
+        """Return whether a paused partition may continue if there is memory for it; make room for that.
 
         Its time must have come, it must not be blocked or closing, and a quarter of its span must be free. With less, a
         partition at its bound would be paused and sought for every record.
         """
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
-        return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
+        return self.tracker.make_room(self.paused.offset)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

@@ -2,7 +2,8 @@
 
 A right that is missing, or metadata that a broker does not take, refuses the whole transaction for one partition. So
 such a partition goes into no batch of others. It is tried alone, every 0.5 to 5 s, with the records of its own that are
-settled meanwhile.
+settled meanwhile. Progress that is too long for the brokers waits here too, and blocks no delivery: it becomes shorter
+when records end.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ class RefusedPartition:
     """A partition whose progress Kafka refuses.
 
     `reason`: a text for people. `at`: the steady time (ms) of its next try, `backoff` ms after the last one. `entries`
-    go with that try.
+    go with that try; `fits`: so many of them at most, since the progress with more is too long (None: not for that).
     """
 
     reason: str
     at: int
     backoff: int
+    fits: int | None = None
     entries: deque[SettledRecord] = field(default_factory=deque)
 
 
@@ -50,9 +52,9 @@ class RefusedProgress:
         return source in self._refused
 
     def reason(self, source: Partition) -> str:
-        """Return why the progress of a partition is refused; empty if it is not."""
+        """Return why the progress of a partition is refused; empty if it is not, or if deliveries go on."""
         refused = self._refused.get(source)
-        return "" if refused is None else f"its progress is refused: {refused.reason}"
+        return f"its progress is refused: {refused.reason}" if refused is not None and refused.fits is None else ""
 
     def sizes(self) -> dict[Partition, int]:
         """Return the bytes of the settled records that wait with each partition."""
@@ -62,10 +64,14 @@ class RefusedProgress:
         """Return the settled records of these partitions."""
         return (entry for refused in self._refused.values() for entry in refused.entries)
 
-    def refuse(self, source: Partition, reason: str, steady: int) -> None:
-        """Keep a partition apart, and try it later: after twice as long as the last time."""
+    def refuse(self, source: Partition, reason: str, steady: int, tried: int | None = None) -> None:
+        """Keep a partition apart, and try it later: after twice as long as the last time.
+
+        `tried`: with so many settled records its progress was too long. Half as many go next, and after none of them
+        all, as the first open record may be among these. None: the progress is refused.
+        """
         refused = self._refused.setdefault(source, RefusedPartition(reason, 0, FIRST_TRY_MS // 2))
-        refused.reason = reason
+        refused.reason, refused.fits = reason, None if tried is None else tried // 2 if tried else NEVER
         refused.backoff = min(2 * refused.backoff, LAST_TRY_MS)
         refused.at = steady + refused.backoff
 
@@ -79,8 +85,8 @@ class RefusedProgress:
 
     def take(self, source: Partition, most: int) -> tuple[SettledRecord, ...]:
         """Remove settled records of a partition, `most` of them at most, and return them for its next try."""
-        entries = self._refused[source].entries
-        return tuple(entries.popleft() for _ in range(min(most, len(entries))))
+        entries, fits = self._refused[source].entries, self._refused[source].fits
+        return tuple(entries.popleft() for _ in range(min(most, len(entries), most if fits is None else fits)))
 
     def due(self, steady: int) -> Partition | None:
         """Return the partition that has waited longest for its next try; None if none is due."""
@@ -91,10 +97,18 @@ class RefusedProgress:
         """Return the steady time (ms) of the next try."""
         return min((refused.at for refused in self._refused.values()), default=NEVER)
 
-    def accepted(self, source: Partition) -> Iterable[SettledRecord]:
-        """Note that Kafka has the progress of a partition. Return its settled records that wait."""
-        refused = self._refused.pop(source, None)
-        return () if refused is None else refused.entries
+    def accepted(self, source: Partition, steady: int) -> Iterable[SettledRecord]:
+        """Note that Kafka has the progress of a partition. Return its settled records that wait, and may go.
+
+        Where more of them made the progress too long, twice as many are tried next.
+        """
+        refused = self._refused.get(source)
+        if refused is None:
+            return ()
+        if refused.fits is None or not refused.entries:
+            return self._refused.pop(source).entries
+        refused.fits, refused.at = max(1, 2 * refused.fits), steady + refused.backoff
+        return ()
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that are gone."""

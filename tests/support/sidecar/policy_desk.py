@@ -21,7 +21,8 @@ class Seen:
 
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
-        self.desk = PolicyController(settings, "me", self._apply, known_within=0.05)
+        self.far: list[bool] = []
+        self.desk = PolicyController(settings, "me", self._apply, known_within=0.05, allow_far=self.far.append)
 
     def _apply(self, settings: Settings, left: Collection[str]) -> None:
         self.applied.append((settings, frozenset(left)))

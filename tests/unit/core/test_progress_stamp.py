@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.progress import SPAN, Progress
-from sidecar.core.progress_codec import LONGEST, decode, encode
+from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import LONGEST, SPAN
+from sidecar.core.progress_codec import decode, encode
 from sidecar.core.progress_stamp import decode_at, encode_at, misplaced
 from sidecar.core.record import Partition
 

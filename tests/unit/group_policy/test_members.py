@@ -118,3 +118,42 @@ def test_when_we_are_well_again_an_earlier_not_well_counts_no_more() -> None:
     roster.hear("me", heartbeat(True), START, live=True)
     roster.hear("other", heartbeat(True), START, live=True)
     assert not roster.others(START).well_behind_ours
+
+
+# --- the forms that all read -----------------------------------------------------------------------------------------
+
+
+def reads(*forms: str) -> SubscriptionRecord:
+    return SubscriptionRecord(OWN, WALL, reads=forms)
+
+
+def test_a_form_is_read_by_all_once_the_own_heartbeat_came_back_and_while_it_comes() -> None:
+    """Given a topic that gives no heartbeat back, then an older instance may live unseen."""
+    roster = GroupMembers("me", OWN)
+    assert not roster.all_read("rc2", START)
+    roster.hear("me", reads("rc2"), START, live=False)  # of a process before this one
+    assert not roster.all_read("rc2", START)
+    roster.hear("me", reads("rc2"), START, live=True)
+    assert roster.all_read("rc2", later(SILENT_AFTER - 1))
+    assert not roster.all_read("rc2", later(SILENT_AFTER))
+
+
+@pytest.mark.parametrize("old", [told("A||B"), reads(), reads("other")])
+def test_one_instance_that_does_not_say_it_is_enough_until_it_leaves_or_is_silent(old: SubscriptionRecord) -> None:
+    roster = GroupMembers("me", OWN)
+    roster.hear("me", reads("rc2"), later(SILENT_AFTER - 5), live=True)
+    roster.hear("old", old, START, live=True)
+    roster.hear("new", reads("rc2"), START, live=True)
+    assert not roster.all_read("rc2", START)
+    assert roster.all_read("rc2", later(SILENT_AFTER)), "it was silent for three minutes"
+    roster.hear("old", None, START, live=True)
+    assert roster.all_read("rc2", START)
+
+
+def test_more_instances_than_are_kept_may_hide_an_older_one_only_for_as_long_as_they_may_live() -> None:
+    roster = GroupMembers("me", OWN)
+    for number in range(MOST + 1):
+        roster.hear(f"i{number}", reads("rc2"), START, live=True)
+    roster.hear("me", reads("rc2"), later(SILENT_AFTER - 5), live=True)
+    assert not roster.all_read("rc2", later(SILENT_AFTER - 1))
+    assert roster.all_read("rc2", later(SILENT_AFTER))

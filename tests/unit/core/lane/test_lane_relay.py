@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sidecar.core.lane.outbox import BATCH_FOR_MS
-from sidecar.core.progress import SPAN, Progress
+from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
