@@ -47,11 +47,12 @@ class GroupMembers:
         self._signs = 0
         self._order = 0
         self._unknown_until = -NEVER
-        """The steady time (ms) until which instances may live that were left out, because there are too many."""
+        """The steady time (ms) until which instances may live that were left out, because there are too many, or
+        because what they wrote cannot be read."""
         self._own_reads: frozenset[str] = frozenset()
-        self._own_until = -NEVER
-        """The forms that this instance's own heartbeat named when it was read back, and until when that holds (steady
-        ms)."""
+        self._own_since, self._own_until = NEVER, -NEVER
+        """The forms that this instance's own heartbeat named when it was read back, since when it has come back without
+        a break, and until when that holds (steady ms)."""
         self._not_well_at: int | None = None
         """The position of the heartbeat that says that this instance does not work. None: there is none."""
 
@@ -78,10 +79,16 @@ class GroupMembers:
             self._members[instance] = Member(subscription, signs, until, well, self._order, reads)
             self._signs += signs
         else:
-            self._unknown_until = now.steady + SILENT_AFTER
+            self.miss(now)
+
+    def miss(self, now: Now) -> None:
+        """Note a record that cannot be read: it may be of an instance that lives."""
+        self._unknown_until = now.steady + SILENT_AFTER
 
     def _hear_own(self, record: SubscriptionRecord | None, now: Now, *, live: bool) -> None:
         if live and record is not None:
+            if now.steady >= self._own_until:
+                self._own_since = now.steady
             self._own_reads, self._own_until = frozenset(record.reads or ()), now.steady + SILENT_AFTER
         if record is None or record.well is not False:
             self._not_well_at = None
@@ -97,10 +104,11 @@ class GroupMembers:
     def all_read(self, form: str, now: Now) -> bool:
         """Return whether each instance that lives says to read a form of records.
 
-        None lives unseen: this instance's own heartbeat was read back a short time ago, so the topic takes heartbeats
-        and gives them.
+        None lives unseen: this instance's own heartbeats have come back for as long as others may be silent, so the
+        topic takes heartbeats and gives them, and each that lives has written one meanwhile, whatever its clock says.
         """
-        complete = now.steady < self._own_until and now.steady >= self._unknown_until
+        seen = self._own_since + SILENT_AFTER <= now.steady < self._own_until
+        complete = seen and now.steady >= self._unknown_until
         living = (member for member in self._members.values() if member.until > now.steady)
         return complete and form in self._own_reads and all(form in member.reads for member in living)
 

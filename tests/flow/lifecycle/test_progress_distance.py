@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import Partition
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
@@ -10,16 +12,19 @@ from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, create_topic, produce
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import HANG, OK, Behaviour, Request
-from tests.support.sidecar.policy import CALM, SECONDS
+from tests.support.sidecar.policy import CALM
 
 RECORDS, HUNG = SPAN + 4_000, 7
 """Records of a partition, and the one that is never answered."""
+ALLOWED = 240.0
+"""Seconds: an instance has to know for three minutes that no older one lives."""
 
 
 def hangs(request: Request) -> Behaviour:
     return HANG if request.value == b"%d" % HUNG else OK
 
 
+@pytest.mark.long
 def test_behind_a_hung_record_a_partition_goes_on_and_a_kill_repeats_that_record_alone(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
@@ -36,14 +41,14 @@ def test_behind_a_hung_record_a_partition_goes_on_and_a_kill_repeats_that_record
         "deliver": {"timeout": "10m"},
     }
     first = start_sidecar(group, service.url, overrides=overrides)
-    first.until(lambda: len(service.ledger.taken()) == RECORDS - 1, SECONDS, "all others are done")
+    first.until(lambda: len(service.ledger.taken()) == RECORDS - 1, ALLOWED, "all others are done")
     first.until(lambda: len(progress(group, group.group, source).done) == RECORDS - HUNG - 1, 10, "Kafka knows it")
     assert progress(group, group.group, source).next == HUNG
     first.kill()
     produce(group.bootstrap, group.main, [Out(b"later", partition=0)])
     well = start_service(lambda _: OK)
     second = start_sidecar(group, well.url, overrides=overrides)
-    await_quiet(group, SECONDS)
+    await_quiet(group, ALLOWED)
     assert sorted(delivery.value or b"" for delivery in well.ledger.deliveries()) == [b"7", b"later"]
     second.stop()
     assert progress(group, group.group, source).next == RECORDS + 1
