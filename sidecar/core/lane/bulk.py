@@ -46,6 +46,8 @@ class RelayBulk:
         taken = load = 0
         wait, tracker, ready, wall = partition.level_delay or 0, partition.tracker, policy.names.ready, now.wall
         topics = policy.topics
+        if run.records and tracker.end_of_done(run.records[0].offset) is not None:
+            return run  # the usual way passes over it
         for record in run.records:
             life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
             if life is None or life.topic not in topics or not tracker.make_way(offset):

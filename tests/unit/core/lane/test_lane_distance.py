@@ -202,3 +202,16 @@ def test_a_partition_whose_copies_wait_commits_what_fits_without_them() -> None:
     written = [entry.record.offset for batch in rig.settle() for entry in batch.entries]
     assert sorted(written) == list(range(1, 20))
     assert rig.kafka[ORDERS] == Progress(20)
+
+
+def test_behind_a_skip_a_partition_goes_on_up_to_its_bound() -> None:
+    """Given 13 000 done records, and only the older form, then what is left of the span begins: it stood at the skip
+    until a quarter of the span was free."""
+    rig = Rig(concurrency=2 * SPAN, room=1 << 30)
+    rig.assign(ORDERS, resume=Progress(0, OffsetRanges([(1, 13_000)])))
+    rig.take_offsets(range(100))
+    rig.run(10)
+    assert rig.fetches == [("pause", ORDERS), ("resume", ORDERS, 13_000, 1)]
+    rig.take_offsets(range(13_000, SPAN + 10))
+    assert rig.out_offsets() == [0, *range(13_000, SPAN)]
+    assert rig.state() == "at its bound"
