@@ -73,7 +73,7 @@ class CommitResult:
     the next batches must be smaller, because Kafka refuses this one and names no cause, or a quota holds it back.
     `unwritable`: the partitions whose progress Kafka refuses, with the reason for people; their entries are in `again`.
     `too_long`: the partitions whose progress does not fit, and must wait until more of their records are done; the
-    same holds for their entries. `most`: characters of metadata that the brokers take, if that has become less.
+    same holds for their entries. `most`: characters of metadata that the brokers take, if that is known better now.
     """
 
     batch: CommitBatch

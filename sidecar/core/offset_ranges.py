@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Set
-from heapq import merge
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -85,11 +84,17 @@ class OffsetRanges(Set[int]):
             return self
         return OffsetRanges((max(one, first), min(two, end)) for one, two in ranges)
 
+    def first_ranges(self, count: int) -> OffsetRanges:
+        """Return the first `count` ranges."""
+        first = OffsetRanges()
+        first.ranges = self.ranges[:count]
+        return first
+
     def union(self, other: OffsetRanges) -> OffsetRanges:
         """Return the offsets of both."""
         if not (self.ranges and other.ranges):
             return self if self.ranges else other
-        return OffsetRanges(merge(self.ranges, other.ranges))
+        return OffsetRanges(sorted(self.ranges + other.ranges))
 
 
 def _merged(ranges: Iterable[Range]) -> Iterator[Range]:

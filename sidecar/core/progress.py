@@ -96,7 +96,7 @@ class Tracker:
         """Offsets that were begun and then dropped from memory, unanswered. They must be fetched and begun again."""
         self.bounds = bounds
         self.waits = False
-        """Whether its progress is too long for the brokers: nothing more begins until it is committed."""
+        """Whether its progress is too long for the brokers: nothing new begins until it is committed."""
         self._far = FarOffsets()
         self._order: deque[int] = deque()
         self._done: set[int] = set()
@@ -134,9 +134,9 @@ class Tracker:
 
     def _make_way_far(self, offset: int, span: int, more: int = 0) -> bool:
         bounds = self.bounds
-        if offset < self.next:
-            return True  # it was begun, and dropped from memory
-        if self.waits or self.span(offset) < span or offset < self._ahead.end:
+        if offset < self.next or offset < self._ahead.end:
+            return True  # it was begun, and dropped from memory, or it is open in the progress that is in Kafka
+        if self.waits or self.span(offset) < span:
             return not self.waits
         if not (bounds.far and bounds.window):
             return False
@@ -264,7 +264,8 @@ class Tracker:
     # --- what is committed ------------------------------------------------------------------------------------------
 
     def snapshot(self, extra: Collection[int] = (), *, clean: bool = False) -> Progress:
-        """Return the progress as it will be once `extra` is done too; change nothing."""
+        """Return the progress as it will be once `extra` is done too."""
+        self._copied &= self._done  # not at each end: that costs a twentieth of a record's way
         extra = frozenset(extra)
         done = self._done.union(extra) if extra else self._done
         first = next((offset for offset in self._far.offsets if offset not in extra), None)
@@ -282,7 +283,6 @@ class Tracker:
 
         What is far below, and what the last owner has done, is not known one by one.
         """
-        self._copied &= self._done
         far = self._far_done(frozenset(extra))
         return far.union(OffsetRanges.of(self._copied.union(extra))).union(self._ahead)
 

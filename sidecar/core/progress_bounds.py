@@ -11,9 +11,12 @@ It takes 2 048 bytes, at worst 2 748 characters as base64; Kafka takes 4 096 (`o
 older version is in the group, nothing begins further off.
 """
 LONGEST = 4_096
-"""Characters of the metadata: Kafka's default of `offset.metadata.max.bytes`. Our longest form has 2 870."""
-NUMBERS = 112
-"""Characters beside the done set: the tag, the numbers and the stamp at their longest."""
+"""Characters of the metadata: Kafka's default of `offset.metadata.max.bytes`. Our longest has 2 911."""
+NUMBERS = 124
+"""Characters beside the done set: the tag, the numbers and the stamp at their longest, and a few of `SPARE`."""
+SPARE = 40
+"""Characters that an owner fills up behind a done set: if it crashes, the next one writes the same with the numbers of
+the crash in their place. That the brokers take so much is known then: they took it."""
 FRAME = 48
 """Bytes of the far form beside the pairs and the bitmap: its counts, the last pair's, and those of the compression."""
 SKIP = 4_096

@@ -7,8 +7,9 @@ There are two forms. `rc1` has the done set as a bitmap, up to SPAN from the nex
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-from sidecar.core.done_set import MOST_DISTANCE, parse_done, render_done
+from sidecar.core.done_set import MOST_BYTES, MOST_DISTANCE, parse_done, render_done
 from sidecar.core.offset_ranges import NONE, OffsetRanges
 from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import LONGEST, SPAN
@@ -28,52 +29,105 @@ MOST_AT = 9_999_999_999_999
 """Epoch ms of the year 2286: later timestamps are not kept."""
 STAMP_AT = 7
 """The position of the stamp (`progress_stamp.py`) among the parts."""
+LONGEST_DONE = MOST_BYTES * 4 // 3
+"""Characters of the longest done set, nearly."""
+FILL_TRIES = 4
+"""Tries to name as much as there is room for. Each costs about a millisecond on the committer's thread."""
+
+
+class Length(NamedTuple):
+    """How many characters metadata may have.
+
+    `most`: those that the brokers take. `ceiling`: they may take so many. It is tried with what must be written alone.
+    `spare`: so many are filled up behind a done set, less the numbers of crashes (`SPARE`).
+    """
+
+    most: int
+    ceiling: int
+    spare: int = 0
 
 
 def encode(progress: Progress, stamp: str = "", most: int = LONGEST) -> str:
     """Return the metadata of a commit, of `most` characters at most.
 
     It is a tag, the clean mark, a dot, and the done set, compressed. Then follow, each after a dot: the
-    crashes, the distances of mark and reach from the next offset, the width, the time of the last record, and the
-    stamp. Empty parts at the end are left out.
+    crashes, the distances of mark and reach from the next offset, the width, the time of the last record, the stamp,
+    and what means nothing (`once`, and the filling of `Length.spare`). Empty parts at the end are left out.
 
     The furthest offsets are left out where `most` is too little for all. That can only cost a second delivery, never a
     record. Where `most` is too little for the numbers too, all is left out.
     """
-    return encode_with(progress, NONE, stamp, most) or ""
+    return encode_with(progress, NONE, stamp, Length(most, most)) or ""
 
 
-def encode_with(progress: Progress, kept: OffsetRanges, stamp: str = "", most: int = LONGEST) -> str | None:
-    """Return the same, with all `kept` offsets of the done set; None if `most` is too little for these."""
-    done = OffsetRanges.of(progress.done)
-    done, kept = (offsets.within(progress.next, offsets.end) for offsets in (done, kept))
-    reach = done.end - progress.next
-    while True:
-        named = done if reach >= done.end - progress.next else done.within(0, progress.next + reach).union(kept)
-        text = _text(progress, named, stamp)
+def encode_with(progress: Progress, kept: OffsetRanges, stamp: str, length: Length, once: str = "") -> str | None:
+    """Return the same, with all `kept` offsets of the done set; None if there is no room for these.
+
+    `once`: stands behind the stamp where an offset was left out.
+    """
+    done, kept = (one.within(progress.next, one.end) for one in (OffsetRanges.of(progress.done), kept))
+    end = _End(stamp, "", length.spare)
+    whole = _text(progress, done, end)
+    if whole is not None and len(whole) <= (length.ceiling if done == kept else length.most):
+        return whole
+    end = end._replace(once=once)
+    least = _text(progress, kept, end)
+    if least is None or len(least) > length.ceiling:
+        return None if kept.ranges else ""
+    share = (length.most - len(least)) / ((len(whole) if whole else LONGEST_DONE) - len(least) or 1)
+    return _filled(progress, (done, kept), end, length.most, least, share)
+
+
+class _End(NamedTuple):
+    """What stands behind the numbers. `spare`: as in `Length`."""
+
+    stamp: str
+    once: str
+    spare: int
+
+
+def _filled(
+    progress: Progress, sets: tuple[OffsetRanges, OffsetRanges], end: _End, most: int, least: str, share: float
+) -> str:
+    """Return `least`, with as many of the first done ranges as there is room for, nearly. `share`: a first guess."""
+    done, kept = sets
+    low, high = 0, len(done.ranges)
+    at = int(high * share)
+    for _ in range(FILL_TRIES if len(least) < most else 0):
+        at = max(low + 1, min(at, high - 1))
+        if at >= high:
+            break
+        text = _text(progress, done.first_ranges(at).union(kept), end)
         if text is not None and len(text) <= most:
-            return text
-        if reach <= 0 or named == kept:
-            return None if kept.ranges else ""
-        reach = reach * 3 // 4
+            least, low = text, at
+        else:
+            high = at
+        at = (low + high) // 2
+    return least
 
 
-def _text(progress: Progress, done: OffsetRanges, stamp: str) -> str | None:
+def _text(progress: Progress, done: OffsetRanges, end: _End) -> str | None:
     """Return the metadata with this done set; None if it is longer than any that is read."""
     marks = (progress.mark or 0) - progress.next, (progress.reach or 0) - progress.next + 1
     far = done.end - progress.next > SPAN or any(SPAN < distance <= MOST_DISTANCE for distance in marks)
     body = render_done(progress.next, done, far=far)
     head = f"{_FAR if far else _NEAR}{_CLEAN if progress.clean else _OPEN}."
-    return None if body is None else f"{head}{body}{_numbers(progress, stamp, MOST_DISTANCE if far else SPAN)}"
+    return None if body is None else f"{head}{body}{_numbers(progress, end, MOST_DISTANCE if far else SPAN, body)}"
 
 
-def _numbers(progress: Progress, stamp: str, most: int) -> str:
+def _numbers(progress: Progress, end: _End, most: int, body: str) -> str:
+    crash = _crash_numbers(progress, most)
+    width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
+    last_at = str(progress.last_at) if progress.last_at is not None and 0 <= progress.last_at <= MOST_AT else ""
+    spare = "_" * (end.spare - sum(map(len, crash))) if body else ""
+    return ".".join(("", *crash, width, last_at, end.stamp, end.once + spare)).rstrip(".")
+
+
+def _crash_numbers(progress: Progress, most: int) -> tuple[str, str, str]:
     deaths = str(min(progress.deaths, MOST_DEATHS) or "")
     mark = "" if progress.mark is None else _distance(progress.mark - progress.next, most)
     reach = "" if progress.reach is None else _distance(progress.reach - progress.next + 1, most)
-    width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
-    last_at = str(progress.last_at) if progress.last_at is not None and 0 <= progress.last_at <= MOST_AT else ""
-    return f".{deaths}.{mark}.{reach}.{width}.{last_at}.{stamp}".rstrip(".")
+    return deaths, mark, reach
 
 
 def _distance(distance: int, most: int) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
 from sidecar.core.progress_stamp import decode_at
+from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without
 from sidecar.kafka.committer.unknown_outcome import result_from_progress
 from sidecar.kafka.committer.written_progress import WrittenProgress
@@ -69,11 +70,18 @@ class CommitterModel:
         written = self._written
         written.offsets(batch)
         if written.too_long:
+            self._give_up(written.too_long)
             return CommitResult(batch, False, again=batch.entries, too_long=dict.fromkeys(written.too_long, "too long"))
         if all(len(text) <= self._world.plan.metadata for _, text in written.last.values()):
             return None
-        assert written.shorten()
+        assert written.shorten(), "an offset without metadata is never too long"
         return CommitResult(batch, False, again=batch.entries, most=written.most)
+
+    def _give_up(self, sources: Iterable[Partition]) -> None:
+        """Note that what a partition has settled may be lost to its next owner: its progress is too long at its end."""
+        host = self._host
+        ends = {source for source in sources if (part := host.lane.ownership.partitions.get(source)) and part.closing}
+        self._world.broken |= {host.tenure(source) for source in ends if source in host.assignment.slots}
 
     def _again(self, batch: CommitBatch, took: int = 0) -> None:
         self._process.later(AGAIN_AFTER + took, partial(self._try, batch))
@@ -114,7 +122,8 @@ class CommitterModel:
         refusal = partial(self._host.coordinator.refusal, membership.metadata)
         took = self._send_twice(commits, offsets, refusal) if self._world.losses else 0
         if fate == "commit":
-            self._report(CommitResult(batch, True, done=batch.entries), took)
+            most = self._written.most if self._written.confirm() else None
+            self._report(CommitResult(batch, True, done=batch.entries, most=most), took)
         elif fate == "abort":
             self._again(batch, took)
         else:

@@ -91,14 +91,15 @@ class BlockedPartitions:
             partition = self._ownership.partitions.get(source)
             if partition is None:
                 continue
-            if partition.closing:  # the next owner begins where Kafka's progress is; to wait would delay the rebalance
-                self._ownership.lost((source,))
-                continue
             tried = None
             if source in result.too_long:
                 tried = sum(entry.record.source == source for entry in result.batch.entries)
-                partition.await_shorter_progress(waits=True)
-            outbox.unwritable.refuse(source, reason, now.steady, tried)
+                partition.await_shorter_progress(waits=True, in_vain=tried == 0)
+            if partition.closing and (tried is None or (tried <= 1 and partition.in_flight == 0)):
+                # The next owner begins where Kafka's progress is, and nothing ends any more that would help.
+                self._ownership.lost((source,))
+                continue
+            outbox.unwritable.refuse(source, reason, now.steady, tried, hurried=partition.closing)
         outbox.sort_out()
 
     def review(self, now: Now) -> None:

@@ -300,7 +300,8 @@ class Lane:
         outbox = self.outbox
         if result.most is not None:
             self.ownership.shorten(result.most)
-            self.commits.all_at_once()
+            if not result.committed:
+                self.commits.all_at_once()
         if result.unwritable or result.too_long:
             self._blocked.progress_refused(result, now)
         if result.committed and outbox.unwritable:

@@ -95,7 +95,7 @@ class Ownership:
         self._bound(self._bounds._replace(far=allowed))
 
     def shorten(self, most: int) -> None:
-        """Let progress have `most` characters: the brokers take no more."""
+        """Let progress have `most` characters: the brokers take no more, as far as is known."""
         self._bound(self._bounds.within(most))
 
     def _bound(self, bounds: Bounds) -> None:
@@ -155,6 +155,7 @@ class Ownership:
             partition = self.partitions[source]
             partition.close()
             self._commits.soon(partition)  # the last commit carries the clean mark
+        self._outbox.unwritable.hurry(mine)
         if self._gate is not None:
             self._gate.closing([self.partitions[source] for source in mine])
         self._releases.append(Release(mine, done))

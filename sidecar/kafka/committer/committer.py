@@ -154,7 +154,8 @@ class Committer(threading.Thread):
             self._supply.replace()
             return settled(batch, self._written.last, self._supply, self._reader_config, self._stopping), "unknown"
         slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
-        return CommitResult(batch, committed=True, done=batch.entries, apart=slow), "committed"
+        most = self._written.most if self._written.confirm() else None
+        return CommitResult(batch, committed=True, done=batch.entries, apart=slow, most=most), "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
         if aborted.throttled:

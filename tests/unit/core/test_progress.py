@@ -13,7 +13,7 @@ from sidecar.core.done_set import MOST_DISTANCE
 from sidecar.core.offset_ranges import OffsetRanges
 from sidecar.core.progress import Progress, Tracker
 from sidecar.core.progress_bounds import SPAN
-from sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, decode, encode, encode_with
+from sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, Length, decode, encode, encode_with
 
 KAFKA_TAKES = 4_095
 """Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""
@@ -135,7 +135,7 @@ def test_what_must_be_kept_is_kept_however_short_the_metadata_or_there_is_none(
 ) -> None:
     """Given counted attempts among the done records, then the text names all of them, or there is no text."""
     kept = OffsetRanges.of(data.draw(st.frozensets(st.sampled_from(sorted(done)), max_size=20)) if done else ())
-    text = encode_with(Progress(0, done), kept, "stamp", most)
+    text = encode_with(Progress(0, done), kept, "stamp", Length(most, most))
     if text is None:
         assert kept.ranges
         return

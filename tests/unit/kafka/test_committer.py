@@ -19,6 +19,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, Committer
 from sidecar.kafka.committer.throttle import Throttle
 from sidecar.kafka.committer.transaction_outcome import Aborted
+from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry
@@ -91,7 +92,7 @@ def settled(
     committer._supply = supply  # type: ignore[assignment]
     supply.stop = committer.stop
     batch = tuple(SettledRecord(record(offset=offset), Commit(None), ()) for offset in range(entries))
-    committer._written.most = most
+    committer._written = WrittenProgress(most)
     committer.start()
     commits = {source: PartitionCommit(1, progress or Progress(entries), kept) for source in (SOURCE, *others)}
     committer.submit(CommitBatch(batch, commits))
