@@ -127,7 +127,7 @@ def start_job(bootstrap: str, folder: Path, words: list[str]) -> subprocess.Pope
     """The job, as users start it."""
     sets = [f"--set=kafka={{bootstrap.servers: '{bootstrap}'}}", "--checkpoint", str(folder / "place")]
     command = [sys.executable, "-m", "sidecar", "view", "run", "--groups", GROUP, *sets, *words]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(folder)}
     return subprocess.Popen(command, cwd=folder, env=environ)
 
 
@@ -143,8 +143,8 @@ def cpu_of(job: subprocess.Popen[bytes]) -> float:
 
 def batches_of(folder: Path) -> int:
     """How many batches of the view are done."""
-    commits = folder / "place" / "view" / "commits"
-    return max((int(file.name) + 1 for file in commits.glob("[0-9]*")), default=0)
+    commits = folder.glob("reconsume-view-*/reconsume-view-query-*/commits/[0-9]*")
+    return max((int(file.name) + 1 for file in commits), default=0)
 
 
 def freshness(bootstrap: str, rate: int, seconds: float, warm: float, words: list[str]) -> str:

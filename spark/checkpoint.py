@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -32,6 +33,18 @@ def write_plainly(spark: SparkSession, checkpoint: str) -> None:
     """
     if spark.conf.get(WRITTEN_BY, None) is None and scheme(spark, checkpoint) == "file":
         spark.conf.set(WRITTEN_BY, PLAINLY)
+
+
+@contextmanager
+def written_plainly(spark: SparkSession, checkpoint: str) -> Iterator[None]:
+    """Write the checkpoints of queries that are started in the `with` block as `write_plainly` would, and no others."""
+    before = spark.conf.get(WRITTEN_BY, None)
+    write_plainly(spark, checkpoint)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(WRITTEN_BY)
 
 
 def scheme(spark: SparkSession, checkpoint: str) -> str | None:
@@ -74,6 +87,10 @@ class Folder:
         """
         for entry in self._entries(query):
             self.write(entry, forgotten(self.read(entry), topics))
+
+    def drop(self, query: str) -> None:
+        """Remove the query's checkpoint. The query must not run."""
+        self._files.delete(self._path(query))
 
     def _entries(self, query: str) -> list[str]:
         """Return the files with the offsets at which the last planned batch ends, and at which it begins."""

@@ -6,8 +6,9 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -17,8 +18,11 @@ from pyspark.sql import SparkSession
 
 from spark.errors import GoneError, first_line
 
-END_SECONDS = 20
-"""Seconds that the Java process may take to end before it is killed."""
+STOP_SECONDS = 3.0
+"""Seconds that Spark may take to stop. It waits for records that a broker does not take, for minutes if it must."""
+END_SECONDS = 3.0
+"""Seconds that the Java process may take to end before it is killed. Nothing in it is worth more time: positions are in
+Kafka, and a checkpoint's files are written whole or not at all."""
 BROKEN_CALL = "Exception while sending command."
 """The message that Py4J 0.10.9 logs to the root logger, with a traceback, for each call that gets no answer. Py4J then
 also raises."""
@@ -54,13 +58,21 @@ def end_java(spark: SparkSession) -> None:
     An error of the stop is raised only if the Java process is not a child of this process.
     """
     process = java_process()
-    try:
+    if process is None:
         spark.stop()
-    except Exception:
-        if process is None:
-            raise
-    if process is not None:
-        end(process)
+        return
+    # It may hang, and nothing but the end of Java stops it then.
+    stopping = threading.Thread(target=suppressed, args=(spark.stop,), name="stop-spark", daemon=True)
+    stopping.start()
+    stopping.join(STOP_SECONDS)
+    end(process)
+    stopping.join(STOP_SECONDS)
+
+
+def suppressed(act: Callable[[], None]) -> None:
+    """Call `act` and drop its error."""
+    with suppress(Exception):
+        act()
 
 
 @contextmanager

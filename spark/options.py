@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from spark.names import EVENTS_SUFFIX
-from topics.durations import parse_duration, render_duration
+from topics.durations import parse_duration
 from topics.names import check_name
-from topics.specs import VIEW_RETENTION
 
 TRIGGER = "1s"
 SLOW_TRIGGER = "30s"
-"""The sums are of minutes and lag by their watermark, and bad events are for operators. If these queries ran more
-often, they would take the CPU of the view, which is the only one whose batches must be quick."""
+"""The sums are of minutes and lag by their watermark. If their query ran more often, it would take the CPU of the view,
+which is the only one whose batches must be quick."""
 SUMS_DELAY = "10m"
-EVICT_EVERY = "24h"
 MAX_OFFSETS = 50_000
 MAX_FAILURES = 10
 
@@ -37,8 +35,8 @@ class Run:
     kafka_properties: str | None
     bootstrap: str | None
     master: str | None
-    keep: int
-    evict_every: int
+    keep: int | None
+    evict_every: int | None
     sums_delay: int
     trigger: int
     slow_trigger: int
@@ -49,6 +47,12 @@ class Run:
     jars: tuple[str, ...]
     conf: tuple[tuple[str, str], ...]
     deaths: int
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The options that are given and have no effect any more; they will be removed."""
+        options = {"--keep": self.keep, "--evict-every": self.evict_every}
+        return [name for name, value in options.items() if value is not None]
 
     def reads(self) -> str:
         """Return a description of the groups whose events are read."""
@@ -116,12 +120,12 @@ def add_run(run: argparse.ArgumentParser) -> None:
     which = run.add_mutually_exclusive_group(required=True)
     which.add_argument("--groups", type=groups, metavar="A,B", help="the groups")
     which.add_argument("--pattern", type=regex, metavar="REGEX", help="every group whose whole name matches")
-    run.add_argument("--checkpoint", required=True, metavar="DIR", help="where the job keeps its place and its state")
-    run.add_argument("--keep", type=duration, default=render_duration(VIEW_RETENTION), help="how long a row is kept")
-    run.add_argument("--evict-every", type=duration, default=EVICT_EVERY, help="how often rows older than that leave")
+    run.add_argument("--checkpoint", required=True, metavar="DIR", help="where the sums keep their state")
+    for name in ("--keep", "--evict-every"):
+        run.add_argument(name, type=duration, help="without effect; it will be removed")
     run.add_argument("--sums-delay", type=duration, default=SUMS_DELAY, help="how late an event may be and still count")
     run.add_argument("--trigger", type=duration, default=TRIGGER, help="how often the view is brought up to date")
-    run.add_argument("--slow-trigger", type=duration, default=SLOW_TRIGGER, help="the same for sums and bad events")
+    run.add_argument("--slow-trigger", type=duration, default=SLOW_TRIGGER, help="the same for the sums")
     run.add_argument("--max-offsets", type=count, default=MAX_OFFSETS, help="records in one batch at most")
     run.add_argument("--max-failures", type=count, default=MAX_FAILURES, help="failures in a row, then the job ends")
     run.add_argument("--bad-topic", type=topic, metavar="TOPIC", help="where events that are none go; else to the log")

@@ -1,16 +1,19 @@
-"""Find topics that were deleted and created again since a query read them. Pure functions.
+"""Find topics that were deleted and created again since a query with a checkpoint read them. Pure functions.
 
 The offsets that a query has read in the old topic mean nothing in the new one. Kafka gives each topic an id, but
-Spark's checkpoint knows only names. So the job keeps the ids beside the checkpoint. Before a query that finds another
-id starts, the offsets in that topic are removed from its checkpoint. To Spark the topic is then new, and it reads the
-topic from the first record.
+Spark's checkpoint knows only names. So the job keeps the ids beside the checkpoint of the sums. Before a query that
+finds another id starts, the offsets in that topic are removed from its checkpoint. To Spark the topic is then new, and
+it reads the topic from the first record. What the state has counted stays. So if a STATS topic is another one, or
+events that were counted would be read again, the checkpoint is of no use any more.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+from spark.names import EVENTS_SUFFIX, STATS_SUFFIX
 
 IDS_VERSION = 1
 
@@ -24,24 +27,56 @@ def renewed(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection[
     return sorted(topic for topic, topic_id in ids.items() if topic in placed and kept.get(topic, topic_id) != topic_id)
 
 
-def ids_text(ids: Mapping[str, str], kept: Mapping[str, str], placed: Collection[str]) -> str:
-    """Return the text to keep beside the checkpoint.
+class Kept(NamedTuple):
+    """What is kept beside the checkpoint: ids of topics, and the events topics that a query has counted and left out.
 
-    It holds the ids of the topics that are read, and of those that the checkpoint still has offsets for.
+    A query leaves a group out while its STATS topic is missing. Its place in the group's events is soon forgotten, and
+    what it has counted of them is not.
     """
-    before = {topic: topic_id for topic, topic_id in kept.items() if topic in placed}
-    return json.dumps({"v": IDS_VERSION, "ids": before | dict(ids)}, sort_keys=True)
+
+    ids: Mapping[str, str]
+    unserved: frozenset[str]
 
 
-def ids_in(text: str) -> dict[str, str]:
-    """Return the ids in a kept text; an empty text holds none.
+def is_stale(ids: Mapping[str, str], kept: Kept, placed: Collection[str]) -> str:
+    """Return the events topics for which the state of the sums is of no use, as a text; empty if there are none.
+
+    A group's counts must be written again if its STATS topic is another one. They would be counted twice if the query
+    has left its events, and would read them again. Events of another topic are as good as new.
+    """
+    stale = []
+    for events in (topic for topic in ids if topic.endswith(EVENTS_SUFFIX) and kept.ids.get(topic) == ids[topic]):
+        sums = events.removesuffix(EVENTS_SUFFIX) + STATS_SUFFIX
+        rewritten = events in placed and kept.ids.get(sums, ids[sums]) != ids[sums]
+        if rewritten or (events in kept.unserved and events not in placed):
+            stale.append(events)
+    return ", ".join(stale)
+
+
+def kept_text(ids: Mapping[str, str], kept: Kept, placed: Collection[str], there: Collection[str]) -> str:
+    """Return the text to keep beside the checkpoint, for a query that uses `ids`.
+
+    Of other topics that a query has used it keeps the ids, as long as their group's events are `there`.
+    """
+
+    def is_there(topic: str) -> bool:
+        return topic in there or topic.removesuffix(STATS_SUFFIX) + EVENTS_SUFFIX in there
+
+    before = {topic: topic_id for topic, topic_id in kept.ids.items() if is_there(topic)}
+    unserved = {topic for topic in (*kept.unserved, *placed) if topic in before and topic not in ids}
+    return json.dumps({"v": IDS_VERSION, "ids": before | dict(ids), "unserved": sorted(unserved)}, sort_keys=True)
+
+
+def kept_in(text: str) -> Kept:
+    """Return what is kept in a text; an empty text holds nothing.
 
     Raises ValueError if the text does not have the expected form.
     """
     content = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}}
     if not isinstance(content, dict) or content.get("v") != IDS_VERSION or not isinstance(content.get("ids"), dict):
         raise ValueError("it is not in its form")
-    return {str(topic): str(topic_id) for topic, topic_id in content["ids"].items()}
+    ids = {str(topic): str(topic_id) for topic, topic_id in content["ids"].items()}
+    return Kept(ids, frozenset(map(str, content.get("unserved") or ())))
 
 
 def topics_in(entry: str) -> frozenset[str]:

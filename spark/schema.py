@@ -40,16 +40,19 @@ OBSERVED = "events"
 TEXTS = ("group", "id", "reason", "topic", "instance")
 COUNTS = ("times", "redrives", "partition")
 LONGS = ("due", "at", "offset", "first_failed_at")
-SUMMED = ("last_failed_at", "retries", "updated_at")
-"""The columns of a row of the view that an event does not have. All are BIGINT; the two times are epoch ms."""
+HISTORY = ("last_failed_at", "retries")
+"""The columns that a row of the view always has, and an event only if its writer knows them. BIGINT; the time is epoch
+ms."""
+ROW_ONLY = ("updated_at",)
+"""The column of a row of the view that no event has. BIGINT, epoch ms."""
 FIELDS = (
     *("group", "id", "state", "times", "redrives", "level", "due", "at", "reason"),
     *("topic", "partition", "offset", "timestamp", "first_failed_at", "instance"),
 )
 """An event's fields, in the order in which the sidecar writes them."""
-OPTIONAL = ("text",)
-"""Texts that an event may have behind `v`, or null. Rows do not carry them: the state of a running query is in the form
-of CARRIED, and a checkpoint of another form cannot be read."""
+OPTIONAL = ("text", "retries", "last_failed_at")
+"""Fields that an event may have behind `v`, or null, in the order in which the sidecar writes them. Rows do not carry
+the text."""
 POSITION = ("topic", "partition", "offset")
 ORIGIN = (*(f"from_{name}" for name in POSITION), "written_at")
 """The position of an event's own record, and the time when it was written there (epoch ms)."""
@@ -65,10 +68,10 @@ SURROGATE = r"(?i)\\ud[89a-f]"
 class Parsed(NamedTuple):
     """Records of event topics, split into good events and bad ones.
 
-    `good` has the columns FIELDS (`view.VALUE` gives their types) and ORIGIN: `from_topic` STRING, `from_partition`
-    INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). A query over it reports OBSERVED. `bad` has `topic`,
-    `partition`, `offset` and `timestamp` of the record as Spark's Kafka source gives them, and `fault` STRING, a short
-    sentence.
+    `good` has the columns FIELDS and HISTORY (`view.VALUE` gives their types), and ORIGIN: `from_topic` STRING,
+    `from_partition` INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). HISTORY is null where an event lacks it.
+    A query over it reports OBSERVED. `bad` has `topic`, `partition`, `offset` and `timestamp` of the record as Spark's
+    Kafka source gives them, and `fault` STRING, a short sentence.
     """
 
     good: DataFrame
@@ -81,37 +84,58 @@ def events(raw: DataFrame) -> Parsed:
     `raw` has the columns of Spark's Kafka source, from a batch or a stream; `timestampType` may be missing. Raises
     pyspark.errors.PySparkException if `raw` lacks another column.
     """
-    counts = (fn.count("*").alias("read"), fn.count("fault").alias("bad"))
+    return split_good_bad(parsed(raw))
+
+
+def parsed(raw: DataFrame) -> DataFrame:
+    """Return each record of event topics, parsed as by `parse`. A query over it reports OBSERVED.
+
+    OBSERVED has the numbers of records (`read`) and of bad ones (`bad`), and one bad record as JSON (`first`): the
+    columns of `Parsed.bad`.
+    """
+    first = fn.min(fn.when(fn.col("fault").isNotNull(), bad_json()))
+    counts = (fn.count("*").alias("read"), fn.count("fault").alias("bad"), first.alias("first"))
     # The metrics also stop the optimizer from pushing the filter down, which would parse each record twice.
-    return split_good_bad(parse(raw, EVENTS_SUFFIX).observe(OBSERVED, *counts))
+    return parse(raw, EVENTS_SUFFIX).observe(OBSERVED, *counts)
+
+
+def bad_columns() -> list[Column]:
+    """Return the columns of `Parsed.bad`, of a parsed record."""
+    position = (fn.col(f"from_{name}").alias(name) for name in POSITION)
+    return [*position, fn.col("record_time").alias("timestamp"), fn.col("fault")]
+
+
+def bad_json() -> Column:
+    """Return the columns of `Parsed.bad` as one JSON text."""
+    return fn.to_json(fn.struct(*bad_columns()))
 
 
 def view_rows(raw: DataFrame) -> Parsed:
     """Split the records of view topics into good rows and bad ones, as `events` does.
 
-    A good row also has the columns SUMMED. Raises pyspark.errors.PySparkException if `raw` lacks a column.
+    A good row also has the columns ROW_ONLY, and no null in HISTORY. Raises pyspark.errors.PySparkException if `raw`
+    lacks a column.
     """
-    return split_good_bad(parse(raw, VIEW_SUFFIX, SUMMED), SUMMED)
+    return split_good_bad(parse(raw, VIEW_SUFFIX, ROW_ONLY), ROW_ONLY)
 
 
-def split_good_bad(parsed: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
+def split_good_bad(records: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
     """Split parsed records by their `fault`."""
-    position = (fn.col(f"from_{name}").alias(name) for name in POSITION)
-    bad = parsed.where(fn.col("fault").isNotNull()).select(*position, fn.col("record_time").alias("timestamp"), "fault")
-    return Parsed(parsed.where(fn.col("fault").isNull()).select(*FIELDS, *more, *ORIGIN), bad)
+    bad = records.where(fn.col("fault").isNotNull()).select(*bad_columns())
+    return Parsed(records.where(fn.col("fault").isNull()).select(*FIELDS, *HISTORY, *more, *ORIGIN), bad)
 
 
 def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
-    """Parse every record into the columns FIELDS, `more` (BIGINT), ORIGIN, `record_time` and `fault`.
+    """Parse every record into the columns FIELDS, HISTORY, `more` (BIGINT), ORIGIN, `record_time` and `fault`.
 
-    `fault` is null if the record is good.
+    With `more` it is a row of the view, else an event. `fault` is null if the record is good.
 
     Nearly every record is the same, byte for byte, when it is read and written again. Such a record was JSON of exactly
     these types, and is `usual`. The comparison costs a third of the checks that all other records need.
     """
-    fields = (*FIELDS, *more)
+    needed = (*FIELDS, *HISTORY, *more) if more else FIELDS
     # The order of the view's rows, and of the sidecar's events.
-    order = ("v", *fields) if more else (*fields, "v", *OPTIONAL)
+    order = ("v", *needed) if more else (*needed, "v", *OPTIONAL)
     read = raw.select(
         *(fn.col(name).alias(f"from_{name}") for name in POSITION),
         fn.col("timestamp").alias("record_time"),
@@ -126,8 +150,9 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
     same = written_again(fn.col("event"), () if more else OPTIONAL) == fn.col("record_text")
     event = read.select("*", "event.*", fn.coalesce(same, fn.lit(False)).alias("usual"))
     written = fn.greatest(fn.col("at"), fn.least(fn.col("record_ms"), fn.col("now")))
-    fault = fn.coalesce(*(fn.when(bad, fn.lit(sentence)) for sentence, bad in faults(suffix, more)))
-    return event.select(*fields, *ORIGIN[:3], written.alias("written_at"), "record_time", fault.alias("fault"))
+    fault = fn.coalesce(*(fn.when(bad, fn.lit(sentence)) for sentence, bad in faults(suffix, needed)))
+    source = (written.alias("written_at"), fn.col("record_time"), fault.alias("fault"))
+    return event.select(*FIELDS, *HISTORY, *more, *ORIGIN[:3], *source)
 
 
 def written_again(event: Column, optional: Sequence[str]) -> Column:
@@ -135,8 +160,11 @@ def written_again(event: Column, optional: Sequence[str]) -> Column:
     whole = {"ignoreNullFields": "false"}
     if not optional:
         return fn.to_json(event, whole)
-    present = functools.reduce(operator.or_, (event[name].isNotNull() for name in optional))
-    return fn.when(present, fn.to_json(event, whole)).otherwise(fn.to_json(event.dropFields(*optional), whole))
+    # The fields that are there follow the needed ones: `{…,"v":1` and `,"text":"…"}`, or `}` if there are none.
+    needed = fn.to_json(event.dropFields(*optional), whole)
+    there = fn.to_json(fn.struct(*(event[name].alias(name) for name in optional)))
+    behind = fn.when(there == "{}", "}").otherwise(fn.concat(fn.lit(","), fn.substr(there, fn.lit(2))))
+    return fn.concat(fn.substr(needed, fn.lit(1), fn.length(needed) - 1), behind)
 
 
 def types(fields: Sequence[str]) -> str:
@@ -146,10 +174,10 @@ def types(fields: Sequence[str]) -> str:
 
 def kind(name: str) -> str:
     """Return the type that a field must have, as `schema_of_variant` writes it."""
-    return "STRING" if name in (*TEXTS, "state", "level", *OPTIONAL) else "BIGINT"
+    return "STRING" if name in (*TEXTS, "state", "level", "text") else "BIGINT"
 
 
-def parsed() -> Column:
+def variant() -> Column:
     """Return the record and its hash as a variant; null if the record cannot be one."""
     text = fn.col("record_text")
     # If a name holds half a character, Spark makes a value that it later calls malformed, and ends the query.
@@ -188,41 +216,49 @@ def nests_beyond(text: Column, most: int) -> Column:
 def wrong_kinds(fields: Sequence[str]) -> Column:
     """Return the names of the fields that are missing or of another type."""
     # Functions over a map: separate code for each field would be larger than the JVM allows for one method.
-    sent = fn.try_variant_get(parsed(), "$.e", "map<string,variant>")
-    kinds = fn.transform_values(sent, lambda name, value: given_kind(name, fn.schema_of_variant(value)))
-    wanted = fn.array(*(fn.struct(fn.lit(name).alias("name"), fn.lit(kind(name)).alias("kind")) for name in fields))
+    sent = fn.try_variant_get(variant(), "$.e", "map<string,variant>")
+    kinds = fn.transform_values(sent, lambda name, value: given_kind(name, fn.schema_of_variant(value), fields))
+    names = (*fields, "v", *optional_of(fields))
+    wanted = fn.array(*(fn.struct(fn.lit(name).alias("name"), fn.lit(kind(name)).alias("kind")) for name in names))
 
     def wrong(field: Column) -> Column:
-        # Only the version and the optional texts may be missing.
-        unsaid = fn.when(field["name"] == "v", "BIGINT").when(field["name"].isin(*OPTIONAL), "STRING")
+        # Only the version and the optional fields may be missing.
+        unsaid = fn.when(field["name"].isin("v", *optional_of(fields)), field["kind"])
         return absent(fn.coalesce(fn.try_element_at(kinds, field["name"]), unsaid) == field["kind"])
 
     return fn.transform(fn.filter(wanted, wrong), lambda field: field["name"])
 
 
-def given_kind(name: Column, said: Column) -> Column:
-    """Return the type of a field; a `level` or an optional text of null counts as a text."""
-    return fn.when(name.isin("level", *OPTIONAL) & (said == "VOID"), "STRING").otherwise(said)
+def optional_of(needed: Sequence[str]) -> list[str]:
+    """Return the optional fields beside the needed ones."""
+    return [name for name in OPTIONAL if name not in needed]
 
 
-def faults(suffix: str, more: tuple[str, ...]) -> Iterator[tuple[str, Column]]:
+def given_kind(name: Column, said: Column, needed: Sequence[str]) -> Column:
+    """Return the type of a field; a `level` or an optional field of null counts as one of its type."""
+    meant = {field: kind(field) for field in ("level", *optional_of(needed))}
+    texts = [field for field, meaning in meant.items() if meaning == "STRING"]
+    null = fn.when(name.isin(*texts), "STRING").when(name.isin(*meant), "BIGINT").otherwise(said)
+    return fn.when(said == "VOID", null).otherwise(said)
+
+
+def faults(suffix: str, needed: Sequence[str]) -> Iterator[tuple[str, Column]]:
     """Yield each fault as a sentence and its condition, in the order in which they are checked."""
     yield "the value is null", fn.col("value").isNull()
     yield f"longer than {LONGEST} bytes", fn.octet_length("value") > LONGEST
     unusual, text = ~fn.col("usual"), fn.col("record_text")
     yield "nested too deep", unusual & ((brackets(text) > MOST_BRACKETS) | nests_beyond(text, DEEPEST))
     yield "not UTF-8", unusual & ~fn.is_valid_utf8(text)
-    ends = fn.try_variant_get(parsed(), "$.z", "bigint") == fn.xxhash64("value")
+    ends = fn.try_variant_get(variant(), "$.z", "bigint") == fn.xxhash64("value")
     is_alone = fn.size(fn.json_object_keys(wrapped(text))) == 2
     yield "not JSON, or a name is in it twice", unusual & (absent(ends) | absent(is_alone))
-    names = [*FIELDS, *more, "v"]
-    empty = functools.reduce(operator.or_, (fn.col(name).isNull() for name in names if name != "level"))
-    wrong = fn.when(fn.col("usual"), empty).otherwise(fn.size(wrong_kinds([*names, *OPTIONAL])) > 0)
+    empty = functools.reduce(operator.or_, (fn.col(name).isNull() for name in (*needed, "v") if name != "level"))
+    wrong = fn.when(fn.col("usual"), empty).otherwise(fn.size(wrong_kinds(needed)) > 0)
     yield "a field is missing or of another type", wrong
     yield "not version 1", ~fn.coalesce(fn.col("v") == 1, fn.lit(True))
     yield "not a state", ~fn.col("state").isin([state.value for state in RANKS])
-    yield "a count out of range", fn.greatest(*COUNTS) > 2**31 - 1
-    yield "a number below 0", fn.least(*COUNTS, *LONGS, *more) < 0
+    yield "a count out of range", fn.greatest(*COUNTS, "retries") > 2**31 - 1
+    yield "a number below 0", fn.least(*COUNTS, *LONGS, *HISTORY, *(name for name in needed if name in ROW_ONLY)) < 0
     yield "not of this topic's group", fn.col("from_topic") != fn.concat(fn.col("group"), fn.lit(suffix))
     # A negative timestamp means that the record has none. `now` is the batch's time, so that a replayed batch decides
     # in the same way.

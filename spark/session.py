@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 SETTINGS: dict[str, str] = {
     # A checkpoint fixes this number, so it is set before the first start. With 200, Spark's default, a batch of
-    # 200 events takes 5 s instead of 0.4 s. Two partitions hold some two million rows.
+    # 200 events takes 5 s instead of 0.4 s.
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
@@ -25,7 +24,7 @@ SETTINGS: dict[str, str] = {
     # Before Spark 4.1 an aggregation drops its store after each batch (SPARK-51955), and the next batch loads it from
     # the checkpoint. With changelogs it loads a snapshot and all changes since then, of a minute or more.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
-    # RocksDB uses memory outside the heap: without a bound, a million rows take the driver to 4.5 GB.
+    # RocksDB uses memory outside the heap: without a bound, the sums of many minutes would take gigabytes.
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.minBatchesToRetain": "20",
@@ -41,26 +40,6 @@ LOCAL: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 """The settings of a session whose master is local."""
-
-
-COUNTED = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
-"""The Spark setting that makes RocksDB count the rows of the state."""
-
-
-@contextmanager
-def counting(spark: SparkSession, rows: bool) -> Iterator[None]:
-    """Set whether queries that are started inside the `with` block count the rows of their state.
-
-    The count includes rows that the query finds in its checkpoint. To count, RocksDB must look up each row before it is
-    written. With a million rows this takes a quarter of the view's CPU. The setting that was there before comes back at
-    the end of the block.
-    """
-    before = spark.conf.get(COUNTED, "true") or "true"
-    spark.conf.set(COUNTED, str(rows).lower())
-    try:
-        yield
-    finally:
-        spark.conf.set(COUNTED, before)
 
 
 def build(

@@ -1,33 +1,15 @@
-"""The view: the present state of every record that has failed (contract 11.2, 11.3). Pure functions.
+"""The view: the present state of every record that has failed (contract 11.2, 11.3). Pure functions without state.
 
-Events may come in any order. Those of a record have a total order (PLACE), and every column of a row is a maximum or a
-minimum. So the rows are the same if events are late, repeated, replayed, or split over batches and restarts. Rows can
-be folded again with events.
-
-**When a row leaves.** In a stream with a `keep`, let
-
-    W = (latest `first_failed_at` of all good events, of all groups, that the query read while it had a `keep`) − keep
-
-W moves after each batch. An event with `first_failed_at` ≤ W is dropped and counted (`numRowsDroppedByWatermark`). The
-state forgets a record with `first_failed_at` ≤ W. Its last row stays in the view topic for that topic's `retention.ms`.
-To follow a record to its end, even if it is redriven from the DLQ on the last day there, choose
-
-    keep ≥ 2 × (longest time of a record in retry) + (retention of the DLQ)
-
-and a retention of the view topic that is not smaller. To find the rows that leave, Spark reads all rows after every
-batch.
-
-Without a `keep` Spark reads none of them for this, no row leaves, and no event is dropped. An event of a record that
-was forgotten then makes a row from that event alone.
-
-A query can be stopped and can go on from its checkpoint with or without a `keep`, as often as needed: state and W stay.
-The job does so (`EvictingQuery`): there a row leaves in the first sweep after its time. Rows in the state ≈ failed
-records per second × (keep + seconds between two sweeps).
+A row is a function of one event. Events of a record have a total order (`place`), and its present state is the row of
+the greatest. So events may come late, repeated or again, and be split over batches and restarts: readers of the view
+topic keep the greater row. No query remembers a record, and none has a watermark. A row stays in the view topic for
+that topic's `retention.ms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -35,14 +17,13 @@ from pyspark.sql import functions as fn
 
 from spark import names, schema
 from spark.names import VIEW_SUFFIX
-from spark.schema import FIELDS, SUMMED, Parsed
-from topics.events import RANKS, State
-from topics.specs import VIEW_RETENTION
+from spark.schema import FIELDS, HISTORY, ROW_ONLY, Parsed
+from topics.events import FAILURES, RANKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VALUE = (*FIELDS, *SUMMED)
+VALUE = (*FIELDS, *HISTORY, *ROW_ONLY)
 """The columns of the view, in the order of its JSON.
 
 `times`, `redrives`, `partition`, `offset` and `retries` are BIGINT. `due`, `at`, `timestamp`, `first_failed_at`,
@@ -55,11 +36,6 @@ ORDER_KEY = ("redrives", "times", "rank", "at", "from_view", "from_partition", "
 The position makes all events different. If both of a group's topics hold an event, that in the view topic is the
 greater, by name and here.
 """
-CARRIED = ("level", "due", "reason", "topic", "partition", "offset", "timestamp", "instance")
-"""The columns that the latest event gives, apart from the record's identity and ORDER_KEY, which has the state as its
-rank. An event's `text` is none of them: a checkpoint has this form, and one of another form is unreadable."""
-KEEP = f"{VIEW_RETENTION} milliseconds"
-"""The default `keep`: the retention of the view topic, 37 days."""
 
 
 def events(raw: DataFrame) -> Parsed:
@@ -74,35 +50,32 @@ def events(raw: DataFrame) -> Parsed:
     return schema.events(raw)
 
 
-def view(good: DataFrame, keep: str | None = KEEP) -> DataFrame:
-    """Return one row for each record and first failure.
+def view(good: DataFrame, keep: str | None = None) -> DataFrame:
+    """Return the row of each event.
 
-    `good` is the `good` of `events`, from a batch or a stream. `keep` is a Spark interval such as `37 days`; with None
-    no row is forgotten. The module's docstring defines when a row leaves. A batch keeps all rows.
+    `good` is the `good` of `events`, from a batch or a stream; write a stream in output mode append. Of several rows of
+    a record readers keep the one with the greatest `place`. `keep` has no effect: rows were forgotten by it, and no row
+    is remembered now. It will be removed.
 
-    The columns are VALUE and `order_key`, a STRUCT of PLACE: `redrives` BIGINT, `times` BIGINT, `rank` INT, `at` BIGINT
-    (epoch ms), `from_view` BOOLEAN, `from_partition` INT, `from_offset` BIGINT. Write a stream in output mode update.
+    The columns are VALUE and `place`, a STRUCT of ORDER_KEY: `redrives` BIGINT, `times` BIGINT, `rank` INT, `at` BIGINT
+    (epoch ms), `from_view` BOOLEAN, `from_partition` INT, `from_offset` BIGINT.
 
-    A record has two rows if it had two first failures, because its first event was undone by a crash. Readers keep the
-    row with the greater `order_key`.
-
-    Raises pyspark.errors.PySparkException if `keep` is not an interval, or if `good` lacks a column.
+    Raises pyspark.errors.PySparkException if `good` lacks a column.
     """
-    # The first failure is a key, because the watermark is on it.
-    first_failed = fn.timestamp_millis("first_failed_at").alias("first_failed")
-    rows = of_events(good).select("*", first_failed)
-    return fold(rows if keep is None else rows.withWatermark("first_failed", keep), "first_failed")
+    if keep is not None:
+        warnings.warn("keep has no effect: no row is remembered", DeprecationWarning, stacklevel=2)
+    return good.select(*row_columns(), order_key())
 
 
-def of_events(good: DataFrame) -> DataFrame:
-    """Return each event as the row of a record that has no other event."""
-    failure = fn.col("state").isin(State.WAITING_RETRY.value, State.DLQ.value)
-    summed = {
-        "last_failed_at": fn.when(failure, fn.col("at")).otherwise(fn.col("first_failed_at")),
-        "retries": fn.col("times"),
+def row_columns() -> list[Column]:
+    """Return VALUE as columns of a good event. What an older event lacks is taken from what it has."""
+    failed = fn.when(fn.col("state").isin([state.value for state in FAILURES]), fn.col("at"))
+    history = {
+        "last_failed_at": fn.coalesce("last_failed_at", failed, "first_failed_at"),
+        "retries": fn.coalesce("retries", "times"),
         "updated_at": fn.col("written_at"),
     }
-    return good.select(*FIELDS, *(column.alias(name) for name, column in summed.items()), order_key())
+    return [history.get(name, fn.col(name)).alias(name) for name in VALUE]
 
 
 def order_key() -> Column:
@@ -117,25 +90,6 @@ def translated(column: Column, words: Mapping[Any, Any]) -> Column:
     return fn.coalesce(*(fn.when(column == word, meaning) for word, meaning in words.items()))
 
 
-def fold(rows: DataFrame, *more_keys: str) -> DataFrame:
-    """Merge the rows of each record into one, by `group`, `id` and `more_keys`."""
-    # Spark sorts by the keys, and compares only eight bytes of the first one if it can. Eight bytes of a time differ
-    # more often than eight bytes of a name.
-    latest = rows.groupBy(*more_keys, "id", "group").agg(
-        # The same as max_by(CARRIED, place), but `place`, which is needed again, is kept once. This halves the state
-        # and its cost.
-        fn.max(fn.struct("place", *CARRIED)).alias("now"),
-        fn.min("first_failed_at").alias("first_failed_at"),
-        *(fn.max(name).alias(name) for name in SUMMED),
-    )
-    columns = {
-        **{name: fn.col(f"now.{name}") for name in CARRIED},
-        **{name: fn.col(f"now.place.{name}") for name in ("redrives", "times", "at")},
-        "state": translated(fn.col("now.place.rank"), {rank: state.value for state, rank in RANKS.items()}),
-    }
-    return latest.select(*(columns.get(name, fn.col(name)).alias(name) for name in VALUE), "now.place")
-
-
 def records(view: DataFrame) -> DataFrame:
     """Return the rows of `view` as records for Spark's Kafka sink: the columns key, value and topic, all STRING.
 
@@ -144,13 +98,36 @@ def records(view: DataFrame) -> DataFrame:
 
     Raises pyspark.errors.PySparkException if `view` lacks a column.
     """
-    row = fn.struct(fn.lit(1).alias("v"), *VALUE)
-    return view.select(
-        fn.col("id").alias("key"),
-        # A level of null is written, not left out: a record without the field is not an event.
-        fn.to_json(row, {"ignoreNullFields": "false"}).alias("value"),
-        fn.concat(fn.col("group"), fn.lit(VIEW_SUFFIX)).alias("topic"),
+    return view.select(fn.col("id").alias("key"), row_json(VALUE).alias("value"), view_topic().alias("topic"))
+
+
+def outputs(raw: DataFrame, bad_topic: str | None = None) -> DataFrame:
+    """Return what the view's job writes of records of event topics: `records` of good events, and bad events.
+
+    `raw` has the columns of Spark's Kafka source, and is parsed once. A bad event is a record for `bad_topic` without a
+    key, with the columns of `Parsed.bad` as JSON; without a `bad_topic` it is left out. The result has the columns key,
+    value and topic, all STRING.
+
+    Raises pyspark.errors.PySparkException if `raw` lacks a column.
+    """
+    is_good = fn.col("fault").isNull()
+    written = schema.parsed(raw).select(
+        fn.when(is_good, fn.col("id")).alias("key"),
+        fn.when(is_good, row_json(row_columns())).otherwise(schema.bad_json()).alias("value"),
+        fn.when(is_good, view_topic()).otherwise(fn.lit(bad_topic)).alias("topic"),
     )
+    return written.where(fn.col("topic").isNotNull())
+
+
+def row_json(columns: Iterable[Column | str]) -> Column:
+    """Return the columns of VALUE as the JSON of a record of the view."""
+    # A level of null is written, not left out: a record without the field is not an event.
+    return fn.to_json(fn.struct(fn.lit(1).alias("v"), *columns), {"ignoreNullFields": "false"})
+
+
+def view_topic() -> Column:
+    """Return the view topic of a row's group."""
+    return fn.concat(fn.col("group"), fn.lit(VIEW_SUFFIX))
 
 
 def present(raw: DataFrame) -> DataFrame:
@@ -162,9 +139,11 @@ def present(raw: DataFrame) -> DataFrame:
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
-    folded = view(events(raw.where(~is_view)).good)
+    rows = view(events(raw.where(~is_view)).good)
     remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, order_key())
-    return fold(folded.unionByName(remembered)).select(*VALUE)
+    latest = fn.max(fn.struct("place", *VALUE)).alias("latest")
+    latest_rows = rows.unionByName(remembered).groupBy("group", "id").agg(latest)
+    return latest_rows.select(*(fn.col(f"latest.{name}").alias(name) for name in VALUE))
 
 
 def table(spark: SparkSession, bootstrap: str, group: str, options: Mapping[str, str] | None = None) -> DataFrame:

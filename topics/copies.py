@@ -16,7 +16,6 @@ from topics.group_rules import GroupRules
 from topics.headers_fast import for_topic
 from topics.other_group_headers import kept_originals
 from topics.retry_headers import (
-    RETRY_POSTPONED_AT,
     RETRY_TRACEPARENT,
     Headers,
     RetryState,
@@ -84,8 +83,6 @@ def _copy(
     headers = kept_originals(headers) if from_main else without_ours(headers)
     if rules.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
-    if state.postponed_at:
-        headers.append((RETRY_POSTPONED_AT, b"%d" % state.postponed_at))
     headers += render_retry_headers(state, rules.names.group, topic)
     return Copy(topic, record.key, record.value, headers, record.source.number)
 

@@ -39,6 +39,8 @@ RANKS: dict[State, int] = {
 }
 """The rank of each state. Among events with the same redrives and times, the higher rank is the later state. REDRIVEN
 is the lowest, because the retries start anew with it. DISMISSED is above DLQ, whose counts it has."""
+FAILURES = (State.WAITING_RETRY, State.DLQ)
+"""The states that a failure causes."""
 DISMISSALS = "dismissed"
 """What a heartbeat says of an instance that knows the state DISMISSED. Older readers take its events for bad ones, so
 none is written while an instance lives that does not say it."""
@@ -58,8 +60,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """One change of state. Times are epoch ms; topic, partition and offset are those of the first copy.
 
     `level` is the level's delay as it is written (`10s`), None without a level. `due` is 0 if nothing is due. `reason`
-    is the class alone. `text` is what a person should know beside it, on one line; an event without it is written
-    without the field, and a reader may find null. No sum and no metric has it.
+    is the class alone. `text` is what a person should know beside it, on one line. No sum and no metric has it.
+
+    `retries`: the most retries that the record had in one life so far. `last_failed_at`: when it failed last; in a life
+    without a failure, the last one of the life before. With both, a row of the view is a function of one event. Events
+    of older writers lack them. An optional field that is not known is left out, and a reader may find null.
     """
 
     group: str
@@ -79,6 +84,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     instance: str
     v: Literal[1] = 1
     text: str | msgspec.UnsetType | None = msgspec.UNSET
+    retries: Count | msgspec.UnsetType | None = msgspec.UNSET
+    last_failed_at: Long | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BadEvent(msgspec.Struct, frozen=True):
@@ -128,9 +135,13 @@ def latest(events: Iterable[Event]) -> Event | None:
 def event_of(retry_state: RetryState, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
     """Return the event that says that a record is in `state` at `at` (epoch ms).
 
-    `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry.
+    `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry. A copy of
+    an older writer does not say when it failed; then an event that no failure causes has neither `last_failed_at` nor
+    `retries`.
     """
     topic, partition, offset = retry_state.id.rsplit(":", 2)
+    failed_at = retry_state.last_failed_at or (at if state in FAILURES else 0)
+    most = min(max(retry_state.times, retry_state.most_times), LARGEST_COUNT)
     return Event(
         group=group,
         id=retry_state.id,
@@ -148,4 +159,6 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
         first_failed_at=retry_state.first_failed_at,
         instance=instance,
         text=text_of(retry_state.reason) or msgspec.UNSET,
+        retries=most if failed_at else msgspec.UNSET,
+        last_failed_at=failed_at or msgspec.UNSET,
     )

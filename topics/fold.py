@@ -1,8 +1,8 @@
-"""The fold of events into the view and the sums: what a row is after any number of events. Pure functions.
+"""Rows of the view and sums from events: a row is a function of one event, the greatest of its record. Pure functions.
 
-`merged` is a maximum: events may come in any order, be repeated, and be split over batches and restarts, and the rows
-are the same. The Spark job folds by the same rule (`spark/view.py`, ORDER_KEY), with the functions of its engine. The
-sums are counts, so each event must be added once.
+Events may come in any order, be repeated, and be split over batches and restarts: the greatest stays. The Spark job
+makes the same row of each event (`spark/view.py`), and readers keep the greatest. The sums are counts, so each event
+must be added once.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.events import AHEAD, BadEvent, Event, State, decode_event, order
+from topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, order
 from topics.retry_headers import LARGEST_COUNT
 from topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
-
-FAILURES = (State.WAITING_RETRY, State.DLQ)
-"""The states that a failure causes."""
 
 
 class Folded(NamedTuple):
@@ -57,11 +54,19 @@ def read_event(group: str, value: bytes | None, stamp: int, clock: int) -> Event
 
 
 def row_of(event: Event, partition: int, offset: int, written: int) -> Folded:
-    """Return the row of a record that has no other event. `written`: when the event's own record was (epoch ms)."""
-    failed = event.at if event.state in FAILURES else event.first_failed_at
-    # By position: whatever fields an event has, its row has them too.
-    fields = msgspec.structs.astuple(event)
-    row = ViewRow(*fields, last_failed_at=failed, retries=event.times, updated_at=max(event.at, written))
+    """Return the row of a record whose latest event this is. `written`: when the event's own record was (epoch ms).
+
+    Of an event of an older writer the row takes what the event has: its own count, and its own time if a failure caused
+    it, else that of the first failure.
+    """
+    failed, retries = event.last_failed_at, event.retries
+    if not isinstance(failed, int):
+        failed = event.at if event.state in FAILURES else event.first_failed_at
+    if not isinstance(retries, int):
+        retries = event.times
+    # By position: whatever fields an event has, its row has them too, and `retries` and `last_failed_at` by name.
+    fields = msgspec.structs.astuple(event)[:-2]
+    row = ViewRow(*fields, last_failed_at=failed, retries=retries, updated_at=max(event.at, written))
     return Folded(row, partition, offset)
 
 
@@ -71,16 +76,8 @@ def order_key(folded: Folded) -> tuple[int, ...]:
 
 
 def merged(one: Folded, other: Folded) -> Folded:
-    """Return the row of a record from two rows, each of some of its events."""
-    now, then = (one, other) if order_key(one) >= order_key(other) else (other, one)
-    row = msgspec.structs.replace(
-        now.row,
-        first_failed_at=min(now.row.first_failed_at, then.row.first_failed_at),
-        last_failed_at=max(now.row.last_failed_at, then.row.last_failed_at),
-        retries=max(now.row.retries, then.row.retries),
-        updated_at=max(now.row.updated_at, then.row.updated_at),
-    )
-    return Folded(row, now.partition, now.offset)
+    """Return the row of a record from two rows, each of some of its events: that of the greater event."""
+    return one if order_key(one) >= order_key(other) else other
 
 
 COUNTING = frozenset(COUNTED.values())

@@ -22,6 +22,7 @@ from topics.retry_headers import (
     RETRY_DUE_AT,
     RETRY_FIRST_FAILED_AT,
     RETRY_GROUP,
+    RETRY_LAST_FAILED_AT,
     RETRY_REAL_TIMESTAMP,
     RETRY_REASON,
     RETRY_REDRIVES,
@@ -51,11 +52,14 @@ ZERO = ord("0")
 
 
 def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -> RetryState | None:
-    """Return the retry state in headers as we write them: the last ten, in our order.
+    """Return the retry state in headers as we write them: the last ten, in our order, after RETRY_LAST_FAILED_AT.
 
-    None if `parse_retry_headers` must decide.
+    The latter may be missing. None if `parse_retry_headers` must decide.
     """
-    for name, _ in headers[:-10]:
+    last, before = b"0", headers[:-10]
+    if before and before[-1][0] == RETRY_LAST_FAILED_AT:
+        last = before.pop()[1]  # type: ignore[assignment]  # as below
+    for name, _ in before:
         if name in OURS:
             return None
     try:
@@ -78,18 +82,19 @@ def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -
             (k0, k1, k2, k3, k4, k5, k6, k7, k8, k9) == RENDERED
             and real_topic in topics
             and due_at <= latest_due
-            and (offset + times + redrives + due + stamp + failed).isdigit()
+            and (offset + times + redrives + due + stamp + failed + last).isdigit()
             and (offset[0] != ZERO or len(offset) == 1)
             and len(times) <= COUNT_DIGITS >= len(redrives)
             and len(due) <= TIME_DIGITS >= len(failed)
+            and len(last) <= TIME_DIGITS
             and len(stamp) <= TIMESTAMP_DIGITS >= len(offset)
             and (timestamp := int(stamp)) <= LARGEST_LONG >= int(offset)
             and at.isascii()
             and group.isascii()
         ):
-            why = _reason(reason)
+            why, origin, first = _reason(reason), position.decode(), int(failed)
             return RetryState(
-                position.decode(), real_topic, int(times), int(redrives), due_at, timestamp, int(failed), why
+                origin, real_topic, int(times), int(redrives), due_at, timestamp, first, why, 0, int(last)
             )
     except (ValueError, TypeError, AttributeError, IndexError):
         return None

@@ -30,6 +30,10 @@ RETRY_REASON = "RETRY_REASON"
 RETRY_GROUP = "RETRY_GROUP"
 RETRY_POSTPONED_AT = "RETRY_POSTPONED_AT"
 """When the service postponed the record first since its last failure, epoch ms; only on a copy that waits for that."""
+RETRY_LAST_FAILED_AT = "RETRY_LAST_FAILED_AT"
+"""When the record failed last, epoch ms. Absent on copies of older writers."""
+RETRY_MOST_TIMES = "RETRY_MOST_TIMES"
+"""The most retries of the record in a life before its last redrive; only on copies of redriven records."""
 OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
 """The name of ORIGIN_MESSAGE_ID in older Pulsar clients. It is read, never written."""
 
@@ -46,6 +50,8 @@ OURS: frozenset[str] = frozenset(
         RETRY_REASON,
         RETRY_GROUP,
         RETRY_POSTPONED_AT,
+        RETRY_LAST_FAILED_AT,
+        RETRY_MOST_TIMES,
         OLD_MESSAGE_ID,
     }
 )
@@ -92,7 +98,10 @@ ID = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,1
 
 
 class RetryState(msgspec.Struct, frozen=True, gc=False):
-    """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms."""
+    """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms.
+
+    `last_failed_at`: 0 if it is not known. `most_times`: the most retries in an earlier life; 0 without a redrive.
+    """
 
     id: str
     topic: str
@@ -103,6 +112,8 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     first_failed_at: int = 0
     reason: str = ""
     postponed_at: int = 0
+    last_failed_at: int = 0
+    most_times: int = 0
 
 
 class BadHeader(msgspec.Struct, frozen=True):
@@ -156,6 +167,8 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
         first_failed_at=number_of(ours, RETRY_FIRST_FAILED_AT, TIME_DIGITS),
         reason=reason_of(ours),
         postponed_at=number_of(ours, RETRY_POSTPONED_AT, TIME_DIGITS),
+        last_failed_at=number_of(ours, RETRY_LAST_FAILED_AT, TIME_DIGITS),
+        most_times=number_of(ours, RETRY_MOST_TIMES, COUNT_DIGITS),
     )
 
 
@@ -217,7 +230,9 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
 
     `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
     """
-    return [
+    # Those that not every copy has are before the others, where an older reader looks for headers of later versions.
+    headers = _rare_headers(retry_state)
+    headers += (
         (REAL_TOPIC, retry_state.topic.encode()),
         (ORIGIN_MESSAGE_ID, retry_state.id.encode()),
         (RETRY_TOPIC, retry_topic.encode()),
@@ -229,7 +244,20 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
         (RETRY_FIRST_FAILED_AT, b"%d" % retry_state.first_failed_at),
         (RETRY_REASON, retry_state.reason.encode()),
         (RETRY_GROUP, group.encode()),
-    ]
+    )
+    return headers
+
+
+def _rare_headers(retry_state: RetryState) -> Headers:
+    """Return our headers that not every copy has."""
+    rare: Headers = []
+    if retry_state.postponed_at:
+        rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
+    if retry_state.most_times:
+        rare.append((RETRY_MOST_TIMES, b"%d" % min(retry_state.most_times, LARGEST_COUNT)))
+    if retry_state.last_failed_at:
+        rare.append((RETRY_LAST_FAILED_AT, b"%d" % retry_state.last_failed_at))
+    return rare
 
 
 def without_ours(headers: Headers) -> Headers:

@@ -155,10 +155,19 @@ def retry(record: ReadRecord, failure: Failure, times: int, wait: int, rules: Gr
     before, reason, due_at = record.life, reason_text(failure.reason, failure.text), now + wait
     if before is None:
         first = record.failed_at or now
-        state = RetryState(record.id, record.source.topic, times, 0, due_at, record.timestamp, first, reason)
+        topic, stamp = record.source.topic, record.timestamp
+        state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now)
     else:
         first = before.first_failed_at or record.failed_at or now
-        state = replace(before, times=times, due_at=due_at, first_failed_at=first, reason=reason, postponed_at=0)
+        state = replace(
+            before,
+            times=times,
+            due_at=due_at,
+            first_failed_at=first,
+            reason=reason,
+            postponed_at=0,
+            last_failed_at=now,
+        )
     return Retry(state, rules.level_for(wait))
 
 
@@ -166,7 +175,15 @@ def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLet
     """Return the dead letter of a record whose last attempt ended at `now` (epoch ms)."""
     before, times = retry_state_of(record), record.times
     first, line = before.first_failed_at or record.failed_at or now, reason_text(reason, text)
-    last = replace(before, times=times, due_at=now, first_failed_at=first, reason=line, postponed_at=0)
+    last = replace(
+        before,
+        times=times,
+        due_at=now,
+        first_failed_at=first,
+        reason=line,
+        postponed_at=0,
+        last_failed_at=now,
+    )
     return DeadLetter(last, reason, times + 1)
 
 
@@ -190,6 +207,7 @@ def dead_letter_unreadable(record: ReadRecord, now: int) -> DeadLetter:
         timestamp=record.timestamp,
         first_failed_at=now,
         reason=reason_text(record.fault, ""),
+        last_failed_at=now,
     )
     return DeadLetter(state, reason_class(record.fault), 0)
 
@@ -206,7 +224,11 @@ def dead_letter_too_large(record: ReadRecord, failed: RetryState, now: int) -> D
 
 def redriven(dead: RetryState, now: int) -> Retry:
     """Return the first retry of a dead letter that is redriven at `now` (epoch ms): its retries begin again."""
-    return Retry(replace(dead, times=0, redrives=dead.redrives + 1, due_at=now), None)
+    most = max(dead.most_times, dead.times)
+    # A letter of an older writer does not say when its record failed last; its due time is when it died.
+    last = dead.last_failed_at or dead.due_at
+    state = replace(dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last)
+    return Retry(state, None)
 
 
 def after_wait(

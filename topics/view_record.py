@@ -30,9 +30,10 @@ with it."""
 
 
 class ViewRow(Event, frozen=True, gc=False, kw_only=True):
-    """The present state of one record: the event that caused it, and facts about its whole history.
+    """The present state of one record: the event that caused it, with what that event says of the record's history.
 
-    Times are epoch ms; `updated_at` is when the row was written. `retries` includes those before each redrive.
+    Times are epoch ms; `updated_at` is when the event's own record was written. `retries` and `last_failed_at` are
+    those of `Event`, and always there.
     """
 
     last_failed_at: Long

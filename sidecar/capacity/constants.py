@@ -38,17 +38,13 @@ GROUP_RECORDS = 2_000
 PROGRESS_S = 1.0
 """Seconds between commits of progress alone (`commits.PROGRESS_EVERY_MS`)."""
 
-OUR_HEADERS = 259
-"""Bytes of Reconsume's ten headers, for names of usual length. A dead letter has 169 more (KIP-1191)."""
+OUR_HEADERS = 259 + 35
+"""Bytes of Reconsume's eleven headers, for names of usual length. A dead letter has 169 more (KIP-1191)."""
 DEAD_HEADERS = OUR_HEADERS + 169
 RECORD_OVERHEAD = 40
 """Bytes of Kafka's own framing of a record with some ten headers."""
-EVENT_BYTES = 316 + 18 + RECORD_OVERHEAD
-VIEW_BYTES = EVENT_BYTES + 80
-STATE_BYTES = 100
-"""Bytes of Spark's state per key: 85 B on disk with 1 M keys, and the change log."""
-STATE_ROWS = 5_000_000
-"""Rows. With more, each batch of a sweep reads more than 2 cores can do in time."""
+EVENT_BYTES = 316 + 44 + 18 + RECORD_OVERHEAD
+VIEW_BYTES = EVENT_BYTES + 36
 SPARK_EVENTS_PER_CORE = 20_000
 """Events per second that one core keeps up with (21–46 µs each)."""
 

@@ -12,9 +12,6 @@ from sidecar.capacity import constants as figures
 from sidecar.capacity.model import Load, events, flow, instance, storage, transactions, waiting
 from topics.specs import MOST_PARTITIONS
 
-KEEP_S = 37 * 86_400
-"""Seconds that the view keeps a record by default."""
-
 
 class Outage(NamedTuple):
     """The backlog after the service was away: records on the main topics, and seconds until all are caught up.
@@ -69,11 +66,7 @@ def limits(load: Load) -> list[Limit]:
 
 def of_spark(load: Load) -> list[Limit]:
     """Return the limits of the Spark job that keeps the view."""
-    state = load.rate * load.fails * KEEP_S
-    return [
-        Limit("Spark's state (37 d)", state / figures.STATE_ROWS, "a shorter --keep, or a table (docs/capacity.md)"),
-        Limit("one Spark core", events(load) / figures.SPARK_EVENTS_PER_CORE, "more cores"),
-    ]
+    return [Limit("one Spark core", events(load) / figures.SPARK_EVENTS_PER_CORE, "more cores")]
 
 
 def busiest_partition(load: Load) -> float:

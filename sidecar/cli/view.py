@@ -56,17 +56,11 @@ Pattern = Annotated[
     typer.Option("--pattern", metavar="REGEX", help="The views of all groups whose whole name matches, new ones too."),
 ]
 Master = Annotated[str | None, typer.Option("--master", help="Spark's master; local[2] where it is not given.")]
-Checkpoint = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="DIR", help="Where the job keeps its place and its state.")
-]
-Keep = Annotated[str | None, lasting("--keep", "How long the job keeps a row; 37d where it is not given.")]
-EvictEvery = Annotated[
-    str | None, lasting("--evict-every", "How often rows older than that leave; 24h where it is not given.")
-]
+Checkpoint = Annotated[str | None, typer.Option("--checkpoint", metavar="DIR", help="Where the sums keep their state.")]
+Keep = Annotated[str | None, lasting("--keep", "Without effect: the job keeps no row. It will be removed.")]
+EvictEvery = Annotated[str | None, lasting("--evict-every", "Without effect, as --keep. It will be removed.")]
 Trigger = Annotated[str | None, lasting("--trigger", "How often the view is written; 1s where it is not given.")]
-SlowTrigger = Annotated[
-    str | None, lasting("--slow-trigger", "The same for sums and bad events; 30s where it is not given.")
-]
+SlowTrigger = Annotated[str | None, lasting("--slow-trigger", "The same for the sums; 30s where it is not given.")]
 SumsDelay = Annotated[
     str | None,
     lasting("--sums-delay", "How late an event may come and still count in the sums; 10m where it is not given."),
@@ -119,7 +113,7 @@ def run(
     """Keep the views up to date.
 
     Reads the events of the configured group, or of those named here, and writes their -RETRY-VIEW and -RETRY-STATS.
-    It runs until SIGTERM or Ctrl-C, which end it between two batches, and starts again by itself after a failure. Needs
+    It runs until SIGTERM or Ctrl-C, which end it within 20 s, and starts again by itself after a failure. Needs
     Java 17 or later, and PySpark (`pip install '.[spark]'` in a clone of the repository); the Kafka connector is
     downloaded once, checked and cached.
 

@@ -43,7 +43,7 @@ class CommitBatch:
 
 
 RefusedBy: TypeAlias = Literal["topic", "partition", "record"]
-"""The extent of a refusal. `topic`: the target topic accepts no record now. `place`: the target partition has no
+"""The extent of a refusal. `topic`: the target topic accepts no record now. `partition`: the target partition has no
 leader, or too few replicas in sync; records for other partitions can be written. `record`: this record alone is too
 large."""
 

@@ -9,7 +9,7 @@
 
 A member whose service is broken keeps its partitions until another instance can take them. Two that break together must
 not both leave. So "well since then" is a matter of order and not of clocks: in the policy topic the other's heartbeat
-stands behind the one in which this instance said that it is not well (`GroupMembers.well_behind_ours`). The last
+stands behind the one in which this instance said that it is not well (`Others.well_behind_ours`). The last
 instance that says so finds no such heartbeat, and stays.
 """
 

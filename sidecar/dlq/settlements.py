@@ -143,9 +143,7 @@ class SettlementWriter:
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._names = names
         config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
-        # The partitioner of all that write events, so that those of a record are in one partition.
-        own = {"queue.buffering.max.messages": 2 * MOST, "partitioner": "murmur2_random"}
-        self._producer = Producer({**config, **own})
+        self._producer = Producer({**config, "queue.buffering.max.messages": 2 * MOST})
         self._faults: list[str] = []
 
     def write(self, records: Mapping[str, SettlementRecord]) -> None:

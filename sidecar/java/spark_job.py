@@ -131,7 +131,8 @@ def start(
     # -P: a user's folder with the name spark must not be imported instead of ours.
     command = [sys.executable, "-P", "-m", "spark", *words, "--kafka-properties", str(properties)]
     command += ["--bootstrap", cluster.bootstrap, "--jars", ",".join(map(str, jars))]
-    return Started(command, guarded.guard, **pipes)
+    # What the driver keeps for the time of a query goes with the folder, also if it is killed.
+    return Started(command, guarded.guard, env={**os.environ, "TMPDIR": str(guarded.folder)}, **pipes)
 
 
 def run_job(words: Sequence[str], cluster: Cluster) -> int:

@@ -227,6 +227,8 @@ def teller_config(user: Properties, client_id: str) -> Config:
         **_producer(user, client_id),
         "enable.idempotence": True,
         "acks": "all",
+        # That of all that write events, so that those of a record are in one partition, in their order.
+        "partitioner": "murmur2_random",
         # A record that could not be written by then is out of date.
         "message.timeout.ms": 30_000,
         "queue.buffering.max.messages": 100,

@@ -30,7 +30,10 @@ class Passing:
         """The times of the first and the last line of each kind: there are as many as names of librdkafka's lines."""
 
     def passes(self, record: logging.LogRecord, now: float) -> bool:
-        """Whether a record tells of a coordinator that has not been missing for long. `now`: monotonic seconds."""
+        """Note a line, and return whether it tells of a coordinator that has not been missing for long.
+
+        `now`: monotonic seconds.
+        """
         kind = getattr(record, "event", "")
         if record.levelno != logging.WARNING or (record.name != KAFKA and kind != EVENT):
             return False

@@ -120,7 +120,7 @@ class Sessions:
         return session
 
     def of(self, request: Request) -> Session | None:
-        """Return the session of a request; None for a visitor."""
+        """Close the sessions that are over, and return that of a request; None for a visitor."""
         moment = time.monotonic()
         self._sweep(moment)
         session = self._sessions.get(request.cookies.get(self.cookie, ""))

@@ -1,6 +1,7 @@
 """Find out how far the Spark job has read the events, from the offsets that it commits, and up to which time.
 
-A row's own timestamp only says when Spark wrote it. While Spark catches up with an hour of events, that is also now.
+A row's own timestamp only says when Spark wrote it. While Spark catches up with an hour of events, that is also now. So
+what is estimated by rows, where no position can be read, is never taken for known.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import Offset, PartitionName
 from sidecar.kafka.errors import raise_partition_errors
+from topics.view_position import PositionTopics, parse_position
 
 PRECISION = 1_000
 """ms to which `read_until` is exact."""
@@ -45,17 +47,18 @@ class PositionsAnswer(NamedTuple):
 
 
 def ask_events(
-    cluster: Cluster, job: Consumer, events: Collection[PartitionName], low: int, high: int
+    cluster: Cluster, job: Consumer, events: Collection[PartitionName], topics: PositionTopics, low: int, high: int
 ) -> PositionsAnswer:
     """Return what is known at `high` (epoch ms, now) of the partitions of the events topics.
 
-    `job` is a consumer with the name of the job's group. All events before `low` are known to be read.
+    `job` is a consumer with the name of the job's group. `topics`: the ids of the topics now. All events before `low`
+    are known to be read.
     """
     try:
         ends = {partition: listed.offset for partition, listed in cluster.offsets(events, Offset.END).items()}
         # Unread events count, and not the times of rows: a stopped job shows, and an idle group does not look old. The
         # first offsets of a time, searched by halves, say how old the oldest unread event is.
-        if (read := committed(job, ends)) is None:
+        if (read := committed(job, ends, topics)) is None:
             newest = [listed.timestamp for listed in cluster.offsets(events, Offset.NEWEST).values()]
             return PositionsAnswer(None, max(newest, default=-1))
 
@@ -69,14 +72,25 @@ def ask_events(
         return PositionsAnswer(None, None)
 
 
-def committed(job: Consumer, ends: Mapping[PartitionName, int]) -> dict[PartitionName, int] | None:
-    """Return the job's position in each partition; None if the job has never committed one. Raises KafkaException."""
+def committed(
+    job: Consumer, ends: Mapping[PartitionName, int], topics: PositionTopics
+) -> dict[PartitionName, int] | None:
+    """Return the job's position in each partition; None if the job has never committed one. Raises KafkaException.
+
+    `topics`: the ids of the topics now. A position that is true of other topics counts as 0: the job does not know yet
+    that one was created again, and will read its events from the first.
+    """
     answers = (
         raise_partition_errors(job.committed([TopicPartition(*partition) for partition in ends], timeout=ANSWER_WITHIN))
         if ends
         else []
     )
-    read = {(partition.topic, partition.partition): partition.offset for partition in answers}
+    read = {
+        (partition.topic, partition.partition): min(partition.offset, 0)
+        if parse_position(partition.metadata) not in (None, topics)
+        else partition.offset
+        for partition in answers
+    }
     return (
         {partition: max(0, offset) for partition, offset in read.items()}
         if max(read.values(), default=-1) >= 0

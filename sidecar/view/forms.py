@@ -18,6 +18,7 @@ from topics.events import BadEvent
 from topics.fold import read_event, row_of
 from topics.names import Kind, Names
 from topics.specs import STATS_RETENTION, VIEW_RETENTION
+from topics.view_position import PositionTopics, as_java_prints
 from topics.view_record import BadRow, decode_stats, decode_view
 
 
@@ -85,7 +86,7 @@ class SparkForm:
 
     def positions(self, cluster: Cluster, topics: Mapping[str, Topic], low: int, high: int) -> PositionsAnswer:
         events = topics[self._names.events].all_partitions if self._names.events in topics else []
-        return ask_events(cluster, self._job, events, low, high)
+        return ask_events(cluster, self._job, events, position_topics(topics, self._names), low, high)
 
     def kept(self, topics: Mapping[str, Topic]) -> Mapping[Kind, int]:
         limits = {self.kinds[name]: retention_of(topic.config) for name, topic in topics.items() if name in self.kinds}
@@ -93,6 +94,12 @@ class SparkForm:
 
     def close(self) -> None:
         self._job.close()
+
+
+def position_topics(topics: Mapping[str, Topic], names: Names) -> PositionTopics:
+    """Return the ids of the topics that a position of the job must be true of."""
+    ids = (topics[name].id if name in topics else "" for name in (names.events, names.view))
+    return PositionTopics(*map(as_java_prints, ids))
 
 
 class EventsForm:

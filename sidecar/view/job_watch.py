@@ -14,6 +14,7 @@ from sidecar.kafka.admin.connection import SilentError
 from sidecar.kafka.admin.descriptions import Offset
 from sidecar.kafka.client_config import view_config
 from sidecar.view.age import all_read, committed
+from sidecar.view.forms import position_topics
 from sidecar.view.source import Source, limit_of, wanted_source
 from topics.names import Names
 
@@ -55,7 +56,7 @@ class JobWatch:
             ends = {
                 partition: listed.offset for partition, listed in self._cluster.offsets(partitions, Offset.END).items()
             }
-            if (read := committed(self._job, ends)) is None:
+            if (read := committed(self._job, ends, position_topics(topics, self._names))) is None:
                 return False
             firsts = {
                 partition: listed.offset for partition, listed in self._cluster.offsets(partitions, before).items()

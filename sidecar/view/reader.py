@@ -77,6 +77,7 @@ class ViewReader:
         self._begins: Mapping[PartitionName, int] = {}
         self._positions: dict[PartitionName, int] = {}
         self._checked: Checked | None = None
+        self._known_until = 0  # epoch ms up to which all is known to be read; an estimate is none
         self._survey_at = self._check_at = AT_ONCE
         self._noted, self._note_at = self.facts, AT_ONCE
 
@@ -169,7 +170,7 @@ class ViewReader:
     def _clear(self, topic: str, identity: str) -> None:
         self._store.begin_anew(self._form.kinds[topic], topic, identity)
         self._intake.begin_anew()
-        self._noted = self.facts
+        self._noted, self._known_until = self.facts, 0
 
     def _mine(self) -> list[Topic]:
         return [topic for name, topic in self._topics.items() if name in self._form.kinds]
@@ -199,7 +200,7 @@ class ViewReader:
 
     def _check(self) -> None:
         asked_at = now().wall
-        answer = self._form.positions(self._cluster, self._topics, self.facts.as_of or 0, asked_at)
+        answer = self._form.positions(self._cluster, self._topics, self._known_until, asked_at)
         # Requested last: the rows of every event that the job has reported as read lie before these ends.
         ends = self._cluster.offsets(self._partitions(self._topics, self._form.kinds), Offset.END)
         self._checked = Checked(asked_at, {partition: listed.offset for partition, listed in ends.items()}, answer)
@@ -208,7 +209,7 @@ class ViewReader:
         return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())
 
     def _judge(self) -> None:
-        """Update the time up to which the copy is complete. It never goes back."""
+        """Update the time up to which the copy is complete. It goes back only from an estimate."""
         checked = self._checked
         if checked is None or self._form.main not in self._topics:
             return
@@ -220,7 +221,11 @@ class ViewReader:
         else:
             self.problem = ""
             as_of = checked.events.complete_until(checked.at, self.facts.newest)
-            self._intake.facts = self.facts._replace(as_of=max(as_of, self.facts.as_of or 0))
+            if checked.events.read_until is None:
+                as_of = max(as_of, self.facts.as_of or 0)
+            else:
+                as_of = self._known_until = max(as_of, self._known_until)
+            self._intake.facts = self.facts._replace(as_of=as_of)
         if self.facts != self._noted and time.monotonic() >= self._note_at:
             self._note_at = time.monotonic() + CHECK_EVERY
             self._store.note(self.facts)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from sidecar.audit.facts import Fact, FactKind
 from topics.events import Event, State, event_of, latest, order
 from topics.names import Names
@@ -33,7 +35,7 @@ def missing_event(row: ViewRow | None, copies: Iterable[Fact], names: Names, now
     candidates = list(copies)
     newest = latest(event_of_copy(fact, names) for fact in candidates)
     if row is None or (newest is not None and order(newest)[:3] > order(row)[:3]):
-        return newest
+        return newest if row is None or newest is None else with_most(newest, row)
     if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in candidates):
         return None
     # A copy that is older than the retention of its level may have been deleted unread, and its end is not known.
@@ -51,6 +53,11 @@ def event_of_copy(fact: Fact, names: Names) -> Event:
     role = names.role(fact.topic, (topic,))
     level = None if role is None else role.delay or None
     return event_of(retry_state, state, level, group=names.group, instance=WRITER, at=fact.at)
+
+
+def with_most(event: Event, row: ViewRow) -> Event:
+    """Return the event with the most retries of any life: a copy may not say those of the lives before."""
+    return replace(event, retries=max(row.retries, event.times)) if event.retries else event
 
 
 def commit_of(row: ViewRow) -> Event:

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark.java import classes
-from spark.job.lost_events import PartitionName
+from spark.job.positions import PartitionName, Position
 
 KAFKA = "kafka."
 """How the names of Spark's options for connecting to Kafka begin."""
@@ -22,6 +22,8 @@ signal."""
 FRESH_SECONDS = 1.0
 """Seconds for which an answer is used again, because several queries ask the same question."""
 LISTED = re.compile(r"\(name=([^,]+), topicId=([^,]+), internal=")
+DESCRIBED = re.compile(r"\(name=([^,]+), internal=|\(partition=(\d+),")
+COMMITTED = re.compile(r"([\w.-]+)-(\d+)=OffsetAndMetadata\{offset=(\d+), leaderEpoch=[^,]*, metadata='([^']*)'\}")
 OFFSET = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
 
 
@@ -44,8 +46,6 @@ class Cluster:
         self._topics: dict[str, str] = {}
         self._asked_at: float | None = None
         self._failure: Exception | None = None
-        self._asked_of: frozenset[PartitionName] = frozenset()
-        self._questions: Any = self._java.java.util.HashMap()
 
     def topics(self) -> Mapping[str, str]:
         """Return the id of each topic that Kafka shows to this client, by name.
@@ -65,27 +65,56 @@ class Cluster:
             self._failure = failure
         self._asked_at = self._now()
 
+    def partitions(self, topics: Collection[str]) -> list[PartitionName]:
+        """Return the partitions of topics."""
+        named = self._java.java.util.ArrayList()
+        for topic in topics:
+            named.add(topic)
+        return described(self._answer(self._admin.describeTopics(named).allTopicNames()))
+
+    def spans(self, partitions: Collection[PartitionName]) -> Mapping[PartitionName, tuple[int, int]]:
+        """Return the first offset that each partition has, and the one behind its last."""
+        firsts, ends = self.earliest(partitions), self._offsets(partitions, "latest")
+        return {partition: (first, ends[partition]) for partition, first in firsts.items()}
+
     def earliest(self, partitions: Collection[PartitionName]) -> Mapping[PartitionName, int]:
         """Return the first offset that each partition has."""
-        if partitions != self._asked_of:
-            admin, questions = self._java.org.apache.kafka.clients.admin, self._java.java.util.HashMap()
-            for topic, number in partitions:
-                questions.put(
-                    self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), admin.OffsetSpec.earliest()
-                )
-            self._asked_of, self._questions = frozenset(partitions), questions
-        return begins(self._answer(self._admin.listOffsets(self._questions).all()))
+        return self._offsets(partitions, "earliest")
 
-    def commit(self, groups: Mapping[str, Mapping[PartitionName, int]]) -> None:
-        """Commit offsets for consumer groups that have no members."""
+    def _offsets(self, partitions: Collection[PartitionName], which: str) -> Mapping[PartitionName, int]:
+        wanted = getattr(self._java.org.apache.kafka.clients.admin.OffsetSpec, which)()
+        questions = self._java.java.util.HashMap()
+        for partition in partitions:
+            questions.put(self._partition(partition), wanted)
+        return begins(self._answer(self._admin.listOffsets(questions).all()))
+
+    def _partition(self, partition: PartitionName) -> Any:
+        return self._java.org.apache.kafka.common.TopicPartition(partition[0], int(partition[1]))
+
+    def committed(self, groups: Collection[str]) -> Mapping[PartitionName, Position]:
+        """Return what consumer groups have committed, by partition: no two of them may have committed in one topic."""
+        specs, spec = self._java.java.util.HashMap(), self._java.org.apache.kafka.clients.admin
+        for group in groups:
+            specs.put(group, spec.ListConsumerGroupOffsetsSpec())
+        return positions_in(self._answer(self._admin.listConsumerGroupOffsets(specs).all()))
+
+    def commit(self, groups: Mapping[str, Mapping[PartitionName, Position]]) -> Mapping[str, str]:
+        """Commit offsets for consumer groups that have no members. Return why a group's were refused, by group."""
         # Send all requests before the first wait.
-        for future in [self._altered(group, partitions) for group, partitions in groups.items()]:
-            self._wait(future)
+        futures = {group: self._altered(group, partitions) for group, partitions in groups.items()}
+        refused: dict[str, str] = {}
+        end = time.monotonic() + ANSWER_SECONDS
+        for group, future in futures.items():
+            try:
+                self._wait(future, max(0.0, end - time.monotonic()))
+            except UnansweredError as why:
+                refused[group] = str(why)
+        return refused
 
-    def _altered(self, group: str, partitions: Mapping[PartitionName, int]) -> Any:
+    def _altered(self, group: str, partitions: Mapping[PartitionName, Position]) -> Any:
         at, offsets = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata, self._java.java.util.HashMap()
-        for (topic, number), offset in partitions.items():
-            offsets.put(self._java.org.apache.kafka.common.TopicPartition(topic, int(number)), at(offset))
+        for partition, position in partitions.items():
+            offsets.put(self._partition(partition), at(position.offset, position.metadata))
         return self._admin.alterConsumerGroupOffsets(group, offsets).all()
 
     @property
@@ -103,9 +132,9 @@ class Cluster:
         """Return an answer as text. This is one call to Java; a call for each element would be thousands."""
         return str(self._wait(future).toString())
 
-    def _wait(self, future: Any) -> Any:
+    def _wait(self, future: Any, seconds: float = ANSWER_SECONDS) -> Any:
         with saying_why():
-            return future.get(ANSWER_SECONDS, self._java.java.util.concurrent.TimeUnit.SECONDS)
+            return future.get(int(seconds * 1000), self._java.java.util.concurrent.TimeUnit.MILLISECONDS)
 
 
 @contextmanager
@@ -129,6 +158,34 @@ def listed(text: str) -> dict[str, str]:
     if len(ids) != text.count("(name="):
         raise UnansweredError(f"the client lists topics in an unknown form: {text[:200]}")
     return ids
+
+
+def described(text: str) -> list[PartitionName]:
+    """Parse partitions from the text of the client's descriptions of topics.
+
+    Raises UnansweredError if a topic has none, which is an unknown form.
+    """
+    numbers_by_topic: dict[str, list[str]] = {}
+    topic = ""
+    for name, number in DESCRIBED.findall(text):
+        topic = name or topic
+        numbers_by_topic.setdefault(topic, []).extend(filter(None, [number]))
+    if not all(numbers_by_topic.values()):
+        raise UnansweredError(f"the client describes topics in an unknown form: {text[:200]}")
+    return [(name, number) for name, numbers in numbers_by_topic.items() for number in numbers]
+
+
+def positions_in(text: str) -> dict[PartitionName, Position]:
+    """Parse committed offsets from the text of the client's answer.
+
+    Raises UnansweredError if it has an unknown form.
+    """
+    positions = {
+        (topic, number): Position(int(offset), metadata) for topic, number, offset, metadata in COMMITTED.findall(text)
+    }
+    if len(positions) != text.count("=OffsetAndMetadata{"):
+        raise UnansweredError(f"the client tells committed offsets in an unknown form: {text[:200]}")
+    return positions
 
 
 def begins(text: str) -> dict[PartitionName, int]:

@@ -16,8 +16,8 @@ from spark.names import EVENTS_SUFFIX
 class Plan(NamedTuple):
     """The groups that a query serves, sorted.
 
-    `lacking` names, for each other group, a topic that is missing. `ids` are the ids of the events topics that are
-    read.
+    `lacking` names, for each other group, a topic that is missing. `ids` are the ids of the topics that are read and
+    written, by name.
     """
 
     served: tuple[str, ...]
@@ -29,18 +29,23 @@ class Plan(NamedTuple):
         return [f"{group}{suffix}" for group in self.served]
 
 
-def planned(groups: Sequence[str], pattern: str | None, topics: Mapping[str, str], target: str | None) -> Plan:
+def planned(
+    groups: Sequence[str], pattern: str | None, topics: Mapping[str, str], target: str, more: str | None = None
+) -> Plan:
     """Return the plan of a query that writes `<group><target>`, for `groups` or for the groups that match `pattern`.
 
     The whole name of a group must match. `topics` are all topics in Kafka, with their ids. A group matches a pattern
-    only if it has an events topic. Without a `target` the events topic is all that a group needs.
+    only if it has an events topic. `more` is another topic that is written, if it is there.
     """
     wanted = groups if pattern is None else matching(pattern, topics)
-    needed = [EVENTS_SUFFIX, *([] if target is None else [target])]
+    needed = (EVENTS_SUFFIX, target)
     lacks = {group: [group + suffix for suffix in needed if group + suffix not in topics] for group in wanted}
     served = tuple(sorted(group for group, missing in lacks.items() if not missing))
     lacking = {group: missing[0] for group, missing in sorted(lacks.items()) if missing}
-    return Plan(served, lacking, {group + EVENTS_SUFFIX: topics[group + EVENTS_SUFFIX] for group in served})
+    used = [group + suffix for group in served for suffix in needed]
+    if more is not None and more in topics:
+        used.append(more)
+    return Plan(served, lacking, {topic: topics[topic] for topic in used})
 
 
 def matching(pattern: str, topics: Collection[str]) -> list[str]:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark.errors import first_line
-from spark.job.lost_events import PartitionName, lost
+from spark.job.lost_events import lost
 from spark.job.meters import COUNTING, Meters
+from spark.job.positions import PartitionName, Position, ReadPositions
 from spark.job.progress import ProgressBoard, read_batch
-from spark.job.read_positions import ReadPositions
-from topics.names import Names
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -35,16 +34,16 @@ class Kafka(Protocol):
     def earliest(self, partitions: Collection[PartitionName]) -> Mapping[PartitionName, int]:
         """Return the first offset that each partition has."""
 
-    def commit(self, groups: Mapping[str, Mapping[PartitionName, int]]) -> None:
-        """Commit offsets for consumer groups that have no members."""
+    def commit(self, groups: Mapping[str, Mapping[PartitionName, Position]]) -> Mapping[str, str]:
+        """Commit offsets for consumer groups that have no members. Return why a group's were refused, by group."""
 
 
 class Listener(StreamingQueryListener):
     """A listener that passes each batch to the metrics and the board, and logs faults that need a sentence."""
 
-    def __init__(self, meters: Meters, say: Callable[[str], None], kafka: Kafka) -> None:
+    def __init__(self, meters: Meters, say: Callable[[str], None], kafka: Kafka, positions: ReadPositions) -> None:
         self._meters, self._say, self._kafka = meters, say, kafka
-        self._positions, self._silent = ReadPositions(time.monotonic()), False
+        self._positions, self._silent = positions, False
         self._lock = threading.Lock()
         self._progress = ProgressBoard(time.monotonic())
         self._names: dict[str, str] = {}
@@ -62,6 +61,8 @@ class Listener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Keep the query's name: later events may carry only the id of its run."""
         self._names[str(event.runId)] = event.name or "?"
+        if event.name == COUNTING:
+            self._positions.named(str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Take in a batch that has ended."""
@@ -74,27 +75,31 @@ class Listener(StreamingQueryListener):
         with self._lock:
             self._progress.took(batch)
         if batch.query == COUNTING:
-            self._count_lost(progress)
-            self._commit_positions(progress)
+            if batch.bad:
+                self._say(f"{batch.bad} records are no events, and ignored; one of them: {batch.first_bad[:1_000]}")
+            if self._positions.take(progress):
+                self._count_lost(progress)
+                self._commit_positions()
 
-    def _commit_positions(self, progress: Mapping[str, Any]) -> None:
-        """Commit how far the view has read, for its readers. A failure is logged once, until a commit succeeds."""
+    def _commit_positions(self) -> None:
+        """Commit how far the view has read. A failure is logged once, until all commits succeed."""
+        news = self._positions.news(time.monotonic())
         try:
-            news = self._positions.news(progress, time.monotonic())
-            self._kafka.commit({Names(group).view_group: positions for group, positions in news.items()})
-            for positions in news.values():
-                self._positions.committed(positions)
+            refused = dict(self._kafka.commit(news))
         except Exception as error:  # noqa: BLE001 - for the reason below
-            if not self._silent:
-                why = first_line(error)
-                self._say(f"the view's position cannot be committed, so readers can only estimate its age: {why}")
-            self._silent = True
-        else:
-            self._silent = False
+            refused = dict.fromkeys(news, first_line(error))
+        for group, positions in news.items():
+            if group not in refused:
+                self._positions.committed(positions)
+        if refused and not self._silent:
+            text = "the view seems older than it is, and these events are read again after a restart"
+            group, why = next(iter(refused.items()))
+            self._say(f"positions cannot be committed for {len(refused)} groups, so {text}; {group}: {why}")
+        self._silent = bool(refused)
 
     def _count_lost(self, progress: Mapping[str, Any]) -> None:
         try:
-            counts = lost(progress, self._kafka.earliest)
+            counts = lost(progress, self._positions.begins, self._kafka.earliest)
         except Exception as error:  # noqa: BLE001 - Java's client and Py4J raise many classes
             self._say(f"the first offsets cannot be read, so lost events may be uncounted: {first_line(error)}")
             return
@@ -108,6 +113,8 @@ class Listener(StreamingQueryListener):
         if (name := self._names.get(str(event.runId))) is not None:
             self._meters.alive(name)
             self._settled.add(name)
+            if name == COUNTING:
+                self._commit_positions()  # what was refused, and what must not expire
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Note that the query has ended. The supervisor reports why."""

@@ -38,7 +38,7 @@ class Meters:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._state = self._gauge("state_rows", "Rows that a query keeps; the view counts them in its sweeps.")
+        self._state = self._gauge("state_rows", "Rows that the sums keep.")
         self._behind = self._gauge("offsets_behind_latest", "Records in Kafka that the last micro-batch left unread.")
         self._watermark = self._gauge("watermark_timestamp_seconds", "Rows older than this are late.")
         self._last = self._gauge("last_progress_timestamp_seconds", "When a query was last known to be well.")

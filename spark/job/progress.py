@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 OBSERVED = "events"
-"""The name of the counts (`read`, `bad`) that `schema` makes each query report."""
+"""The name of the values (`read`, `bad`, `first`) that `schema` makes each query report."""
 WRITTEN = "written"
 """The name of the values that `targets` makes a query report: `homeless`, the rows without a topic, and `topic`, one
 such topic."""
@@ -23,8 +23,8 @@ class Batch:
     """One finished micro-batch.
 
     `seconds` is its duration. `behind` counts the records that were in Kafka when it began and that it did not read.
-    `state_rows` and `watermark` are None if they are not known: the view knows them only in its sweeps. `homeless`
-    counts rows that were not written, because their topic, such as `missing`, does not exist.
+    `state_rows` and `watermark` are None if the query has no state. `homeless` counts rows that were not written,
+    because their topic, such as `missing`, does not exist. `first_bad` is one of the `bad` records as JSON.
     """
 
     query: str
@@ -38,6 +38,7 @@ class Batch:
     watermark: datetime | None
     homeless: int = 0
     missing: str = ""
+    first_bad: str = ""
 
 
 def read_batch(progress: Mapping[str, Any]) -> Batch:
@@ -57,18 +58,14 @@ def read_batch(progress: Mapping[str, Any]) -> Batch:
         watermark=read_time((progress.get("eventTime") or {}).get("watermark")),
         homeless=int(written.get("homeless") or 0),
         missing=str(written.get("topic") or ""),
+        first_bad=str(observed.get("first") or ""),
     )
 
 
 def state_rows(progress: Mapping[str, Any]) -> int | None:
-    """Return the number of rows in the query's state; None for the view between two sweeps.
-
-    Spark then reports 0, because it does not count.
-    """
+    """Return the number of rows in the query's state; None if it has none."""
     operators = progress.get("stateOperators") or ()
-    if operators and not progress.get("eventTime"):
-        return None
-    return sum(int(operator.get("numRowsTotal") or 0) for operator in operators)
+    return None if not operators else sum(int(operator.get("numRowsTotal") or 0) for operator in operators)
 
 
 def behind(source: Mapping[str, Any]) -> int:
@@ -107,10 +104,9 @@ class ProgressBoard:
         self._last: dict[str, Batch] = {}
 
     def took(self, batch: Batch) -> None:
-        """Take in a batch that has ended. A value that it does not know keeps its last known value."""
+        """Take in a batch that has ended. A watermark that it does not know keeps its last known value."""
         if (last := self._last.get(batch.query)) is not None:
-            rows = last.state_rows if batch.state_rows is None else batch.state_rows
-            batch = replace(batch, state_rows=rows, watermark=batch.watermark or last.watermark)
+            batch = replace(batch, watermark=batch.watermark or last.watermark)
         self._last[batch.query] = batch
         self._rows[batch.query] = self._rows.get(batch.query, 0) + batch.rows
 

@@ -1,56 +1,72 @@
 """The job's queries from source to sink, and the groups of each. Only this module starts queries.
 
-There are three queries: `view` at the quick trigger, `stats` and `bad` at the slow one. Each has its own checkpoint, so
-that one that fails does not stop the others.
+There are two queries, so that one that fails does not stop the other. `view`, at the quick trigger, has no state: it
+begins at positions in Kafka (`positions`), and Spark's checkpoint of it is a temporary folder. `stats`, at the slow
+trigger, has Spark's state and a checkpoint. It may be lost: the sums then begin at the first event at hand.
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark import stats, view
-from spark.checkpoint import Folder
+from spark.checkpoint import Folder, written_plainly
 from spark.java import raising_gone
-from spark.job.cluster import Cluster
+from spark.job.cluster import Cluster, UnansweredError
 from spark.job.display import say
-from spark.job.eviction import EvictingQuery
 from spark.job.groups import Plan, planned
 from spark.job.meters import Meters
+from spark.job.positions import Begin, Position, ReadPositions, begin, metadata
 from spark.job.running_query import SparkQuery
 from spark.job.serving_groups import Followed
 from spark.job.supervisor import Running, Start
 from spark.job.targets import deliverable
 from spark.names import EVENTS_SUFFIX, STATS_SUFFIX, VIEW_SUFFIX, reading
 from spark.options import Run
-from spark.renewal import ids_in, ids_text, renewed
-from spark.schema import Parsed
-from spark.session import counting
+from spark.renewal import Kept, is_stale, kept_in, kept_text, renewed
+from topics.names import Names
 
-QUERIES = ("view", "stats", "bad")
-MOST_SHOWN = 10
-"""Bad events of one batch that are written to the log."""
+QUERIES = ("view", "stats")
+PATIENCE = {
+    # A topic that was deleted is read, or written, until these times are over. With Spark's and Kafka's own, minutes,
+    # one group's deletion would hold up the others as long.
+    "kafkaConsumer.pollTimeoutMs": "10000",
+    "kafka.max.block.ms": "10000",
+}
+"""Options of Spark's Kafka source and sink; the caller's override them."""
+UNLISTED = ("specify all TopicPartitions", "START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
+"""What Spark says if it finds a partition that has no starting offset: it was added after we had listed them."""
 
 
 class Queries:
-    """The queries of one session, ready to be started."""
+    """The queries of one session, ready to be started. `positions` learns where the view's query begins."""
 
     def __init__(
-        self, spark: SparkSession, options: Run, kafka: Mapping[str, str], cluster: Cluster, meters: Meters
+        self,
+        spark: SparkSession,
+        options: Run,
+        kafka: Mapping[str, str],
+        cluster: Cluster,
+        meters: Meters,
+        positions: ReadPositions,
     ) -> None:
-        self._spark, self._options, self._kafka = spark, options, kafka
-        self._cluster, self._meters = cluster, meters
+        self._spark, self._options, self._kafka = spark, options, {**PATIENCE, **kafka}
+        self._cluster, self._meters, self._positions = cluster, meters, positions
 
     @property
     def starts(self) -> dict[str, Start]:
         """The function that starts each query, by the query's name."""
-        return {"view": self._view, "stats": self._stats, "bad": self._bad}
+        return {"view": self._view, "stats": self._stats}
 
-    def _followed(self, name: str, target: str | None, begin: Callable[[Plan], Running]) -> Running:
+    def _followed(self, name: str, target: str, begin: Callable[[Plan], Running], more: str | None = None) -> Running:
         """Return a query over the groups that have events and the topic it writes.
 
         The query restarts when these groups change.
@@ -59,96 +75,127 @@ class Queries:
 
         def look() -> Plan:
             with raising_gone():
-                return planned(options.groups, options.pattern, self._cluster.topics(), target)
+                return planned(options.groups, options.pattern, self._cluster.topics(), target, more)
 
-        def renewing(plan: Plan) -> Running:
+        def begun(plan: Plan) -> Running:
             with raising_gone():
-                self._renew(name, plan)
-            return begin(plan)
+                return begin(plan)
 
-        open_end = options.pattern is not None
         alive = partial(self._meters.alive, name)
-        return Followed(look, renewing, time.monotonic, say, open_end=open_end, alive=alive)
+        return Followed(look, begun, time.monotonic, say, open_end=options.pattern is not None, alive=alive)
 
-    def _renew(self, name: str, plan: Plan) -> None:
-        """Remove the offsets in topics that were deleted from the query's checkpoint. The query must not run.
-
-        If such a topic was created again, it is read from its first record. If not, a batch that was planned with its
-        records cannot be done: each task would wait for it for three minutes, and fail.
-        """
-        folder, file = Folder(self._spark, self._options.checkpoint), f"{name}-topics.json"
-        kept, placed = ids_in(folder.read(file)), folder.placed(name)
-        if topics := renewed(plan.ids, kept, placed):
-            text = f"created again, so the {name} query reads from the first record: {', '.join(topics)}"
-            say(f"{text}; unread records of the old topic are lost")
-            folder.forget(name, topics)
-        if gone := sorted(placed - self._cluster.topics().keys()):
-            say(f"deleted, so the {name} query leaves out what it had planned to read: {', '.join(gone)}")
-            folder.forget(name, gone)
-        text = ids_text(plan.ids, kept, placed)
-        if text != folder.read(file):
-            folder.write(file, text)
-
-    def _events(self, plan: Plan) -> Parsed:
-        """Return the events of the groups that the plan serves."""
+    def _read(self, plan: Plan, more: Mapping[str, str]) -> DataFrame:
+        """Return the records of the events topics of the groups that the plan serves."""
         source = {
             **reading(self._kafka["kafka.bootstrap.servers"], self._kafka),
             "maxOffsetsPerTrigger": str(self._options.max_offsets),
             "groupIdPrefix": "reconsume-spark",
+            # Names, never a pattern: Spark would find a partition that has no starting offset.
             "subscribe": ",".join(plan.topics(EVENTS_SUFFIX)),
+            **more,
         }
         raw = self._spark.readStream.format("kafka").options(**source).load()
         # A task for each partition costs more than the reading itself: use as many tasks as can run at once.
-        return view.events(raw.coalesce(self._spark.sparkContext.defaultParallelism))
+        return raw.coalesce(self._spark.sparkContext.defaultParallelism)
+
+    # --- the view -----------------------------------------------------------------------------------------------------
 
     def _view(self) -> Running:
-        return self._followed("view", VIEW_SUFFIX, self._swept)
+        return self._followed("view", VIEW_SUFFIX, self._viewing, self._options.bad_topic)
 
-    def _swept(self, plan: Plan) -> Running:
-        keep = f"{self._options.keep} milliseconds"
-        turns = (lambda: self._viewing(plan, None)), (lambda: self._viewing(plan, keep))
-        return EvictingQuery(*turns, self._options.evict_every / 1000, time.monotonic, say)
+    def _viewing(self, plan: Plan) -> SparkQuery:
+        begins = self._begins(plan)
+        starting = {"startingOffsets": offsets_json(begins.offsets)}
+        written = [topic for topic in plan.ids if not topic.endswith(EVENTS_SUFFIX)]
+        rows = view.outputs(self._read(plan, starting), self._options.bad_topic)
+        writer = to_kafka(deliverable(rows, written), self._kafka).outputMode("append")
+        # On the driver's disk, whatever file system is Spark's default: no executor needs it.
+        folder = tempfile.TemporaryDirectory(prefix="reconsume-view-query-")
+        checkpoint = Path(folder.name).as_uri()
+        return self._started(writer, "view", self._options.trigger, checkpoint, folder.cleanup, passing=UNLISTED)
 
-    def _viewing(self, plan: Plan, keep: str | None) -> SparkQuery:
-        rows = view.records(view.view(self._events(plan).good, keep))
-        writer = to_kafka(deliverable(rows, plan.topics(VIEW_SUFFIX)), self._kafka).outputMode("update")
-        with counting(self._spark, keep is not None):
-            return self._started(writer, "view", self._options.trigger)
+    def _begins(self, plan: Plan) -> Begin:
+        """Return where the query begins, after it was committed: readers must not take an unread group for a new one.
+
+        Raises UnansweredError if Kafka did not take a position.
+        """
+        spans = self._cluster.spans(self._cluster.partitions(plan.topics(EVENTS_SUFFIX)))
+        committed = self._cluster.committed([Names(group).view_group for group in plan.served])
+        begins = begin(plan, spans, committed)
+        if begins.renewed:
+            text = "their events or VIEW topic is another one, or was cut, or an older job has read them"
+            say(f"the view of {', '.join(begins.renewed)} is read from the first event: {text}")
+        news: dict[str, dict[tuple[str, str], Position]] = {}
+        for partition, offset in begins.offsets.items():
+            group = partition[0].removesuffix(EVENTS_SUFFIX)
+            position = Position(offset, metadata(plan, group))
+            if committed.get(partition) != position:
+                news.setdefault(Names(group).view_group, {})[partition] = position
+        for group, why in self._cluster.commit(news).items():
+            raise UnansweredError(f"the position of {group} cannot be committed: {why}")
+        self._positions.starting(plan, begins.offsets)
+        return begins
+
+    # --- the sums -----------------------------------------------------------------------------------------------------
 
     def _stats(self) -> Running:
         return self._followed("stats", STATS_SUFFIX, self._summing)
 
     def _summing(self, plan: Plan) -> SparkQuery:
-        rows = stats.records(stats.sums(self._events(plan).good, f"{self._options.sums_delay} milliseconds"))
+        self._renew(plan)
+        good = view.events(self._read(plan, {})).good
+        rows = stats.records(stats.sums(good, f"{self._options.sums_delay} milliseconds"))
         writer = to_kafka(deliverable(rows, plan.topics(STATS_SUFFIX)), self._kafka).outputMode("update")
-        return self._started(writer, "stats", self._options.slow_trigger)
+        # The folder's name never changes, so that a restart finds the checkpoint.
+        checkpoint = f"{self._options.checkpoint.rstrip('/')}/stats"
+        return self._started(writer, "stats", self._options.slow_trigger, checkpoint)
 
-    def _bad(self) -> Running:
-        return self._followed("bad", None, self._telling)
+    def _renew(self, plan: Plan) -> None:
+        """Make the sums' checkpoint fit the topics that are there. The query must not run.
 
-    def _telling(self, plan: Plan) -> SparkQuery:
-        bad = self._events(plan).bad
-        if (topic := self._options.bad_topic) is None:
-            writer = bad.writeStream.foreachBatch(tell)
-        else:
-            writer = to_kafka(bad.selectExpr("to_json(struct(*)) AS value", f"'{topic}' AS topic"), self._kafka)
-        return self._started(writer, "bad", self._options.slow_trigger)
+        Offsets in a topic that was deleted are removed from it. If the topic was created again, it is read from its
+        first record. If not, a batch that was planned with its records cannot be done. If the counts of a group must be
+        written again, there is no way but to count all events again: the checkpoint is given up.
+        """
+        folder, file = Folder(self._spark, self._options.checkpoint), "stats-topics.json"
+        kept, placed, there = kept_in(folder.read(file)), folder.placed("stats"), self._cluster.topics()
+        if stale := is_stale(plan.ids, kept, placed):
+            say(f"all sums are counted again from the first events, as those of {stale} must be written anew")
+            folder.drop("stats")
+            kept, placed = Kept({}, frozenset()), frozenset()
+        if topics := renewed(plan.ids, kept.ids, placed):
+            say(f"created again, so the stats query reads from the first record: {', '.join(topics)}")
+            folder.forget("stats", topics)
+        if gone := sorted(placed - there.keys()):
+            say(f"deleted, so the stats query leaves out what it had planned to read: {', '.join(gone)}")
+            folder.forget("stats", gone)
+        text = kept_text(plan.ids, kept, placed, there.keys())
+        if text != folder.read(file):
+            folder.write(file, text)
 
-    def _started(self, writer: DataStreamWriter, name: str, trigger: int) -> SparkQuery:
-        # One folder for each query. The name never changes, so that a restart finds the checkpoint.
-        path = f"{self._options.checkpoint.rstrip('/')}/{name}"
-        named = writer.queryName(name).option("checkpointLocation", path)
-        with raising_gone():
+    def _started(
+        self,
+        writer: DataStreamWriter,
+        name: str,
+        trigger: int,
+        checkpoint: str,
+        after: Callable[[], None] = lambda: None,
+        passing: tuple[str, ...] = (),
+    ) -> SparkQuery:
+        named = writer.queryName(name).option("checkpointLocation", checkpoint)
+        with raising_gone(), written_plainly(self._spark, checkpoint):
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-            return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start())
+            return SparkQuery(named.trigger(processingTime=f"{trigger} milliseconds").start(), after, passing)
+
+
+def offsets_json(offsets: Mapping[tuple[str, str], int]) -> str:
+    """Return offsets as Spark's option `startingOffsets` takes them."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, {})[number] = offset
+    return json.dumps(topics)
 
 
 def to_kafka(frame: DataFrame, kafka: Mapping[str, str]) -> DataStreamWriter:
     """Return a writer of records (key, value, topic)."""
     return frame.writeStream.format("kafka").options(**kafka)
-
-
-def tell(bad: DataFrame, _number: int) -> None:
-    """Log the first bad events of a batch, if no topic takes them. The metrics have the count."""
-    for row in bad.limit(MOST_SHOWN).toJSON().collect():
-        say(f"not an event, and ignored: {row[:1_000]}")

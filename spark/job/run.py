@@ -11,13 +11,13 @@ from pathlib import Path
 
 from prometheus_client import start_http_server
 
-from spark.checkpoint import write_plainly
 from spark.errors import GoneError, TakenError
 from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted
 from spark.job.cluster import Cluster
 from spark.job.display import say, shown
 from spark.job.listener import Listener
 from spark.job.meters import Meters
+from spark.job.positions import ReadPositions
 from spark.job.queries import QUERIES, Queries
 from spark.job.sole_use import claim
 from spark.job.supervisor import Streak, Supervisor
@@ -27,15 +27,17 @@ from spark.session import build
 LOCAL = "local[2]"
 """The master, unless one is given or spark-submit started this process."""
 FIRST_SECONDS = 30.0
-"""Seconds that the other queries wait at most for the view's first batch.
+"""Seconds that the sums wait at most for the view's first batch.
 
-In that batch code is compiled. Three queries at once would each take three times as long.
+In that batch code is compiled. Two queries at once would each take twice as long.
 """
 SETTINGS = {
     "spark.log.level": "ERROR",
     # Each query has its own pool: the view's tasks do not wait behind those of the slow queries.
     "spark.scheduler.mode": "FAIR",
-    "spark.sql.streaming.stopTimeout": "20s",
+    # With the waits of a stop (`running_query`, `java`) and a request that may be under way, it is less than 20 s from
+    # SIGTERM to the end.
+    "spark.sql.streaming.stopTimeout": "4s",
     # With the default of 10 s, the metric of the last progress is up to 10 s old while nothing happens.
     "spark.sql.streaming.noDataProgressEventInterval": "5s",
 }
@@ -78,12 +80,14 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
         stack.callback(end_java, spark)
         stop.listen()
         _lock = claim(spark, options.checkpoint, say)
-        write_plainly(spark, options.checkpoint)
-        cluster = Cluster(spark, kafka)
-        listener = Listener(meters, say, cluster)
+        cluster, positions = Cluster(spark, kafka), ReadPositions(time.monotonic())
+        listener = Listener(meters, say, cluster, positions)
         spark.streams.addListener(listener)
         say(f"Spark {spark.version} runs; reading {options.reads()}")
-        job, limit = Queries(spark, options, kafka, cluster, meters), stop.now() + FIRST_SECONDS
+        if options.without_effect:
+            say(f"{' and '.join(options.without_effect)}: without effect, as no row is kept by the job")
+        job = Queries(spark, options, kafka, cluster, meters, positions)
+        limit = stop.now() + FIRST_SECONDS
         supervisor = Supervisor(
             job.starts,
             stop,

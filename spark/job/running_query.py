@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.errors import first_line
 from spark.java import raising_gone
+from spark.job.supervisor import PASSING
 
-STOP_SECONDS = 20.0
-"""Seconds that a stop waits for the end of a batch; less than the 30 s after which Kubernetes kills the process."""
+STOP_SECONDS = 4.0
+"""Seconds that a stop waits for the end of a batch. A batch that is cut off is repeated at the next start, which
+changes nothing; and other groups must not wait long for one that comes or goes."""
 STEP = 0.02
 """Seconds between two checks whether the batch has ended."""
 
 
 class SparkQuery:
-    """A query that Spark runs."""
+    """A query that Spark runs. `after` is called when it has ended. An error with a text of `passing` is no failure."""
 
-    def __init__(self, query: StreamingQuery) -> None:
-        self._query = query
+    def __init__(
+        self, query: StreamingQuery, after: Callable[[], None] = lambda: None, passing: tuple[str, ...] = ()
+    ) -> None:
+        self._query, self._after, self._passing = query, after, passing
 
     def turn(self) -> str | None:
-        """Return why the query has ended; None while it runs, by itself. Raises GoneError if Java has ended."""
-        with raising_gone():
-            if self._query.isActive:
-                return None
-            error = self._query.exception()
-        return "it was stopped from elsewhere" if error is None else first_line(error)
-
-    @property
-    def batches(self) -> int:
-        """The number of finished batches since the start, as far as Spark keeps them.
+        """Return why the query has ended, PASSING if that is no failure; None while it runs, by itself.
 
         Raises GoneError if Java has ended.
         """
         with raising_gone():
-            return len({each["batchId"] for each in self._query.recentProgress})
+            if self._query.isActive:
+                return None
+            error = self._query.exception()
+        self._after()
+        if any(text in str(error) for text in self._passing):
+            return PASSING
+        return "it was stopped from elsewhere" if error is None else first_line(error)
 
     def stop(self) -> None:
         """Stop the query between two batches, or within a batch after STOP_SECONDS. Raises GoneError if Java has ended.
 
-        A batch that is cut off is repeated at the next start.
+        A batch that is cut off is repeated at the next start. Raises an error of Java if the query does not stop.
         """
         end = time.monotonic() + STOP_SECONDS
-        with raising_gone():
-            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
-                time.sleep(STEP)
-            self._query.stop()
+        try:
+            with raising_gone():
+                while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
+                    time.sleep(STEP)
+                self._query.stop()
+        finally:
+            self._after()

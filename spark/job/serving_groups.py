@@ -13,6 +13,8 @@ from spark.job.supervisor import Running, fault_of
 
 LOOK_SECONDS = 5.0
 """Seconds between two checks which groups exist."""
+DOUBT_SECONDS = 1.0
+"""Seconds until the check that confirms that a topic is missing or another one. Meanwhile a batch may hang on it."""
 
 
 class NothingToReadError(RuntimeError):
@@ -77,6 +79,8 @@ class Followed:
             self._doubted = None
         elif self._confirms(plan):
             self._change(plan)
+        else:
+            self._look_at = self._now() + DOUBT_SECONDS
 
     def _list_groups(self) -> Plan | None:
         """List the groups. Return the current plan; None if it is not known, which is logged once."""
@@ -105,8 +109,9 @@ class Followed:
         before, self._plan, self._doubted = self._plan, plan, None
         self._tell(before)
         if (plan.served, plan.ids) != (before.served, before.ids):
-            self.stop()
-            self._running = None
+            running, self._running = self._running, None
+            if running is not None:
+                running.stop()
             self._running = self._started()
 
     def _tell(self, before: Plan) -> None:

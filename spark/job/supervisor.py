@@ -5,6 +5,7 @@ This module imports nothing of Spark. A query is an interface, so tests of resta
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,6 +39,10 @@ class Streak:
         """Seconds until the next start."""
         # The exponent is bounded, because 2.0 ** 1024 overflows.
         return min(FIRST_WAIT * 2.0 ** min(self.failures - 1, 10), LONGEST_WAIT)
+
+
+PASSING = "it begins again"
+"""The end of a query that is no failure: it begins again after FIRST_WAIT."""
 
 
 LOOK_SECONDS = 0.2
@@ -111,14 +116,14 @@ class Supervisor:
     def run(self) -> bool:
         """Run until the end; return True if no query was given up. Raises GoneError if Java has ended.
 
-        After a request to stop, all queries are stopped first.
+        After a request to stop, all queries are stopped first, at the same time.
         """
         while (queries := self._kept_queries()) and not self._clock.pause(LOOK_SECONDS):
             for name, query in queries.items():
                 self._look(name, query)
-        for query in self._queries.values():
-            if query.running is not None:
-                query.running.stop()
+        running = {name: query.running for name, query in self._queries.items() if query.running is not None}
+        for name, fault in stopped_together(running).items():
+            self._say(f"the {name} query did not stop: {fault}")
         return len(queries) == len(self._queries)
 
     def _kept_queries(self) -> dict[str, SupervisedQuery]:
@@ -131,7 +136,9 @@ class Supervisor:
             fault = self._begin(name, query)
         else:
             fault = query.running.turn()
-        if fault is not None:
+        if fault == PASSING:
+            query.running, query.again_at = None, self._clock.now() + FIRST_WAIT
+        elif fault is not None:
             self._failed(name, query, fault)
 
     def _begin(self, name: str, query: SupervisedQuery) -> str | None:
@@ -156,6 +163,28 @@ class Supervisor:
             self._say(f"the {name} query failed, and is given up after {count}: {fault}")
             return
         self._say(f"the {name} query failed ({count}) and starts again in {query.streak.wait:g} s: {fault}")
+
+
+def stopped_together(queries: Mapping[str, Running]) -> dict[str, str]:
+    """Stop queries at the same time. Return why a query did not stop, by name. Raises GoneError if Java has ended."""
+    faults: dict[str, str] = {}
+    gone: list[str] = []
+
+    def stop(name: str, query: Running) -> None:
+        try:
+            if (fault := fault_of(query.stop)) is not None:
+                faults[name] = fault
+        except GoneError as error:
+            gone.append(str(error))
+
+    threads = [threading.Thread(target=stop, args=one, name=f"stop-{one[0]}") for one in queries.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if gone:
+        raise GoneError(gone[0])
+    return faults
 
 
 def fault_of(act: Callable[[], None]) -> str | None:

@@ -26,7 +26,7 @@ from tests.cli.test_inject import DEPLOYMENT, POD, SERVICE, WISH, inject, worklo
         (
             DEPLOYMENT,
             ("--config-map", "x", "--url", "https://example.com/"),
-            "deliver.url = https://example.com/: must",
+            "deliver.url = https://example.com/: is not on loopback",
         ),
         (DEPLOYMENT, ("--config-map", "x", "--mode", "shove"), "deliver.mode = shove: must be push or pull or relay"),
         (DEPLOYMENT, ("--config-map", "Not A Name"), "Not A Name: must be the name of a ConfigMap"),

@@ -41,7 +41,6 @@ def test_a_configuration_gives_ladder_levels_and_concurrency() -> None:
 def test_spark_is_a_part_of_it_only_where_it_keeps_the_view() -> None:
     sets = ("group=g", "topics=[t]", "kafka={bootstrap.servers: 'x:1'}", "deliver.url=http://127.0.0.1:1/")
     of_spark = {
-        ("limit", "Spark's state (37 d)"),
         ("limit", "one Spark core"),
         ("storage", "view"),
         ("storage", "stats"),

@@ -39,11 +39,15 @@ from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 NOW = 1_763_690_000_000
 POLICY: Policy = policy()
 TOPICS = POLICY.topics
-LIFE = RetryState("orders:3:1024", "orders", 2, 1, NOW + 10_000, NOW - 9_000, NOW - 5_000, "http-500: no such sku é")
+LIFE = RetryState(
+    *("orders:3:1024", "orders", 2, 1, NOW + 10_000, NOW - 9_000, NOW - 5_000, "http-500: no such sku é"),
+    last_failed_at=NOW - 1_000,
+    most_times=3,
+)
 OWN: Headers = [("content-type", b"application/json"), ("n", None), ("n", b"\x00\xff")]
 RECORD = Record(Partition("billing-RETRY-10s", 2), 77, 1, NOW, b"key", b"value", [*OWN], None)
 EVENT = event_of(LIFE, State.WAITING_RETRY, 10_000, group="billing", instance="billing-0", at=NOW)
-ROW = ViewRow(**asdict(EVENT), last_failed_at=NOW, retries=3, updated_at=NOW + 1_000)
+ROW = ViewRow(**asdict(EVENT) | {"last_failed_at": NOW, "retries": 3}, updated_at=NOW + 1_000)
 SUMS = StatsRow("billing", NOW // 60_000 * 60_000, "orders", "10s", "http-500", 12, 3, 0, 1)
 INCARNATION, SECRET = bytes(range(8)), bytes(range(32))
 

@@ -24,7 +24,7 @@ from tests.support.sidecar.view_process import SELDOM, START_SECONDS, ViewProces
 
 REST = 120.0
 """Seconds in which view and sums must be what the events say, on an idle machine; Spark starts anew in it."""
-WORDS = ("--trigger=500ms", "--slow-trigger=1s", "--sums-delay=2h", "--evict-every=20s", "--metrics-listen=127.0.0.1:0")
+WORDS = ("--trigger=500ms", "--slow-trigger=1s", "--sums-delay=2h", "--metrics-listen=127.0.0.1:0")
 LOST = "reconsume_view_events_lost_total"
 TAKEN = "is in use by another job"
 

@@ -217,8 +217,8 @@ def stray_of_the_sidecar(row: Read, rules: Rules) -> tuple[copies.Copy, ...]:
 def postponed_row(rules: Rules, due: int, times: int = 0) -> Read:
     """A copy that a sidecar's service has postponed."""
     state = RetryState("orders:3:1024", "orders", times, 0, due, NOW - 9_000, 0, "", postponed_at=NOW - 7_000)
-    headers: Headers = [*OWN, ("RETRY_POSTPONED_AT", b"%d" % state.postponed_at)]
-    return Read("billing-RETRY-1s", 1, 7, NOW - 3, b"k", None, headers + render_retry_headers(state, "billing", "x"))
+    headers: Headers = [*OWN, *render_retry_headers(state, "billing", "x")]
+    return Read("billing-RETRY-1s", 1, 7, NOW - 3, b"k", None, headers)
 
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=repr)

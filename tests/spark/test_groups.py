@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import pytest
 
 from spark.errors import GoneError
-from spark.job.cluster import UnansweredError, begins, listed
+from spark.job.cluster import UnansweredError, begins, described, listed, positions_in
 from spark.job.groups import Plan, planned
-from spark.job.serving_groups import LOOK_SECONDS, Followed, NothingToReadError
+from spark.job.positions import Position
+from spark.job.serving_groups import DOUBT_SECONDS, LOOK_SECONDS, Followed, NothingToReadError
 
 VIEW = "-RETRY-VIEW"
 
@@ -24,15 +25,16 @@ def test_groups_that_are_named_are_served_when_their_topics_are_there_and_the_ot
     there = topics("a", "b", "c", without=["b-RETRY-VIEW", "c-RETRY-EVENTS", "c-RETRY-VIEW"])
     plan = planned(("c", "b", "a", "d"), None, there, VIEW)
     assert (plan.served, plan.lacking) == (("a",), {"b": "b-RETRY-VIEW", "c": "c-RETRY-EVENTS", "d": "d-RETRY-EVENTS"})
-    assert plan.ids == {"a-RETRY-EVENTS": "id of a-RETRY-EVENTS"}
-    assert planned(("b", "a"), None, there, None).served == ("a", "b"), "who writes nothing needs the events alone"
+    assert plan.ids == {name: f"id of {name}" for name in ("a-RETRY-EVENTS", "a-RETRY-VIEW")}
+    assert planned(("a",), None, there, VIEW, "c-RETRY-10s").ids.keys() - plan.ids.keys() == {"c-RETRY-10s"}
+    assert planned(("a",), None, there, VIEW, "not-there").ids == plan.ids
 
 
 def test_a_pattern_takes_whole_names_of_groups_that_have_events() -> None:
     there = topics("a", "abc", "a-RETRY", "xa", "b", without=["b-RETRY-EVENTS"])
     assert planned((), "a.*", there, VIEW).served == ("a", "a-RETRY", "abc")
     assert planned((), "a|b", there, VIEW)[:2] == (("a",), {}), "alternatives keep the suffix; b has told nothing"
-    assert planned((), "a.*", dict.fromkeys(("a-RETRY-EVENTS-x", "a-RETRY-VIEW", "a"), ""), None) == Plan((), {})
+    assert planned((), "a.*", dict.fromkeys(("a-RETRY-EVENTS-x", "a-RETRY-VIEW", "a"), ""), VIEW) == Plan((), {})
 
 
 def test_topics_and_their_ids_are_read_from_the_clients_list_and_an_unknown_form_is_an_error() -> None:
@@ -50,6 +52,26 @@ def test_offsets_are_read_from_the_clients_answer_and_an_unknown_form_is_an_erro
     assert begins("{}") == {}
     with pytest.raises(UnansweredError, match="unknown form"):
         begins("{a-0=ListOffsetsResultInfo(at=1)}")
+
+
+def test_partitions_and_committed_offsets_are_read_from_the_clients_answers_and_an_unknown_form_is_an_error() -> None:
+    part = "(partition={}, leader=h:1 (id: 1 rack: null), replicas=h:1 (id: 1 rack: null), isr=, elr=, lastKnownElr=)"
+    topic = "(name={}, internal=false, partitions={}, authorizedOperations=null)"
+    text = (
+        f"{{a={topic.format('a', part.format(0))}, b.c={topic.format('b.c', part.format(0) + ',' + part.format(1))}}}"
+    )
+    assert described(text) == [("a", "0"), ("b.c", "0"), ("b.c", "1")]
+    assert described("{}") == []
+    committed = "OffsetAndMetadata{{offset={}, leaderEpoch={}, metadata='{}'}}"
+    of_g = f"g={{a-1-RETRY-EVENTS-0={committed.format(7, 'null', '1 x y')}}}"
+    text = f"{{{of_g}, h={{}}, i={{b-0={committed.format(0, 3, '')}}}}}"
+    assert positions_in(text) == {("a-1-RETRY-EVENTS", "0"): Position(7, "1 x y"), ("b", "0"): Position(0, "")}
+    for read, unknown in (
+        (described, "{a=(name=a, internal=false, parts=1)}"),
+        (positions_in, "{g={a-0=OffsetAndMetadata{7}}}"),
+    ):
+        with pytest.raises(UnansweredError, match="unknown form"):
+            read(unknown)
 
 
 class Query:
@@ -99,8 +121,9 @@ class World:
     def after(self, seconds: float, plan: Plan | Exception) -> list[tuple[str, ...]]:
         """What was begun so far, when the plan is another one and it was looked for `seconds`."""
         self.plan = plan
-        for _ in range(int(seconds / LOOK_SECONDS)):
-            self.at += LOOK_SECONDS
+        until = self.at + seconds
+        while self.at < until:
+            self.at += DOUBT_SECONDS
             assert self.followed.turn() is None
         assert [query.stopped for query in self.begun[:-1]] == [True] * (len(self.begun) - 1), "one at a time"
         return [query.served for query in self.begun]
@@ -113,7 +136,7 @@ def test_a_group_that_comes_is_served_at_the_next_look() -> None:
 
 def test_a_query_is_begun_anew_when_a_topic_that_it_reads_is_made_anew() -> None:
     world = World("a")
-    assert world.after(2 * LOOK_SECONDS, Plan(("a",), {}, ids_of("a", made=2))) == [("a",), ("a",)]
+    assert world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan(("a",), {}, ids_of("a", made=2))) == [("a",), ("a",)]
 
 
 def test_a_group_that_lacks_a_topic_is_named_once_and_served_once_it_is_there() -> None:
@@ -131,9 +154,9 @@ def test_a_group_is_taken_for_gone_when_it_is_so_in_two_looks() -> None:
     gone = Plan(("a",), {"b": "b-RETRY-VIEW"}, ids_of("a"))
     assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
     assert world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a", "b")]
-    assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
-    assert world.after(LOOK_SECONDS, gone) == [("a", "b"), ("a",)]
-    world.after(2 * LOOK_SECONDS, Plan((), {"b": "b-RETRY-VIEW"}))
+    assert world.after(DOUBT_SECONDS, gone) == [("a", "b")]
+    assert world.after(DOUBT_SECONDS, gone) == [("a", "b"), ("a",)], "the second look comes soon"
+    world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan((), {"b": "b-RETRY-VIEW"}))
     assert world.said[-1] == "a is no longer read: its topics were deleted"
     assert world.begun[-1].stopped
 

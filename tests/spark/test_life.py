@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,15 @@ from pyspark.sql import SparkSession
 from spark.job.cluster import FRESH_SECONDS, Cluster, UnansweredError
 from spark.job.listener import Listener
 from spark.job.meters import Meters
+from spark.job.positions import PartitionName, ReadPositions
 from spark.job.queries import QUERIES, Queries
+from spark.job.supervisor import PASSING
 from spark.options import Run, parse
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import SECONDS, delete_topics
+from tests.support.kafka.topic_io import SECONDS, delete_topics, dump
 from tests.support.kafka.view_topics import create_view_topics, event, sums_of, tell, view_of
-from topics.names import Names
+from topics.names import Kind, Names
 
 SOON = 60.0
 SELDOM = 0.2
@@ -42,7 +44,8 @@ class Life:
         self.kafka = {"kafka.bootstrap.servers": bootstrap}
         self._starts = 0
         self.cluster = Cluster(spark, self.kafka, lambda: time.monotonic() + 2 * FRESH_SECONDS * self._starts)
-        self.listener = Listener(self.meters, self.said.append, self.cluster)
+        self.positions = ReadPositions(0.0)
+        self.listener = Listener(self.meters, self.said.append, self.cluster, self.positions)
         self._spark = spark
 
     def group(self, name: str) -> str:
@@ -77,7 +80,8 @@ class Life:
         self._starts += 1
         options = parse(["run", f"--checkpoint={self.place}", "--trigger=200ms", "--slow-trigger=200ms", *words])
         assert isinstance(options, Run)
-        running = Queries(self._spark, options, self.kafka, self.cluster, self.meters).starts[query]()
+        queries = Queries(self._spark, options, self.kafka, self.cluster, self.meters, self.positions)
+        running = queries.starts[query]()
 
         def wait(predicate: Callable[[], object], what: str) -> None:
             def asked() -> object:
@@ -127,24 +131,38 @@ def waiting(sums: dict[str, Any]) -> int:
     return sum(row["waiting"] for row in sums.values())
 
 
-def planned(life: Life) -> tuple[str, str, str]:
-    """Two groups and a pattern of both; a batch of the view with an event of each is planned, and done again."""
+@pytest.mark.long
+def test_sums_whose_topic_was_made_anew_are_counted_again_and_come_back_whole(life: Life) -> None:
     a, b = life.group("a"), life.group("b")
     for group in (a, b):
-        tell(life.bootstrap, [event(group, 1)])
-    pattern = f"--pattern={life.prefix}-.*"
-    with life.running("view", pattern) as wait:
-        wait(lambda: view_of(life.bootstrap, a) and view_of(life.bootstrap, b), "both have a row")
-    life.forget_commits("view")  # as when the driver was killed in its first batch
-    return a, b, pattern
+        tell(life.bootstrap, [event(group, number) for number in range(5)])
+    with life.running("stats", f"--groups={a},{b}") as wait:
+        wait(lambda: all(waiting(sums_of(life.bootstrap, group)) == 5 for group in (a, b)), "all are counted")
+        anew(life, a, "stats")
+        wait(lambda: waiting(sums_of(life.bootstrap, a)) == 5, "they come back while it runs")
+    anew(life, a, "stats")
+    tell(life.bootstrap, [event(b, 6)])
+    with life.running("stats", f"--groups={a},{b}") as wait:
+        wait(lambda: waiting(sums_of(life.bootstrap, a)) == 5, "they come back after a stop")
+        wait(lambda: waiting(sums_of(life.bootstrap, b)) == 6, "and the others say no more than there is")
+
+
+def anew(life: Life, group: str, *kinds: str) -> None:
+    """Delete topics of the group and create them again."""
+    delete_topics(life.bootstrap, *(getattr(Names(group), kind) for kind in kinds))
+    create_view_topics(life.bootstrap, group, [Kind(kind) for kind in kinds])
 
 
 @pytest.mark.long
-def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_without_it(life: Life) -> None:
-    a, b, pattern = planned(life)
-    delete_topics(life.bootstrap, Names(b).view)
-    tell(life.bootstrap, [event(a, 2)])
+def test_groups_that_come_and_go_change_nothing_for_the_others(life: Life) -> None:
+    a, b, pattern = life.group("a"), life.group("b"), f"--pattern={life.prefix}-.*"
+    for group in (a, b):
+        tell(life.bootstrap, [event(group, 1)])
     with life.running("view", pattern) as wait:
+        assert min(life.told(Names(a).events).values()) >= 0, "the position is told before the first batch"
+        wait(lambda: view_of(life.bootstrap, a) and view_of(life.bootstrap, b), "both have a row")
+        delete_topics(life.bootstrap, Names(b).view)
+        tell(life.bootstrap, [event(a, 2)])
         wait(lambda: len(view_of(life.bootstrap, a)) == 2, "the group that is left goes on")
         tell(life.bootstrap, [event(b, 2)])
         again = life.group("again")
@@ -153,32 +171,37 @@ def test_a_batch_that_was_planned_with_a_group_whose_view_is_gone_is_done_withou
         delete_topics(life.bootstrap, Names(b).stats, Names(b).events)
         assert life.group("b") == b
         tell(life.bootstrap, [event(b, 3)])
-        wait(lambda: view_of(life.bootstrap, b).keys() == {"orders:0:3"}, "the group that is made anew is read anew")
-
-
-@pytest.mark.long
-def test_a_batch_that_was_planned_with_a_group_whose_events_are_gone_is_done_without_it(life: Life) -> None:
-    """Else each of its tasks waits three minutes for the topic, and fails."""
-    a, b, pattern = planned(life)
+        wait(lambda: "orders:0:3" in view_of(life.bootstrap, b), "the group that is made anew is read anew")
     delete_topics(life.bootstrap, *(getattr(Names(b), kind) for kind in ("events", "view", "stats")))
-    tell(life.bootstrap, [event(a, 2)])
+    tell(life.bootstrap, [event(a, 3)])
     with life.running("view", pattern) as wait:
-        wait(lambda: len(view_of(life.bootstrap, a)) == 2, "the group that is left goes on")
+        wait(lambda: len(view_of(life.bootstrap, a)) == 3, "a group that was deleted meanwhile holds up no other")
 
 
 @pytest.mark.long
-def test_events_of_a_topic_that_was_made_anew_while_the_job_was_stopped_are_read_from_the_first(life: Life) -> None:
-    group = life.group("only")
-    tell(life.bootstrap, [event(group, number) for number in range(3)])
-    with life.running("view", f"--groups={group}") as wait:
-        wait(lambda: len(view_of(life.bootstrap, group)) == 3, "all have a row")
-    delete_topics(life.bootstrap, *(getattr(Names(group), kind) for kind in ("events", "view", "stats")))
-    create_view_topics(life.bootstrap, group)
-    tell(life.bootstrap, [event(group, number) for number in range(100, 106)])  # more than the old one had
-    with life.running("view", f"--groups={group}") as wait:
-        wait(lambda: len(view_of(life.bootstrap, group)) >= 6, "every event of the new topic is in the view")
-        tell(life.bootstrap, [event(group, 200)])
-        wait(lambda: "orders:0:200" in view_of(life.bootstrap, group), "the view goes on")
+def test_a_view_whose_topic_or_events_were_made_anew_is_read_anew_and_whole(life: Life) -> None:
+    """While the job runs, also faster than it looks, and while it is stopped; the new topic shorter or longer."""
+    group, other = life.group("only"), life.group("other")
+    tell(life.bootstrap, [event(group, number) for number in range(30)])
+    tell(life.bootstrap, [event(other, number) for number in range(30)])
+    words = f"--groups={group},{other}"
+    with life.running("view", words) as wait:
+        wait(lambda: len(view_of(life.bootstrap, group)) == 30, "all have a row")
+        anew(life, group, "view")
+        tell(life.bootstrap, [event(group, 30)])
+        wait(lambda: len(view_of(life.bootstrap, group)) == 31, "its rows come back while the job runs")
+    anew(life, group, "view")
+    with life.running("view", words) as wait:
+        wait(lambda: len(view_of(life.bootstrap, group)) == 31, "its rows come back after a stop")
+    anew(life, group, "events")
+    tell(life.bootstrap, [event(group, number) for number in range(100, 140)])  # more than the old one had
+    with life.running("view", words) as wait:
+        wait(lambda: len(view_of(life.bootstrap, group)) == 71, "every event of the new topic is in the view")
+        anew(life, group, "events", "view")
+        tell(life.bootstrap, [event(group, number) for number in range(3)])
+        wait(lambda: len(view_of(life.bootstrap, group)) == 3, "all three are another one")
+        wait(lambda: life.told(Names(group).events) == life.ends(Names(group).events), "how far it has read is told")
+    assert len(dump(life.bootstrap, Names(other).view)) == 30, "and of the other group no row was written again"
 
 
 @pytest.mark.long
@@ -213,6 +236,25 @@ def said_of_seven_deleted_events(life: Life, group: str) -> str:
     return said
 
 
+class Lagging(Cluster):
+    """Brokers that do not know the newest partition yet."""
+
+    def partitions(self, topics: Collection[str]) -> list[PartitionName]:
+        return super().partitions(topics)[:-1]
+
+
+@pytest.mark.long
+def test_a_partition_that_appears_between_its_listing_and_the_start_is_no_failure(
+    life: Life, spark: SparkSession
+) -> None:
+    group = life.group("growing")
+    options = parse(["run", f"--checkpoint={life.place}", f"--groups={group}"])
+    assert isinstance(options, Run)
+    cluster = Lagging(spark, life.kafka)
+    running = Queries(spark, options, life.kafka, cluster, life.meters, life.positions).starts["view"]()
+    assert until(running.turn, SOON, "Spark has found one more partition", SELDOM) == PASSING
+
+
 @pytest.mark.parametrize(
     ("bootstrap", "says"),
     [
@@ -228,4 +270,4 @@ def test_brokers_that_do_not_answer_are_a_failure_in_one_sentence(
         cluster.topics()
     assert "\n" not in str(raised.value)
     with pytest.raises(UnansweredError, match=says):
-        cluster.commit({"billing-RETRY-VIEW": {("billing-RETRY-EVENTS", "0"): 1}})
+        cluster.committed(["billing-RETRY-VIEW"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +12,9 @@ import pytest
 
 from spark.errors import GoneError
 from spark.job.progress import ProgressBoard, line, read_batch
-from spark.job.supervisor import HEALTHY_AFTER, LONGEST_WAIT, LOOK_SECONDS, Running, Streak, Supervisor
+from spark.job.supervisor import HEALTHY_AFTER, LONGEST_WAIT, LOOK_SECONDS, PASSING, Running, Streak, Supervisor
 from spark.options import Run, Sql, parse
 from spark.properties import parse_properties
-from topics.specs import VIEW_RETENTION
 
 PLACE = ("--checkpoint", "/tmp/place")
 
@@ -34,8 +34,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_what_is_not_given_is_as_the_topics_are_kept_and_the_view_is_quick() -> None:
     options = run("--groups", "billing")
-    assert (options.keep, options.trigger, options.slow_trigger) == (VIEW_RETENTION, 1_000, 30_000)
-    assert options.evict_every == 86_400_000
+    assert (options.without_effect, options.trigger, options.slow_trigger) == ([], 1_000, 30_000)
     assert (options.sums_delay, options.max_offsets, options.max_failures) == (600_000, 50_000, 10)
     assert (options.master, options.bad_topic, options.metrics_listen, options.conf) == (None, None, None, ())
 
@@ -49,7 +48,7 @@ def test_durations_addresses_and_settings_are_read() -> None:
         "--metrics-listen=127.0.0.1:0",
         "--conf=a.b=c=d",
     )
-    assert (options.keep, options.evict_every, options.trigger) == (1_209_600_000, 3_600_000, 500)
+    assert (options.without_effect, options.trigger) == (["--keep", "--evict-every"], 500)
     assert (options.metrics_listen, options.conf) == (("127.0.0.1", 0), (("a.b", "c=d"),))
 
 
@@ -211,6 +210,37 @@ def test_failures_with_health_between_them_are_never_too_many() -> None:
     assert len(world.begun) == 9
 
 
+def test_a_query_that_only_begins_again_has_not_failed() -> None:
+    world = World({"view": [None] * 4})
+
+    class Passing(Query):
+        def turn(self) -> str | None:
+            return PASSING if len(world.begun) < 4 else None
+
+    starts = {"view": lambda: (world.start("view"), Passing(world, None))[1]}
+    assert Supervisor(starts, world, most=1, say=world.said.append, restarting=world.restarted.append).run()
+    assert (len(world.begun), world.said, world.restarted) == (4, [], [])
+
+
+def test_all_queries_are_stopped_at_the_same_time_and_one_that_does_not_stop_is_named() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    class Slow(Query):
+        def stop(self) -> None:
+            both.wait()  # else it breaks: the other one was not stopped meanwhile
+            super().stop()
+
+    class Stuck(Slow):
+        def stop(self) -> None:
+            super().stop()
+            raise RuntimeError("it hangs")
+
+    world = World({}, until=1.0)
+    starts = {"view": lambda: Slow(world, None), "stats": lambda: Stuck(world, None)}
+    assert Supervisor(starts, world, most=1, say=world.said.append).run()
+    assert (len(world.stopped), world.said) == (2, ["the stats query did not stop: RuntimeError: it hangs"])
+
+
 def test_a_java_process_that_is_gone_is_not_a_failure_of_a_query() -> None:
     world = World({"view": [None]})
     world.gone = True
@@ -227,14 +257,14 @@ PROGRESS: dict[str, Any] = {
     "eventTime": {"watermark": "2026-01-02T03:04:05.000Z"},
     "stateOperators": [{"numRowsTotal": 50, "numRowsDroppedByWatermark": 2}, {"numRowsTotal": 1}],
     "sources": [{"endOffset": {"t": {"0": 10, "1": 5}}, "latestOffset": {"t": {"0": 17, "1": 5}, "u": {"0": 3}}}],
-    "observedMetrics": {"events": {"read": 120, "bad": 4}},
+    "observedMetrics": {"events": {"read": 120, "bad": 4, "first": "{}"}},
 }
 
 
 def test_a_batch_is_read_from_sparks_progress() -> None:
     batch = read_batch(PROGRESS)
     assert (batch.query, batch.number, batch.rows, batch.seconds) == ("view", 7, 120, 0.42)
-    assert (batch.behind, batch.state_rows, batch.dropped, batch.bad) == (10, 51, 2, 4)
+    assert (batch.behind, batch.state_rows, batch.dropped, batch.bad, batch.first_bad) == (10, 51, 2, 4, "{}")
     assert batch.watermark is not None
 
 
@@ -245,17 +275,9 @@ def test_offsets_may_come_as_text_and_a_batch_without_anything_is_all_zero() -> 
     assert (nothing.rows, nothing.bad, nothing.watermark) == (0, 0, None)
 
 
-def test_the_state_of_the_last_sweep_is_shown_until_the_next() -> None:
+def test_a_query_without_state_has_neither_rows_nor_a_watermark() -> None:
     board = ProgressBoard(now=0.0)
-    board.took(read_batch(PROGRESS))
-    board.took(read_batch({**PROGRESS, "eventTime": {}, "stateOperators": [{"numRowsTotal": 0}]}))
-    [(*_, rows, watermark, _)] = board.rows(now=1.0)
-    assert (rows, watermark) == ("51", "2026-01-02T03:04:05Z")
-
-
-def test_rows_that_are_not_counted_are_not_told_as_none() -> None:
-    board = ProgressBoard(now=0.0)
-    board.took(read_batch({**PROGRESS, "eventTime": {}, "stateOperators": [{"numRowsTotal": 0}]}))
+    board.took(read_batch({**PROGRESS, "eventTime": {}, "stateOperators": []}))
     [(*_, rows, watermark, _)] = board.rows(now=1.0)
     assert (rows, watermark) == ("-", "-")
 

@@ -55,7 +55,13 @@ SAME: list[bytes | None] = [
         added(f'"text":{text}')
         for text in ('"no such sku"', '""', "null", "5", "true", "[]", "{}", r'"\u0000é"', r'"\ud800"')
     ),
-    TEXT.replace("{", '{"text":"in another place",', 1).encode(),
+    *(
+        added(f'"{name}":{number}')
+        for name in ("retries", "last_failed_at")
+        for number in ("1", "null", "-1", "2147483648", "9223372036854775808", '"1"', "true", "1.0", "[]", "1e0")
+    ),
+    *(added(f'"text":null,"retries":{number},"last_failed_at":7') for number in ("1", "null", '"1"')),
+    TEXT.replace("{", '{"retries":7,"text":"in another place",', 1).encode(),
     replaced("{", '{"times":"no",'),
     *(replaced('"times"', '"t\\u0069mes"'), replaced('"times"', '"Times"'), TEXT.replace('"', "'").encode()),
 ]
@@ -80,8 +86,8 @@ def verdicts(spark: SparkSession, values: list[bytes | None]) -> list[Event | st
     parsed = schema.events(batch(spark, [Record(value, number) for number, value in enumerate(values)]))
     found: dict[int, Event | str] = {}
     for row in parsed.good.collect():
-        fields = {name: row[name] for name in schema.FIELDS}
-        found[row.from_offset] = msgspec.convert(fields, Event)
+        history = {name: row[name] for name in schema.HISTORY if row[name] is not None}
+        found[row.from_offset] = msgspec.convert({name: row[name] for name in schema.FIELDS} | history, Event)
     for row in parsed.bad.collect():
         assert row.offset not in found, "both good and bad"
         found[row.offset] = row.fault
@@ -99,8 +105,9 @@ def agree(values: list[bytes | None], told: list[Event | str]) -> None:
     """Good with the same fields, or bad, as `decode_event` says; or refused for what it does not look at."""
     for value, verdict in zip(values, told, strict=True):
         event = decode_event(value)
-        if isinstance(event, Event):  # rows do not carry its text
-            event = msgspec.structs.replace(event, text=msgspec.UNSET)
+        if isinstance(event, Event):  # rows do not carry its text, and have null where an event lacks a field
+            told_of = {name: getattr(event, name) or msgspec.UNSET for name in schema.HISTORY}
+            event = msgspec.structs.replace(event, text=msgspec.UNSET, **told_of)
         if verdict == "not UTF-8":  # in a name that nobody knows `decode_event` takes that
             assert not is_utf8(value), value
         elif isinstance(verdict, Event) or verdict not in ELSEWHERE:
@@ -118,9 +125,11 @@ def test_spark_calls_good_and_bad_what_decode_event_does(spark: SparkSession) ->
     assert "a field is missing or of another type" in told
 
 
-def test_an_event_with_a_text_costs_spark_no_more_than_one_without(spark: SparkSession) -> None:
+def test_an_event_with_optional_fields_costs_spark_no_more_than_one_without(spark: SparkSession) -> None:
     """Given events as the sidecar writes them, then each is the same when it is read and written again."""
-    events = [EVENT, changed(text='no such sku: é"\\/\u2028'), changed(level=None, text="x")]
+    history = {"retries": 3, "last_failed_at": BASE}
+    texts = [EVENT, changed(text='no such sku: é"\\/\u2028'), changed(level=None, text="x"), changed(reason="é")]
+    events = [*texts, *(msgspec.structs.replace(event, **history) for event in texts), changed(retries=1)]
     raw = batch(spark, [Record(encode_event(event), number) for number, event in enumerate(events)])
     order = (*schema.FIELDS, "v", *schema.OPTIONAL)
     read = raw.select("value", fn.from_json(fn.col("value").cast("string"), schema.types(order)).alias("event"))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from topics.events import Event, State, encode_event, latest
+from topics.events import FAILURES, Event, State, encode_event, latest
 
 GROUP = "billing"
 TOPIC = f"{GROUP}-RETRY-EVENTS"
@@ -72,13 +72,17 @@ def history(random: Random, group: str, number: int) -> list[Event]:
     identity = {"group": group, "id": f"orders:3:{number}", "offset": number, "timestamp": random.choice([-1, BASE])}
     first = BASE + random.randrange(60_000)
     told: list[Event] = []
+    older = random.random() < 0.2  # whose writers say neither how often at most, nor when last
 
     def tell(state: State, times: int, redrives: int, level: str | None = None) -> None:
         at = first + random.randrange(3_600_000)  # any clock: the counts order a record's life, not its times
         reason = random.choice(["http-500", "timeout", "é|😀"])
         fields = {"due": at + 10_000 if level else 0, "instance": f"i{random.randrange(3)}"} | identity
         event = {"state": state, "times": times, "redrives": redrives, "level": level, "at": at, "reason": reason}
-        told.append(changed(**fields, **event, first_failed_at=first))
+        failures = [each.at for each in told if each.state in FAILURES] + [at] * (state in FAILURES)
+        most = {"retries": max(times, *(each.times for each in told), 0)} if failures and not older else {}
+        last = {"last_failed_at": failures[-1]} if most else {}
+        told.append(changed(**fields, **event, **most, **last, first_failed_at=first))
 
     for life in range(random.randint(1, 3)):
         retries = random.randint(0, 4)
@@ -98,17 +102,17 @@ def histories(random: Random, records: int) -> list[Event]:
 
 
 def truth(events: Iterable[Event]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The view by definition: each record's latest event, and what is summed over all of them."""
+    """The view by definition: each record's latest event, with what it lacks taken from what it has."""
     lives: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in events:
         lives[event.group, event.id].append(event)
     found = {}
     for key, life in lives.items():
         now = latest(life)
-        first = min(event.first_failed_at for event in life)
-        failures = [event.at for event in life if event.state in (State.WAITING_RETRY, State.DLQ)]
-        sums = {"last_failed_at": max([first, *failures]), "retries": max(event.times for event in life)}
-        row = msgspec.to_builtins(now) | sums | {"first_failed_at": first, "updated_at": max(e.at for e in life)}
+        assert now is not None
+        failed = now.at if now.state in FAILURES else now.first_failed_at
+        told = {name: value for name, value in msgspec.to_builtins(now).items() if value is not None or name == "level"}
+        row = {"last_failed_at": failed, "retries": now.times} | told | {"updated_at": now.at}
         found[key] = {name: value for name, value in row.items() if name != "v"}
     return found
 

@@ -23,11 +23,11 @@ compiles its first batch, which is one step; a busy machine needs several times 
 TELL_EVERY = 15.0
 """Seconds between two lines that say how far the job is."""
 SETTLE_SECONDS = 60.0
-COMPARED = tuple(name for name in Event.__struct_fields__ if name != "text")
-"""The fields of an event that the rows of the Spark job have."""
+COMPARED = tuple(name for name in Event.__struct_fields__ if name not in ("text", "retries", "last_failed_at"))
+"""The fields that each event has, and each row of the Spark job."""
 POLL = 0.1
-FIRST_BATCH = "view/commits/0"
-"""The file in the checkpoint that exists once the first batch of the view is done."""
+SUMS = "stats/metadata"
+"""The file in the checkpoint that exists once the sums begin, which is when the first batch of the view is done."""
 
 
 def start_job(
@@ -42,7 +42,7 @@ def start_job(
     job = crew.start("view", "spark", "run", *words, "--jars", ",".join(map(str, jars)))
     patience, began = Patience(STILL_SECONDS), time.monotonic()
     said_at = began
-    while not (checkpoint / FIRST_BATCH).exists():
+    while not (checkpoint / SUMS).exists():
         job.check()
         now = time.monotonic()
         if patience.note(steps_of(job, checkpoint), now):

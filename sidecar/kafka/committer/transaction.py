@@ -88,7 +88,7 @@ class TransactionalProducer:
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
         self._calls = BlockingCalls(f"guard-{config['transactional.id']}")
-        self._late_ends = LateEndGuard(self._log)
+        self.late_ends = LateEndGuard(self._log)
         self.sent_offsets = False
         """Whether offsets were part of its last transaction."""
         self._errors: Errors = {}
@@ -131,7 +131,7 @@ class TransactionalProducer:
     @property
     def doubtful(self) -> bool:
         """Whether a request of its last transaction may have been sent twice. It takes no further transaction then."""
-        return self._late_ends.doubtful
+        return self.late_ends.doubtful
 
     def answers(self) -> bool:
         """Whether the cluster answers at all."""
@@ -190,13 +190,13 @@ class TransactionalProducer:
         self._log.clear()
         self._errors.clear()
         self.throttle.longest = 0.0
-        self._late_ends.begin()
+        self.late_ends.begin()
         self._records_only, self.sent_offsets = True, False
 
     def _look_back(self) -> None:
         """Find out whether a request of the transaction may have been sent twice."""
         self._hear()
-        self._late_ends.judge()
+        self.late_ends.judge()
 
     def _hear(self) -> None:
         """Take in every report of a record and every line of the client's log that has arrived."""
@@ -308,7 +308,7 @@ class TransactionalProducer:
                     if not failure.args[0].retriable() or time.monotonic() > began + HARD_LIMIT:
                         raise
         finally:
-            self._late_ends.took(time.monotonic() - began)
+            self.late_ends.took(time.monotonic() - began)
 
 
 def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Message) -> None:

@@ -86,7 +86,12 @@ def test_a_list_in_a_mend_is_bracketed_as_the_tool_wants_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "says"),
     [
-        (Kind.LEVEL, {"partitions": 1}, "it has 1 partition and should have 3"),
+        (Kind.LEVEL, {"partitions": 1}, "it has 1 partition and should have 3, to be shared"),
+        (
+            Kind.EVENTS,
+            {"partitions": 1},
+            "it has 1 partition and should have 6, to be shared; add them when the view's",
+        ),
         (Kind.LEVEL, {"replication": 2}, "it has 2 replicas and should have 3"),
         (Kind.POLICY, {"partitions": 2}, "it has 2 partitions and must have 1"),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import asdict
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -42,12 +43,7 @@ def spark(group: GroupTopics) -> list[Event]:
     events = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
     last = {event.id: event for event in events if isinstance(event, Event)}
     rows = [
-        ViewRow(
-            **{name: getattr(event, name) for name in Event.__struct_fields__},
-            last_failed_at=event.at,
-            retries=event.times,
-            updated_at=wall(),
-        )
+        ViewRow(**asdict(event) | {"last_failed_at": event.at, "retries": event.times}, updated_at=wall())
         for event in last.values()
     ]
     produce(group.bootstrap, group.names.view, map(out, rows))

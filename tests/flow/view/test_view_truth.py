@@ -1,11 +1,12 @@
-"""The view and the sums against the truth: real sidecars that fail and are killed, and a job that is killed and that
-loses its checkpoint. At rest both must be what the full dumps say, row by row.
+"""The view and the sums against the truth: real sidecars that fail and are killed, and a job that is killed, that loses
+its folder, and whose VIEW topic is made anew. At rest both must be what the full dumps say, row by row.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +17,13 @@ from sidecar.view.snapshot import looking
 from sidecar.view.source import Source
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
-from tests.support.kafka.topic_io import Out, Row, dump, produce
-from tests.support.kafka.view_topics import Value, folded, summed, sums_of, view_of
+from tests.support.kafka.topic_io import Out, Row, delete_topics, dump, produce
+from tests.support.kafka.view_topics import Value, create_view_topics, folded, summed, sums_of, view_of
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import Evidence, collect
 from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
-from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess, numbers
+from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess
 from topics.names import Kind, Names
 
 pytestmark = pytest.mark.long
@@ -33,8 +34,12 @@ SOON = 90.0
 QUIET = 60.0
 SUMS_DELAY = "2m"
 REPEATED = 20
-SWEEPS = "15s"
-"""So often the job looks for old rows, of which there are none: it changes its form while all this goes on."""
+
+
+def make_view_anew(bootstrap: str, group: str) -> None:
+    """Delete the VIEW topic and create it again, faster than the job looks: its rows must all come again."""
+    delete_topics(bootstrap, Names(group).view)
+    create_view_topics(bootstrap, group, [Kind.VIEW])
 
 
 class Truth(NamedTuple):
@@ -50,16 +55,17 @@ class Truth(NamedTuple):
     folded_sums: dict[str, Value]
 
 
-def crash_inside(job: ViewProcess, batches: Batches) -> None:
-    """SIGKILL in the middle of a micro-batch of the view: begun for ever, and never done."""
-    for _ in range(10):
-        job.driver()  # known before: looking for it takes longer than a batch
-        job.until(batches.inside, SOON, "a batch of the view is under way")
-        job.crash()
-        if batches.inside() is not None:
+def crash(job: ViewProcess, there: Callable[[], object], what: str) -> None:
+    """SIGKILL where the query is `there`: Java stands still while that is seen, as nothing is left of it later."""
+    for _ in range(100):
+        java = job.java()
+        job.until(there, SOON, what)
+        java.suspend()
+        if there():
+            job.crash()
             return
-        job.start()  # it was done before the signal came
-    raise AssertionError("no kill hit a batch")
+        java.resume()
+    raise AssertionError(f"no kill came while {what}")
 
 
 def settle(job: ViewProcess, bootstrap: str, group: str, events_topic: str) -> None:
@@ -83,28 +89,28 @@ def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: Sta
     group = create_group(new_group(), also=(Kind.VIEW, Kind.STATS))
     names, kills = group.names, []
     place = folder / "place"
-    often = ("--slow-trigger=1s", f"--sums-delay={SUMS_DELAY}", f"--evict-every={SWEEPS}")
+    often = ("--slow-trigger=1s", f"--sums-delay={SUMS_DELAY}")
     words = (*often, "--metrics-listen=127.0.0.1:0", f"--checkpoint={place}")
-    batches = Batches(place / "view")
+    batches = Batches(folder / "view")
     service = start_service(uneven)
     with ViewProcess(group.bootstrap, folder / "view", *words, group=group.group) as job:
         sidecar = start_sidecar(group, service.url)
         with Load(group, RATE):
             job.until(lambda: view_of(group.bootstrap, group.group), START_SECONDS, "the view has rows", SELDOM)
-            crash_inside(job, batches)
+            crash(job, batches.inside, "a batch is under way")  # begun for ever, and never done
             kills.append("inside")
             sidecar.kill()
             sidecar.start()
             job.start()
-            before = len(numbers(place / "view" / "commits"))
-            job.until(lambda: len(numbers(place / "view" / "commits")) > before, START_SECONDS, "it has gone on")
+            job.until(batches.done, START_SECONDS, "it has gone on")
+            make_view_anew(group.bootstrap, group.group)
+            kills.append("view made anew")
         await_quiet(group, QUIET)
         evidence = collect(group, service.ledger)
-        job.until(batches.between, SOON, "no batch is under way")
-        job.crash()
+        crash(job, batches.between, "no batch is under way")
         kills.append("between")
-        assert batches.between()
         shutil.rmtree(place)
+        make_view_anew(group.bootstrap, group.group)
         # An event that is written again changes no row; a job that begins anew sums up all of them.
         rows = dump(group.bootstrap, names.events)
         again = [Out(row.value, row.key, partition=row.partition, timestamp=row.timestamp) for row in rows[:REPEATED]]
@@ -145,7 +151,7 @@ def read_events_once(bootstrap: str, names: Names) -> tuple[dict[str, Value], di
 
 
 def test_the_view_is_what_the_events_say_row_by_row(truth: Truth) -> None:
-    assert truth.kills == ["inside", "between"]
+    assert truth.kills == ["inside", "view made anew", "between"]
     assert truth.view == folded(truth.events)
     assert len(truth.view) > 100
 

@@ -122,7 +122,7 @@ class Story:
         assert late.fired.is_set()
         if not guarded:
             assert self.supply.producer is not None
-            self.supply.producer.doubtful = False
+            self.supply.producer.late_ends.doubtful = False
         self._proxied.proxy.add(Rule(case.before, self.client, Moment.ARRIVED, behind=late))
         self._end(2, commits=case.commits[1])
         assert late.answered.wait(SECONDS)

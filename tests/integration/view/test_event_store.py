@@ -94,7 +94,8 @@ def test_what_a_batch_has_changed_is_told_as_it_is_now(store: ViewStore) -> None
     assert (told.kind, told.value) == (Kind.VIEW, item(later, 0).value)
     assert take(store, [later], 0) == [], "nothing is new"
     assert take(store, [first], 1) == [], "an older state is no news"
-    (told,) = take(store, [changed(state=State.COMMIT, times=2, level=None, due=0, at=BASE + 9)], 2)
+    committed = changed(state=State.COMMIT, times=2, level=None, due=0, at=BASE + 9, last_failed_at=BASE + 5)
+    (told,) = take(store, [committed], 2)
     assert (told.value.state, told.value.last_failed_at) == (State.COMMIT, BASE + 5)  # type: ignore[union-attr]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from sidecar.kafka.admin.cluster import Cluster
 from sidecar.view.follower import CopyStatus, ViewFollower
 from sidecar.view.query import questions
 from sidecar.view.source import Source
@@ -21,6 +22,7 @@ from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
 from topics.events import State
 from topics.names import Kind, Names
 from topics.specs import VIEW_RETENTION
+from topics.view_position import as_java_prints, render_position
 from topics.view_record import StatsRow, ViewRow, encode_row
 
 SECONDS = 30.0
@@ -201,13 +203,51 @@ def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_
     until(lambda: (thread.status.as_of or 0) > written, SECONDS, "it has caught up")
 
 
-def commit_ends(bootstrap: str, names: Names) -> None:
-    """Say that all events are read, as the Spark job does."""
+def test_what_is_estimated_before_the_job_says_how_far_it_is_is_not_taken_for_known(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    """Given rows that look newer than every event, when the job then says that it has read none of them, the view is as
+    old as the oldest event."""
+    tell(kafka.bootstrap, [event(group, 1)])
+    unread = wall()
+    until(lambda: wall() - unread > 2_000, SECONDS, "time passes")
+    write(view_row(1, group=group))
+    thread = follow()
+    assert (known(thread).as_of or 0) > unread
+    commit_ends(kafka.bootstrap, names, share=0)
+    until(lambda: (thread.status.as_of or 0) <= unread, SECONDS, "what is said replaces what was estimated")
+    commit_ends(kafka.bootstrap, names)
+    until(lambda: (thread.status.as_of or 0) > unread + 2_000, SECONDS, "it has caught up")
+
+
+def test_a_position_that_is_true_of_another_view_topic_counts_as_none(
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
+) -> None:
+    """Given a VIEW topic that was made anew, while the job has not seen that yet, then the view is not complete."""
+    tell(kafka.bootstrap, [event(group, 1)])
+    unread = wall()
+    until(lambda: wall() - unread > 2_000, SECONDS, "time passes")
+    write(view_row(1, group=group))
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap})
+    ids = {name: as_java_prints(topic.id) for name, topic in cluster.find([names.events, names.view]).items()}
+    commit_ends(kafka.bootstrap, names, metadata=render_position(ids[names.events], "another"))
+    thread = follow()
+    until(lambda: thread.status.as_of is not None, SECONDS, "it is read")
+    assert (thread.status.as_of or 0) <= unread
+    commit_ends(kafka.bootstrap, names, metadata=render_position(ids[names.events], ids[names.view]))
+    until(lambda: (thread.status.as_of or 0) > unread + 2_000, SECONDS, "the job has read them into this one")
+
+
+def commit_ends(bootstrap: str, names: Names, *, share: int = 1, metadata: str = "") -> None:
+    """Say that all events (`share` 1) or none are read, as the Spark job does."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
     numbers = consumer.list_topics(names.events, timeout=SECONDS).topics[names.events].partitions
     places = [TopicPartition(names.events, number) for number in numbers]
     ends = [consumer.get_watermark_offsets(place, timeout=SECONDS)[1] for place in places]
-    told = [TopicPartition(names.events, place.partition, end) for place, end in zip(places, ends, strict=True)]
+    told = [
+        TopicPartition(names.events, place.partition, end * share, metadata)
+        for place, end in zip(places, ends, strict=True)
+    ]
     consumer.commit(offsets=told, asynchronous=False)
     consumer.close()
 

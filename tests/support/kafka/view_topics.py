@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,11 +23,11 @@ FAILURES = (State.WAITING_RETRY, State.DLQ)
 KINDS = (Kind.EVENTS, Kind.VIEW, Kind.STATS)
 
 
-def create_view_topics(bootstrap: str, group: str) -> Names:
-    """The topics that the view's job reads and writes for a group."""
+def create_view_topics(bootstrap: str, group: str, kinds: Collection[Kind] = KINDS) -> Names:
+    """The topics, or some of them, that the view's job reads and writes for a group."""
     names = Names(group)
     specs = group_specs(names, [Source("orders", 1, 1, 1_048_588, 1)], (1_000,))
-    create_specs(bootstrap, [spec for spec in specs if spec.kind in KINDS])
+    create_specs(bootstrap, [spec for spec in specs if spec.kind in kinds])
 
     def readable() -> bool:
         # A broker may be named as a partition's leader a moment before it knows.
@@ -107,14 +107,10 @@ def present(told: list[tuple[Value, Row]]) -> Value:
             *(row.partition, row.offset),
         )
 
-    values = [value for value, _ in told]
-    return {
-        **max(told, key=place)[0],
-        "first_failed_at": min(value["first_failed_at"] for value in values),
-        "last_failed_at": max(v["at"] if v["state"] in FAILURES else v["first_failed_at"] for v in values),
-        "retries": max(value["times"] for value in values),
-        "updated_at": max(max(value["at"], row.timestamp) for value, row in told),
-    }
+    value, row = max(told, key=place)
+    failed = value["at"] if value["state"] in FAILURES else value["first_failed_at"]
+    lacking = {"last_failed_at": failed, "retries": value["times"]}
+    return {**lacking, **value, "updated_at": max(value["at"], row.timestamp)}
 
 
 COUNTED = {"WAITING_RETRY": "waiting", "COMMIT": "committed", "DLQ": "dead", "REDRIVEN": "redriven"}

@@ -164,19 +164,30 @@ class ViewProcess:
 
 
 class Batches:
-    """Where a query is, by its checkpoint: a batch is begun when its offsets are there, and done with its commit."""
+    """Where the view's query is, by Spark's checkpoint of it in the job's folder, which is made anew at each start.
 
-    def __init__(self, checkpoint: Path) -> None:
-        self._begun, self._done = checkpoint / "offsets", checkpoint / "commits"
+    A batch is begun when its offsets are there, and done with its commit.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _newest(self) -> Path | None:
+        found = self._folder.glob("reconsume-view-*/reconsume-view-query-*")
+        return max(found, key=lambda path: path.stat().st_ctime_ns, default=None)
+
+    def done(self) -> set[int]:
+        """The batches of the query that runs, or was killed, that are done."""
+        return set() if (query := self._newest()) is None else numbers(query / "commits")
 
     def inside(self) -> int | None:
         """The number of the batch that is under way."""
-        begun = numbers(self._begun)
-        return max(begun) if begun and max(begun) not in numbers(self._done) else None
+        begun = set() if (query := self._newest()) is None else numbers(query / "offsets")
+        return max(begun) if begun and max(begun) not in self.done() else None
 
     def between(self) -> bool:
         """Whether every batch that was begun is done."""
-        return bool(numbers(self._begun)) and self.inside() is None
+        return bool(self.done()) and self.inside() is None
 
 
 def numbers(folder: Path) -> set[int]:

@@ -109,7 +109,7 @@ def test_the_fullest_limit_comes_first_and_lateness_is_not_promised_beyond_it() 
     assert next(limit for limit in limits(crowded) if limit.what == "requests in flight").used > 1
     assert lateness(crowded) is None
     sparks = {limit.what for limit in limits(replace(LOAD, spark=True))} - {limit.what for limit in limits(LOAD)}
-    assert sparks == {"Spark's state (37 d)", "one Spark core"}
+    assert sparks == {"one Spark core"}
     assert lateness(LOAD) == {"p50": figures.LATE_P50, "p99": figures.LATE_P99}
 
 

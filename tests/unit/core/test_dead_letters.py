@@ -22,7 +22,7 @@ def dead(outcome: Outcome, of: Record = OLD) -> DeadLetter:
 
 def last(reason: str, times: int = 3) -> RetryState:
     """The last state of a record whose life had begun."""
-    return life(times, due_at=LATER, redrives=2, reason=reason)
+    return life(times, due_at=LATER, redrives=2, reason=reason, last_failed_at=LATER)
 
 
 def test_a_last_failure_is_told_with_its_text() -> None:
@@ -42,13 +42,14 @@ def test_a_record_that_crashed_its_pods_says_how_often() -> None:
 
 def test_a_record_that_dies_at_its_first_failure_has_failed_then() -> None:
     found = dead(Rejected("bad-sku", "A-17"), record(7, timestamp=WALL - 9))
-    born = RetryState("orders:0:7", "orders", 0, 0, LATER, WALL - 9, LATER, "bad-sku: A-17")
+    born = RetryState("orders:0:7", "orders", 0, 0, LATER, WALL - 9, LATER, "bad-sku: A-17", last_failed_at=LATER)
     assert found == DeadLetter(born, "bad-sku", 1)
 
 
 def test_of_a_record_with_broken_headers_only_its_place_and_times_are_told() -> None:
     broken = record(9, timestamp=WALL - 9, headers=[("RECONSUMETIMES", b"-1")], fault="bad-header: no number")
-    born = RetryState("orders:0:9", "orders", 0, 0, LATER, WALL - 9, LATER, "bad-header: no number")
+    reason = "bad-header: no number"
+    born = RetryState("orders:0:9", "orders", 0, 0, LATER, WALL - 9, LATER, reason, last_failed_at=LATER)
     assert dead_letter_unreadable(broken, policy(), LATER) == DeadLetter(born, "bad-header", 0)
 
 

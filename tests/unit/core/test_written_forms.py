@@ -114,7 +114,8 @@ def read_back(writes: tuple[Copy, ...], policy: Policy, now: int) -> None:
         else:
             life = parse_retry_headers(copy.headers, policy, policy.latest_due(now))
             assert not isinstance(life, BadHeader), life
-            assert parse_rendered(copy.headers, policy.topics, policy.latest_due(now)) == life
+            quick = parse_rendered(copy.headers, policy.topics, policy.latest_due(now))
+            assert quick == (None if life.most_times else life), "only a redriven copy is read the long way"
             found.append(life)
     for life, event in zip(found, events, strict=False):
         assert (life.id, life.times, life.redrives, life.due_at) == (event.id, event.times, event.redrives, event.due)

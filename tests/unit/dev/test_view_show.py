@@ -31,7 +31,7 @@ DONE = replace(WAITS, state=State.COMMIT, level=None, due=0, at=3_000, reason=""
 
 
 def row(event: Event) -> ViewRow:
-    return ViewRow(**asdict(event), last_failed_at=1_000, retries=1, updated_at=3_500)
+    return ViewRow(**asdict(event) | {"last_failed_at": 1_000, "retries": 1}, updated_at=3_500)
 
 
 def test_a_view_that_says_what_the_last_events_say_is_right() -> None:

@@ -67,14 +67,27 @@ def test_of_events_at_the_same_place_the_later_record_counts() -> None:
         assert values(folded(records_of(events)))[GROUP, EVENT.id]["instance"] == events[1].instance
 
 
-def test_a_later_success_leaves_the_failures_times() -> None:
-    life = [EVENT, changed(times=2, at=BASE + 5), changed(state=State.COMMIT, times=2, level=None, due=0, at=BASE + 9)]
-    row = values(folded(records_of(life)))[GROUP, EVENT.id]
-    assert (row["state"], row["first_failed_at"], row["last_failed_at"]) == ("COMMIT", BASE, BASE + 5)
-    assert (row["retries"], row["updated_at"]) == (2, BASE + 9)
+COMMITTED = {"state": State.COMMIT, "times": 2, "level": None, "due": 0, "at": BASE + 9}
+OLDER = [
+    ("a failure's own time", {"times": 2, "at": BASE + 5}, BASE + 5, 2),
+    ("a dead letter's", {"state": State.DLQ, "times": 3, "at": BASE + 7}, BASE + 7, 3),
+    ("else the first failure's", COMMITTED, BASE, 2),
+    ("null is as nothing", COMMITTED | {"retries": None, "last_failed_at": None}, BASE, 2),
+    ("what the event says", COMMITTED | {"retries": 16, "last_failed_at": BASE + 5}, BASE + 5, 16),
+    ("one of the two", COMMITTED | {"retries": 16}, BASE, 16),
+]
 
 
-def test_a_record_with_two_first_failures_is_one_row() -> None:
+@pytest.mark.parametrize(("fields", "failed", "retries"), [row[1:] for row in OLDER], ids=[row[0] for row in OLDER])
+def test_a_row_has_the_times_and_retries_of_its_event_or_takes_them_from_what_the_event_has(
+    fields: dict[str, Any], failed: int, retries: int
+) -> None:
+    row = row_of(changed(**fields), 0, 0, BASE).row
+    assert (row.last_failed_at, row.retries) == (failed, retries)
+    assert decode_view(GROUP, row.id.encode(), encode_row(row)) == row
+
+
+def test_a_record_with_two_first_failures_is_one_row_with_that_of_the_latest_event() -> None:
     events = [EVENT, changed(times=2, at=BASE + 10, first_failed_at=BASE + 5)]
     assert values(folded(records_of(events))) == truth(events)
 
@@ -84,12 +97,11 @@ def test_a_row_is_one_that_readers_of_the_view_take() -> None:
         assert decode_view(group, identity.encode(), encode_row(one.row)) == one.row
 
 
-def test_the_sums_of_a_row_are_no_part_of_an_event() -> None:
-    forged = msgspec.json.encode({**msgspec.to_builtins(EVENT), "retries": 99, "updated_at": 2**60})
+def test_when_an_event_was_written_is_no_part_of_it() -> None:
+    forged = msgspec.json.encode({**msgspec.to_builtins(EVENT), "updated_at": 2**60})
     event = read_event(GROUP, forged, BASE, BASE)
     assert isinstance(event, Event)
-    row = row_of(event, 0, 0, BASE).row
-    assert (row.retries, row.updated_at) == (1, BASE)
+    assert row_of(event, 0, 0, BASE).row.updated_at == BASE
 
 
 def test_a_dead_letter_that_is_dismissed_is_in_no_sum_and_its_row_is_the_last() -> None:
@@ -163,8 +175,7 @@ def test_a_field_of_a_later_version_stops_nothing() -> None:
 
 
 def test_a_row_has_every_field_of_its_event() -> None:
-    row = row_of(EVENT, 0, 0, BASE).row
+    event = changed(retries=7, last_failed_at=BASE + 1, text="card expired")
+    row = row_of(event, 0, 0, BASE).row
     assert isinstance(row, ViewRow)
-    assert {name: getattr(row, name) for name in Event.__struct_fields__} == {
-        name: getattr(EVENT, name) for name in Event.__struct_fields__
-    }
+    assert {name: getattr(row, name) for name in Event.__struct_fields__} == msgspec.structs.asdict(event)

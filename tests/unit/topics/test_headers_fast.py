@@ -17,6 +17,8 @@ LIVES = st.builds(
     st.integers(0, 2**63 - 1),
     st.integers(0, 10**16 - 1),
     st.text(st.characters(categories=["L", "N"]), max_size=20),
+    st.just(0),
+    st.just(0) | st.integers(0, 10**16 - 1),
 )
 OWN = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=3)
 BAD = [None, b"", b"00", b"01", b"-1", b"1_0", b" 1", b"9" * 7, b"9" * 17, b"9" * 20, b"\xff", b"r" * 1_025]
