@@ -87,6 +87,7 @@ class BlockedPartitions:
         """
         outbox = self._outbox
         self._commits.all_at_once()
+        outbox.put_off(result.again, now)
         for source, reason in chain(result.unwritable.items(), result.too_long.items()):
             partition = self._ownership.partitions.get(source)
             if partition is None:
