@@ -19,6 +19,7 @@ from benchmarks.lateness import lateness
 from benchmarks.pull import pulled
 from benchmarks.relay import fill, relay
 from benchmarks.service import Nginx
+from benchmarks.shares import shares
 from benchmarks.sidecar import Sidecar, Usage
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 
@@ -287,6 +288,7 @@ def main() -> None:
             if options.only is SCENARIOS:
                 late = Row("lateness of a due retry", None, None, None, lateness(kafka.bootstrap))
                 show([idle_memory(bench), late])
+                show([Row(name, None, None, None, result) for name, result in shares(kafka.bootstrap)])
     finally:
         nginx.close()
 

@@ -7,6 +7,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -16,11 +17,13 @@ from sidecar.dev.kafka.releases import lock_of
 from tests.support.canary import betraying, betrays
 from tests.support.compiled import compile_once
 from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedded, release_of
+from tests.support.kafka.certificates import Authority
 from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
 from tests.support.kafka.topic_io import create_topic
 from tests.support.order import Shared, longest_first
 from tests.support.rings import EXAMPLES, may_skip
 from tests.support.sidecar.scene import Proxied, proxied_kafka
+from tests.support.sidecar.service_files import ServiceFiles
 from tests.support.spent import Spent, show
 
 MakeTopic = Callable[..., str]
@@ -187,3 +190,21 @@ def topic(make_topic: MakeTopic) -> str:
 def group() -> str:
     """A consumer group name that nobody has used."""
     return f"g-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A CA that is trusted where a test trusts one."""
+    return Authority(tmp_path_factory.mktemp("ours"), "ours")
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A CA that is not, or not yet."""
+    return Authority(tmp_path_factory.mktemp("other"), "other")
+
+
+@pytest.fixture
+def service_files(tmp_path: Path, ours: Authority) -> ServiceFiles:
+    """What a service is called with, in files: certificates of `ours`, a token, a signing secret."""
+    return ServiceFiles(tmp_path / "mounted", ours)

@@ -63,8 +63,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     is the class alone. `text` is what a person should know beside it, on one line. No sum and no metric has it.
 
     `retries`: the most retries that the record had in one life so far. `last_failed_at`: when it failed last; in a life
-    without a failure, the last one of the life before. With both, a row of the view is a function of one event. Events
-    of older writers lack them. An optional field that is not known is left out, and a reader may find null.
+    without a failure, the last one of the life before. With both, a row of the view is a function of one event. Without
+    `retries` an event means its `times`, and without `last_failed_at` its `at`, if a failure caused it, else its
+    `first_failed_at` (`fold.row_of`). An optional field that is not known is left out, and a reader may find null.
     """
 
     group: str
@@ -135,13 +136,14 @@ def latest(events: Iterable[Event]) -> Event | None:
 def event_of(retry_state: RetryState, state: State, level: int | None, *, group: str, instance: str, at: int) -> Event:
     """Return the event that says that a record is in `state` at `at` (epoch ms).
 
-    `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry. A copy of
-    an older writer does not say when it failed; then an event that no failure causes has neither `last_failed_at` nor
-    `retries`.
+    `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry. What a
+    reader would take for `last_failed_at` and `retries` is left out, and so is what a copy of an older writer does not
+    say.
     """
     topic, partition, offset = retry_state.id.rsplit(":", 2)
-    failed_at = retry_state.last_failed_at or (at if state in FAILURES else 0)
-    most = min(max(retry_state.times, retry_state.most_times), LARGEST_COUNT)
+    most, failed_at = retry_state.most_times, retry_state.last_failed_at
+    if failed_at == (at if state in FAILURES else retry_state.first_failed_at):
+        failed_at = 0  # what a reader takes it for in any case
     return Event(
         group=group,
         id=retry_state.id,
@@ -159,6 +161,6 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
         first_failed_at=retry_state.first_failed_at,
         instance=instance,
         text=text_of(retry_state.reason) or msgspec.UNSET,
-        retries=most if failed_at else msgspec.UNSET,
+        retries=min(most, LARGEST_COUNT) if most > retry_state.times else msgspec.UNSET,
         last_failed_at=failed_at or msgspec.UNSET,
     )

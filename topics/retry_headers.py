@@ -31,7 +31,7 @@ RETRY_GROUP = "RETRY_GROUP"
 RETRY_POSTPONED_AT = "RETRY_POSTPONED_AT"
 """When the service postponed the record first since its last failure, epoch ms; only on a copy that waits for that."""
 RETRY_LAST_FAILED_AT = "RETRY_LAST_FAILED_AT"
-"""When the record failed last, epoch ms. Absent on copies of older writers."""
+"""When the record failed last, epoch ms. Absent where that is the first failure, and on copies of older writers."""
 RETRY_MOST_TIMES = "RETRY_MOST_TIMES"
 """The most retries of the record in a life before its last redrive; only on copies of redriven records."""
 OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
@@ -100,7 +100,8 @@ ID = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,1
 class RetryState(msgspec.Struct, frozen=True, gc=False):
     """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms.
 
-    `last_failed_at`: 0 if it is not known. `most_times`: the most retries in an earlier life; 0 without a redrive.
+    `last_failed_at`: 0 if it is not known; in a copy that was read also if it is `first_failed_at`. `most_times`: the
+    most retries in an earlier life; 0 without a redrive.
     """
 
     id: str
@@ -255,7 +256,7 @@ def _rare_headers(retry_state: RetryState) -> Headers:
         rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
     if retry_state.most_times:
         rare.append((RETRY_MOST_TIMES, b"%d" % min(retry_state.most_times, LARGEST_COUNT)))
-    if retry_state.last_failed_at:
+    if retry_state.last_failed_at not in (0, retry_state.first_failed_at):  # most records fail once
         rare.append((RETRY_LAST_FAILED_AT, b"%d" % retry_state.last_failed_at))
     return rare
 

@@ -116,6 +116,11 @@ class Tracker:
         """The lowest offset that is not done."""
         return self._far.offsets[0] if self._far.offsets else self._order[0] if self._order else self.next
 
+    @property
+    def unread(self) -> int:
+        """The offset from which on records must be fetched: those that were dropped from memory come again."""
+        return min((self.next, *self.dropped))
+
     def span(self, offset: int) -> int:
         """Return how far `offset` is from the first open one; 0 if none is open: a gap in the log is no distance."""
         return offset - self.first if self._far.offsets or self._order else 0

@@ -16,6 +16,7 @@ WORDS: Mapping[Because, str] = {
     Because.SKIPS: "passing over done records",
     Because.SLOWED: "slowed by failures",
     Because.BEHIND_RETRY: "behind a retry",
+    Because.SHARED: "holds its share of the memory",
     Because.CROWDED: "refused copies take the memory",
     Because.BLOCKED: "stopped",
 }

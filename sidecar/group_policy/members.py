@@ -107,8 +107,8 @@ class GroupMembers:
         None lives unseen: this instance's own heartbeats have come back for as long as others may be silent, so the
         topic takes heartbeats and gives them, and each that lives has written one meanwhile, whatever its clock says.
         """
-        seen = self._own_since + SILENT_AFTER <= now.steady < self._own_until
-        complete = seen and now.steady >= self._unknown_until
+        reads_own = self._own_since + SILENT_AFTER <= now.steady < self._own_until
+        complete = reads_own and now.steady >= self._unknown_until
         living = (member for member in self._members.values() if member.until > now.steady)
         return complete and form in self._own_reads and all(form in member.reads for member in living)
 

@@ -79,7 +79,8 @@ def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
 
 def main_plan(settings: Settings) -> LaneSpec:
     """Return the lane of the service's own topics."""
-    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings), wanted_of(settings))
+    weight = 100 - settings.retry.share
+    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings), wanted_of(settings), weight=weight)
     understand, lock = settings.retry.understand, settings.lock_timeout / 1000
     return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 
@@ -98,7 +99,7 @@ def retry_plan(settings: Settings, *, with_ready: bool) -> LaneSpec:
     if with_ready:
         waits[names.ready] = 0
     # No filter: these records were wanted once, whatever the subscription is now.
-    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings))
+    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings), weight=settings.retry.share)
     # "earliest": a record of a level without a committed offset is a waiting retry, and must never be skipped.
     return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
 

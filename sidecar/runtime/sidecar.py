@@ -73,7 +73,7 @@ class Sidecar:
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
-        self._dispatcher = Dispatcher(build_pace(settings))
+        self._dispatcher = Dispatcher(build_pace(settings), settings.deliver.batch.max_size)
         self._service_credentials = build_credentials(settings.deliver)
         access = Access(self._service_credentials)
         self._delivery = build_delivery(settings, self._dispatcher, access)

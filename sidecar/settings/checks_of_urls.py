@@ -29,8 +29,7 @@ def urls_are_local(settings: Settings) -> Iterator[Fault]:
 def tls_has_effect(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if certificates are named and no URL is https, or a key without its certificate."""
     deliver, tls = settings.deliver, settings.deliver.tls
-    secure = any(url is not None and is_tls_url(url) for url in (deliver.url, deliver.health_url))
-    if deliver.mode == "push" and tls != Tls() and not secure:
+    if deliver.mode == "push" and tls != Tls() and not deliver.by_tls:
         text = "has no effect without https in deliver.url or deliver.health_url; leave it out, or write https"
         yield Fault(("deliver", "tls"), text, has_value=False)
     if tls.key_file is not None and tls.cert_file is None:

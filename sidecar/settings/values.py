@@ -90,6 +90,20 @@ def fraction(low: float, high: float) -> Checked:
     return Checked(read, allowed, {"type": "number", "minimum": low, "maximum": high})
 
 
+def percent(low: int, high: int) -> Checked:
+    """Return the kind of a percentage from `low` to `high`, kept as a whole number; the sign is never guessed."""
+    allowed = f"a percentage from {low}% to {high}%"
+
+    def read(value: object) -> int:
+        match = re.fullmatch(r"([0-9]{1,3})%", value) if isinstance(value, str) else None
+        if match is None or not low <= int(match[1]) <= high:
+            raise ValueError(f"must be {allowed}, like 50%")
+        return int(match[1])
+
+    plain = {"type": "string", "pattern": "^[0-9]{1,3}%$", "examples": [f"{low}%", f"{high}%"]}
+    return Checked(read, allowed, plain, write=lambda value: f"{value}%", as_text=True)
+
+
 def duration(low: str, high: str) -> Checked:
     """Return the kind of a duration from `low` to `high`, kept in ms.
 

@@ -57,7 +57,7 @@ def event_of_copy(fact: Fact, names: Names) -> Event:
 
 def with_most(event: Event, row: ViewRow) -> Event:
     """Return the event with the most retries of any life: a copy may not say those of the lives before."""
-    return replace(event, retries=max(row.retries, event.times)) if event.retries else event
+    return replace(event, retries=row.retries) if row.retries > event.times else event
 
 
 def commit_of(row: ViewRow) -> Event:

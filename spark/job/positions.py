@@ -64,6 +64,13 @@ def metadata(plan: Plan, group: str) -> str:
     return render_position(plan.ids[group + EVENTS_SUFFIX], plan.ids[group + VIEW_SUFFIX])
 
 
+def to_commit(plan: Plan, offsets: Mapping[PartitionName, int]) -> Iterator[tuple[str, PartitionName, Position]]:
+    """Yield what to commit for these offsets: the consumer group, the partition, and its position."""
+    for partition, offset in offsets.items():
+        group = partition[0].removesuffix(EVENTS_SUFFIX)
+        yield Names(group).view_group, partition, Position(offset, metadata(plan, group))
+
+
 class ReadPositions:
     """How far one run of the view's query has read, and what of it was committed.
 
@@ -101,15 +108,10 @@ class ReadPositions:
         if now - self._since > AGAIN_SECONDS:
             self._committed, self._since = {}, now
         changed: dict[str, dict[PartitionName, Position]] = {}
-        for group, partition, position in self._positions():
+        for group, partition, position in to_commit(self._plan, self._read):
             if self._committed.get(partition) != position.offset:
                 changed.setdefault(group, {})[partition] = position
         return changed
-
-    def _positions(self) -> Iterator[tuple[str, PartitionName, Position]]:
-        for partition, offset in self._read.items():
-            group = partition[0].removesuffix(EVENTS_SUFFIX)
-            yield Names(group).view_group, partition, Position(offset, metadata(self._plan, group))
 
     def committed(self, positions: Mapping[PartitionName, Position]) -> None:
         """Note that these offsets were committed."""

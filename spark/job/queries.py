@@ -24,7 +24,7 @@ from spark.job.cluster import Cluster, UnansweredError
 from spark.job.display import say
 from spark.job.groups import Plan, planned
 from spark.job.meters import Meters
-from spark.job.positions import Begin, Position, ReadPositions, begin, metadata
+from spark.job.positions import Begin, Position, ReadPositions, begin, to_commit
 from spark.job.running_query import SparkQuery
 from spark.job.serving_groups import Followed
 from spark.job.supervisor import Running, Start
@@ -126,11 +126,9 @@ class Queries:
             text = "their events or VIEW topic is another one, or was cut, or an older job has read them"
             say(f"the view of {', '.join(begins.renewed)} is read from the first event: {text}")
         news: dict[str, dict[tuple[str, str], Position]] = {}
-        for partition, offset in begins.offsets.items():
-            group = partition[0].removesuffix(EVENTS_SUFFIX)
-            position = Position(offset, metadata(plan, group))
+        for group, partition, position in to_commit(plan, begins.offsets):
             if committed.get(partition) != position:
-                news.setdefault(Names(group).view_group, {})[partition] = position
+                news.setdefault(group, {})[partition] = position
         for group, why in self._cluster.commit(news).items():
             raise UnansweredError(f"the position of {group} cannot be committed: {why}")
         self._positions.starting(plan, begins.offsets)

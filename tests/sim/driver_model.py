@@ -55,6 +55,7 @@ class DriverModel:
         self._on_loop(partial(self._cut, partition, epoch, wanted, low))
 
     def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
+        self.world.cut(self, partition, low)
         self.lane.cut(partition, epoch, wanted, low, self.process.now())
 
     def truncated(self, partition: Partition, high: int) -> None:

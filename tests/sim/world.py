@@ -225,6 +225,14 @@ class World:
         self.broken |= {host.tenure(place) for place in places if place in host.assignment.slots}
         self.given_up |= set(places)
 
+    def cut(self, host: LaneHost, place: Partition, low: int) -> None:
+        """A log begins at `low` now: what the lane has let go of, to read it again, is gone with it."""
+        partition = host.lane.ownership.partitions.get(place)
+        if partition is not None and place in self.kafka.logs:
+            for stored in self.kafka.logs[place].everything:
+                if stored.offset in partition.tracker.dropped and stored.offset < low:
+                    self.excused.add(self.origin(place, stored))
+
     def truncated(self, host: LaneHost, place: Partition) -> None:
         """A partition's log has ended before what was read, and it is granted anew."""
         self.broken.add(host.tenure(place))

@@ -72,6 +72,7 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
     """Carry the schedule out, wait until all is at rest, and check everything. `sets`: of each pod, by dotted key."""
     outcome = Outcome()
     with ExitStack() as stack:
+        stack.callback(faulthandler.cancel_dump_traceback_later)  # last of all, and also when something is raised
         journal = Journal(folder / "journal.jsonl")
         stack.callback(journal.close)
         journal.tell("schedule", seed=schedule.seed, length=schedule.seconds, steps=[str(s) for s in schedule.steps])
@@ -107,7 +108,6 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
             findings=outcome.findings,
             growth=outcome.growth,
         )
-    faulthandler.cancel_dump_traceback_later()
     return outcome
 
 

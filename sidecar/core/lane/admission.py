@@ -21,12 +21,14 @@ class LaneOptions(NamedTuple):
     `room`: bytes that may be handed over and not done before the consumer fetches no more. `order`: delivery one at a
     time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
     `bounds`: how far a partition may go beyond its first open record.
+    `weight`: its part of the deliveries in proportion to the other lane, while records of both wait.
     """
 
     room: int
     order: OrderBy | None = None
     wanted: TagFilter | None = None
     bounds: Bounds = Bounds()
+    weight: int = 1
 
 
 Admitted: TypeAlias = tuple[Record, int]

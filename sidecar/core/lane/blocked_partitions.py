@@ -28,10 +28,10 @@ from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import MOST_REFUSED, Outbox
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import Now, Partition
+from sidecar.core.record import NEVER, Now, Partition
 from topics.transitions import Commit, retry_state_of
 
 TOO_MANY = "too many of its copies are refused"
@@ -150,4 +150,5 @@ class BlockedPartitions:
         records = self._waiting.take_back(partition.source, withheld=partition.suspicion is None)
         if records:
             self._memory.add(partition, -sum(record.weight for record in records))
-            partition.let_go(records)
+            assert partition.paused is not None, "a blocked partition is paused"
+            partition.let_go(records, Pause(partition.paused.offset, NEVER, Because.BLOCKED))

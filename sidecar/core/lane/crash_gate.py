@@ -119,7 +119,10 @@ class CrashGate:
             return False
         suspicion.close_window(record.offset, partition.due(record), now)
         send = self._send_alone if suspicion.stage is Stage.SINGLE else self._send_few
-        return send(partition, suspicion, record)
+        passes = send(partition, suspicion, record)
+        if passes:
+            suspicion.went(record.offset, now)
+        return passes
 
     def _dead_letter(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> None:
         suspicion.culprit = None
@@ -136,10 +139,9 @@ class CrashGate:
         """
         if not suspicion.is_reached(record.offset):
             self._waiting.withhold(record)
-            next_ones = [
-                record.offset for record in self._waiting.withheld(partition.source)[: suspicion.most_in_flight]
-            ]
-            if suspicion.want_reach(next_ones, partition.in_flight):
+            withheld = self._waiting.withheld(partition.source)[: suspicion.most_in_flight]
+            next_ones = [record.offset for record in withheld]
+            if suspicion.want_reach(next_ones, partition.in_flight - len(suspicion.outlived)):
                 self._commit(partition)
             return False
         if suspicion.is_suspect(record.offset):
@@ -156,7 +158,7 @@ class CrashGate:
                 self._narrow(partition, suspicion)
             return False
         self._file.join(partition.source)
-        if self._dispatcher.in_flight:  # deliveries in flight must be answered first
+        if self._dispatcher.in_flight > len(self._file.outlived):  # deliveries in flight must be answered first
             self._waiting.repeat(record)
             return False
         self._mark(partition, suspicion, record)
@@ -173,6 +175,7 @@ class CrashGate:
 
         A record that is to be delivered again stays a suspect, up to a limit of answers (`suspicion.TRIES`).
         """
+        suspicion.came_back(record.offset)
         if not isinstance(outcome, NotSent | Cancelled):
             decision = decide(record, outcome, self._calls.policy(), now.wall)
             suspicion.answered(record.offset, comes_again=isinstance(decision, Wait | Postpone | RetryInPlace))
@@ -256,8 +259,18 @@ class CrashGate:
                 continue
             suspicion.begin(now)
             self.alarm = now.steady + CHECK_EVERY_MS
+            self._clear_outlived(partition, suspicion, now)
             if suspicion.mark is None and self._file.marking != partition.source:
                 self._take_step(partition, suspicion, now)
+
+    def _clear_outlived(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
+        """Clear the records that have been with the service for long; the next ones go beside them."""
+        offsets = suspicion.outlive(now)
+        self._file.outlived.update((partition.source, offset) for offset in offsets)
+        if suspicion.mark in offsets:
+            self._unmark(partition, suspicion)
+        elif offsets and suspicion.stage is Stage.FEW:
+            self._let_try(partition)
 
     def _take_step(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
         if suspicion.stage is Stage.SINGLE and self._waiting.ready.has(partition.source):

@@ -35,6 +35,7 @@ from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.room_shares import RoomShares
 from sidecar.core.lane.timer import LaneTimer
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.outcome import CANCELLED, COMMITTED, Expired, Failed, Outcome, Rejected, label_of
@@ -72,10 +73,11 @@ class Lane:
             partitions, waits, options.bounds, memory, waiting, outbox, commits, paused, gate, ports.recall
         )
         self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
-        self._timer = LaneTimer(commits, waiting, paused, gate, dispatcher, ports)
+        self._room = RoomShares(partitions, memory, waiting, paused)
+        self._timer = LaneTimer(commits, waiting, paused, self._room, gate, dispatcher, ports)
         self._relay_bulk = RelayBulk(self.ownership, memory, outbox, self.counters)
         self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
-        dispatcher.join(self)
+        dispatcher.join(self, options.weight)
 
     def allow_far(self, allowed: bool) -> None:
         """Let records begin at any distance from the first open one; else within SPAN, as older versions read it."""
@@ -116,7 +118,15 @@ class Lane:
         out = sum(partition.in_flight for partition in self._partitions.values())
         ensure(self._dispatcher.in_flight >= out, "what is out has its place in flight")
         self.paused.check(self._partitions.values())
-        objects = (self._waiting, self.outbox, self.commits, self.memory, self.ownership, self._bulk_answers)
+        objects = (
+            self._waiting,
+            self.outbox,
+            self.commits,
+            self.memory,
+            self._room,
+            self.ownership,
+            self._bulk_answers,
+        )
         for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate):
             if checked is not None:
                 checked.check()
@@ -158,6 +168,7 @@ class Lane:
             partition = self._partitions.get(run.partition)
             if partition is not None and partition.accepts(run):
                 self._take_up(partition, run, now)
+        self._room.admitted(now)
         self._dispatcher.dispatch(now)
         self._timer.schedule(now)
 
@@ -308,6 +319,7 @@ class Lane:
             self.commits.progress_accepted(result.batch.commits, now)
         if outbox.refused or outbox.unwritable or self.memory.refused_bytes:
             self._blocked.review(now)
+            self._room.admitted(now)  # the copies that Kafka takes now count in the room again
         self.ownership.committed(result, now)
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
@@ -346,9 +358,10 @@ class Lane:
     def tick(self, now: Now) -> None:
         """Do what is due at `now`; the lane asks for the next call through the port `wake`."""
         self._timer.fired()
-        self._dispatcher.pace.tick(now, self._dispatcher.in_flight)
+        self._dispatcher.tick(now)
         if self._gate is not None:
             self._gate.tick(now)
+        self._room.tick(now)
         for record in self._waiting.take_due(now.steady):
             partition = self.ownership.owner_of(record)
             if partition is None or partition.closing:

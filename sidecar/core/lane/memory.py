@@ -23,6 +23,10 @@ REFUSED_SHARE = 2
 """One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has place for it
 (`deploy/container.py`)."""
 
+SLOW = 2
+"""Seconds. What a partition gets done in this time it may hold, whatever its share: others wait for room no longer than
+that, and to pause a fast partition costs much, since a pause drops what the client has fetched."""
+
 
 class AdmissionLimit(NamedTuple):
     """How much of a partition may be admitted.
@@ -47,7 +51,7 @@ class LaneMemory:
         """Bytes of everything handed over and not done."""
         self.refused_bytes: Counter[Partition] = Counter()
         """Bytes of records whose copies or progress Kafka refuses, by their partition. They are part of `load`."""
-        self._room, self._for_refused = room, room // REFUSED_SHARE
+        self.room, self._for_refused = room, room // REFUSED_SHARE
         self._refused_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
 
@@ -75,35 +79,66 @@ class LaneMemory:
         """Whether nothing more may be handed over."""
         return self.is_full_with(0)
 
+    @property
+    def more_than_half(self) -> bool:
+        """Whether more than half of the room is taken."""
+        return self.taken * 2 > self.room
+
     def is_full_with(self, under_way: int) -> bool:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
-        return self.taken + under_way > self._room
+        return self.taken + under_way > self.room
 
     def limit_of(self, partition: LanePartition) -> AdmissionLimit:
-        """Return how much of a partition may be admitted now: all, unless one of three things slows it down."""
-        room = self._room - max(0, self._refused_together - self._for_refused)
+        """Return how much of a partition may be admitted now: all, unless one of four things slows it down."""
+        room = self.room - max(0, self._refused_together - self._for_refused)
         most, because = NEVER, Because.AT_BOUND
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than have a place beside the room. Each partition may
         # therefore have half of its share.
-        if self._pace.slowed or room < self._room:
+        if self._pace.slowed or room < self.room:
             most = room // (2 * len(self._partitions))
             because = Because.SLOWED if self._pace.slowed else Because.CROWDED
+        if self._divides(partition) and (share := self.share_of(partition)) < most:
+            most, because = share, Because.SHARED
         # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
         # So these partitions share a quarter of the room, and the others continue.
         if self._ordered and partition.retrying:
             share = room // (4 * sum(other.retrying > 0 for other in self._partitions.values()))
             if share < most:
                 most, because = share, Because.BEHIND_RETRY
-        return AdmissionLimit(self.taken < self._room // 2, most + self.refused_bytes[partition.source], because)
+        return AdmissionLimit(self.taken < self.room // 2, most + self.refused_bytes[partition.source], because)
 
     def lets_go_on(self, partition: LanePartition) -> bool:
-        """Return whether a paused partition may continue: a quarter of what it may have is free now.
+        """Return whether a paused partition may continue: a quarter of what it may have is free now, or half of it.
 
-        With less, a partition at its limit would be paused and sought for every record.
+        With less, a partition at its limit would be paused and sought for every record. A share of the room may last,
+        so there it is half.
         """
-        refused = self.refused_bytes[partition.source]
-        return partition.load - refused <= (self.limit_of(partition).most - refused) * 3 // 4
+        refused, limit = self.refused_bytes[partition.source], self.limit_of(partition)
+        return partition.load - refused <= (limit.most - refused) * (2 if limit.because is Because.SHARED else 3) // 4
+
+    def _divides(self, partition: LanePartition) -> bool:
+        """Return whether a partition may have no more than its share now: with one flow there is nothing to share.
+
+        What has paused goes on only when the lane is less than a quarter full, or much of its share is free: at one
+        bound it would be paused and sought for every record.
+        """
+        paused = partition.paused is not None and partition.paused.because is Because.SHARED
+        full = self.taken * 4 > self.room if paused else self.more_than_half
+        return full and len(self._partitions) > 1
+
+    def share_of(self, partition: LanePartition) -> int:
+        """Return the bytes that a partition may have while the lane is more than half full.
+
+        Half of the room is divided by the topics that have records in it, and the part of a topic by its partitions
+        that have some. What a partition gets done within two seconds it may have, if that is more (`room_shares.py`).
+        """
+        topics, partitions = {partition.source.topic}, 1
+        for source, other in self._partitions.items():
+            if other.load and other is not partition:
+                topics.add(source.topic)
+                partitions += source.topic == partition.source.topic
+        return max(self.room // (2 * len(topics) * partitions), partition.done_a_second * SLOW)
 
     def crowds(self, partition: LanePartition) -> bool:
         """Return whether the refused copies of a partition take so much that none of its records is delivered.

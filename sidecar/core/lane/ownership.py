@@ -125,6 +125,7 @@ class Ownership:
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
             self.partitions[grant.partition] = partition
+            self._waiting.own(grant.partition)
             partition.note_committed(progress)
             if self._gate is not None:
                 self._gate.granted(partition, progress)

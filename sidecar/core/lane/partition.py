@@ -55,6 +55,8 @@ class Because(Enum):
     """It holds more than its share, in an outage in which the service still answers."""
     BEHIND_RETRY = auto()
     """A record that is retried in place keeps too much of it back."""
+    SHARED = auto()
+    """It holds its share of the room, which other flows need too."""
     CROWDED = auto()
     """It holds more than its share of what refused copies leave."""
     BLOCKED = auto()
@@ -95,6 +97,12 @@ class LanePartition:
     them."""
     load: int = 0
     """Bytes of its records that were admitted and are not done."""
+    done_a_second: int = 0
+    """Bytes of its records that are done in a second, as was seen last (`room_shares.py`)."""
+    done_bytes: int = 0
+    """Bytes of its records that are done since it is owned."""
+    seen_done: int = 0
+    """`done_bytes` when that was seen last."""
     commit_by_ms: int = NEVER
     """The steady time by which its progress must be committed: NEVER if it did not move since the last commit, 0 if
     something waits for the commit (`commits.py`)."""
@@ -121,6 +129,11 @@ class LanePartition:
     def add_bytes(self, weight: int) -> None:
         """Count the bytes of admitted records, or (negative) of records that are done."""
         self.load += weight
+
+    def look(self, lasted: int) -> None:
+        """Note how much of it was done in the `lasted` ms since the last look."""
+        done = self.done_bytes
+        self.done_a_second, self.seen_done = (done - self.seen_done) * 1_000 // lasted, done
 
     def sent(self) -> None:
         """Note that a record was sent to the service."""
@@ -149,6 +162,7 @@ class LanePartition:
     def finish(self, record: Record, *, copied: bool = False) -> None:
         """Note that a record is done. `copied`: something was written for it."""
         self.retrying -= record.again > 0
+        self.done_bytes += record.weight
         self.tracker.finish(record.offset, copied=copied)
 
     def read_up_to(self, last_at: int) -> None:
@@ -210,14 +224,13 @@ class LanePartition:
         """Accept no records until `resume`."""
         self.paused = pause
 
-    def let_go(self, records: Iterable[Record]) -> None:
-        """Drop records of a blocked partition, which are fetched again once it continues."""
-        assert self.paused is not None, "a blocked partition is paused"
-        first = self.paused.offset
+    def let_go(self, records: Iterable[Record], pause: Pause) -> None:
+        """Drop records of a paused partition, which are fetched again once it continues; `pause` is the one it has."""
+        first = pause.offset
         for record in records:
             self.tracker.let_go(record.offset)
             first = min(first, record.offset)
-        self.paused = Pause(first, NEVER, Because.BLOCKED)
+        self.paused = pause._replace(offset=first)
 
     def resume(self) -> int:
         """Accept records again; return the offset of the next one.
@@ -287,6 +300,8 @@ class LanePartition:
         for name in ("in_flight", "unsettled", "retrying", "called_off", "load", "seek_count"):
             ensure(getattr(self, name) >= 0, f"{self.source} has {getattr(self, name)} {name}")
         ensure(not self.blocked or self.paused is not None, f"{self.source} is blocked, so it is paused")
+        first = min(self.tracker.dropped, default=NEVER)
+        ensure(self.paused is None or self.paused.offset <= first, f"{self.source} goes on at {first} or before")
         ensure(
             self.level_delay is not None or self.last_at is None, f"{self.source} has a last time, so it is of a level"
         )

@@ -39,9 +39,7 @@ class PausedPartitions:
         """Deliver nothing more of a partition until `unblock`."""
         partition.block(reason)
         if partition.paused is None:
-            # An earlier block may have dropped some of them.
-            first = min((partition.tracker.next, *partition.tracker.dropped))
-            self.pause(partition, first, NEVER, Because.BLOCKED)
+            self.pause(partition, partition.tracker.unread, NEVER, Because.BLOCKED)
 
     def unblock(self, partition: LanePartition, steady: int) -> None:
         """Unblock a partition. It continues only if no other reason keeps it paused."""

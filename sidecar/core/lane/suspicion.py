@@ -51,6 +51,11 @@ TRIES = 3
 one that fails in place may crash the service at its next attempt. Other records of its partition wait, so there is a
 limit."""
 
+OUTLIVED_MS = 30_000
+"""ms after which a suspect that is still with the service is cleared, because sidecar and service have lived beside it
+so long. Less, and a record that takes the service's memory slowly would never be found; more, and records that only
+hang would keep the others back."""
+
 
 class Stage(Enum):
     """How much care the records of a partition need."""
@@ -81,7 +86,7 @@ class Suspicion:
     had in flight alone, if that was one crash too many.
 
     Invariants: a mark is a suspect, and only stage single has one; no offset is suspected and cleared at once; there
-    are no more suspects than `suspected` counts.
+    are no more suspects than `suspected` counts; what outlived its suspicion is out.
     """
 
     deaths: int
@@ -109,6 +114,10 @@ class Suspicion:
     """How often suspects were answered and have to come again, by offset."""
     cleared: set[int] = field(default_factory=set)
     """Suspects that went alone and were answered."""
+    sent: dict[int, int] = field(default_factory=dict)
+    """When each record of it that is out was sent (steady ms), by offset."""
+    outlived: set[int] = field(default_factory=set)
+    """Records that are out and were cleared by time alone: they keep nothing back."""
     ready_at: int = 0
     """When a record of it was last ready to be delivered (steady ms)."""
     met: bool = False
@@ -155,6 +164,25 @@ class Suspicion:
         self.suspects.discard(offset)
         if offset == self.mark:
             self.cleared.add(offset)
+
+    def went(self, offset: int, now: Now) -> None:
+        """Note that a record of it is out."""
+        self.sent[offset] = now.steady
+
+    def came_back(self, offset: int) -> None:
+        """Note that a record of it is out no more, whatever came of it."""
+        self.sent.pop(offset, None)
+        self.outlived.discard(offset)
+
+    def outlive(self, now: Now) -> list[int]:
+        """Clear the records that have been out for long; return their offsets."""
+        offsets = [
+            offset for offset, at in self.sent.items() if now.steady - at >= OUTLIVED_MS and offset not in self.outlived
+        ]
+        for offset in offsets:
+            self.answered(offset, comes_again=False)
+        self.outlived.update(offsets)
+        return offsets
 
     def set_mark(self, record: Record) -> None:
         """Mark a suspect: it goes once a commit has told Kafka."""
@@ -262,6 +290,8 @@ class Suspicion:
             opened=self.opened,
             met=self.met,
             reach=first - 1 if self.reach is None else self.reach,
+            sent=self.sent,
+            outlived=self.outlived,
         )
 
     def with_crash_state(self, progress: Progress) -> Progress:
@@ -278,6 +308,7 @@ class Suspicion:
         ensure(marked is None or marked.offset == self.mark, "the record that waits for its mark is the marked one")
         ensure(self.suspects.isdisjoint(self.cleared), "no suspect is cleared already")
         ensure(self.suspected >= len(self.suspects), "each suspect was counted")
+        ensure(self.outlived <= self.sent.keys(), "what outlived its suspicion is still out")
         ensure(not self.opened or self.opening, "what Kafka knows was wanted")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.room_shares import RoomShares
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.ports import Ports
@@ -22,11 +23,13 @@ class LaneTimer:
         commits: Commits,
         waiting: WaitingRecords,
         paused: PausedPartitions,
+        room: RoomShares,
         gate: CrashGate | None,
         dispatcher: Dispatcher,
         ports: Ports,
     ) -> None:
         self._commits, self._waiting, self._paused, self._gate = commits, waiting, paused, gate
+        self._room = room
         self._dispatcher, self._ports = dispatcher, ports
         self._woken_at = NEVER
 
@@ -39,7 +42,8 @@ class LaneTimer:
         commits = self._commits
         if commits.next_at() <= now.steady and (batch := commits.take(now)) is not None:
             self._ports.commit(batch)
-        alarms = min(self._waiting.next_at(), self._paused.alarm, self._dispatcher.look_for_hangs(now))
+        hangs_at = self._dispatcher.look_for_hangs(now)
+        alarms = min(self._waiting.next_at(), self._paused.alarm, self._room.alarm, hangs_at)
         if self._gate is not None:
             alarms = min(alarms, self._gate.alarm)
         self.wake_by(min(commits.next_at(), alarms))

@@ -43,6 +43,10 @@ class WaitingRecords:
 
     # --- a record begins to wait, and goes on -----------------------------------------------------------------------
 
+    def own(self, source: Partition) -> None:
+        """Note that a partition is owned, so that it counts as a flow before it has records."""
+        self.ready.own(source)
+
     def release(self, record: Record) -> None:
         """Let a record go that need not wait for its time: it is ready, unless an earlier one of its key is not
         done."""
@@ -57,7 +61,7 @@ class WaitingRecords:
             self.ready.extend([record for record in records if self._key_queues.enqueue(record)])
 
     def repeat(self, record: Record) -> None:
-        """Let a record go before all others: it was out, and may be delivered again at once."""
+        """Let a record go before all others of its partition: it was out, and may be delivered again at once."""
         self.ready.put_first((record,))
 
     def delay(self, record: Record, until: int) -> None:
@@ -115,6 +119,16 @@ class WaitingRecords:
             taken += [record for record in kept_back if not record.again]
             if stays := [record for record in kept_back if record.again]:
                 self._withheld[source] = stays
+        if self._key_queues is not None:
+            taken += self._key_queues.shed(source, {record.offset for record in taken})
+        return taken
+
+    def take_back_ready(self, source: Partition) -> list[Record]:
+        """Remove and return the records of a partition that are ready, or behind their key, and can be fetched again.
+
+        What is delayed stays: the service may have asked for the wait, and fetched again it would come at once.
+        """
+        taken = self.ready.take_back(source)
         if self._key_queues is not None:
             taken += self._key_queues.shed(source, {record.offset for record in taken})
         return taken

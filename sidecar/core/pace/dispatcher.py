@@ -1,18 +1,33 @@
-"""Share the in-flight slots between the lanes, in turn, so that neither fresh records nor retries starve."""
+"""Share the places in flight between the lanes and their flows, so that no flow waits for another's end.
+
+Lanes take turns by their weights, the topics of a lane in turn, and the partitions of a topic in turn (`flows.py`).
+What each of them may have out is in `shares.py`. A turn is several records long, because a batch is best of one
+partition, and because to choose a flow costs as much as to send a record. Within a turn a place that becomes free
+stays with its flow, where that has no more than its share.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.pace.flows import ReadyFlows
+from sidecar.core.pace.flows import Flow, ReadyFlows, TopicFlows
+from sidecar.core.pace.lane_turns import HAD, took
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
+from sidecar.core.pace.shares import divide, has_share, most_for, next_flow
 from sidecar.core.pace.single_file import SingleFile
-from sidecar.core.record import Now, Record
+from sidecar.core.record import NEVER, Now, Record
+
+TURNS = 16
+"""One part in this many of the places is how many records go in one turn, where that is more than a request holds. With
+less the choices would cost more; with more, a flow that comes would wait longer."""
+FEW = 4
+"""Places are shared once one part in this many of them is taken. With fewer out no flow has more than that, and all
+that is ready goes at once; with a larger part, flows of which many wait would be too far from their shares."""
 
 
 class LaneQueue(Protocol):
@@ -32,10 +47,11 @@ class LaneQueue(Protocol):
 class Dispatcher:
     """Send the ready records of all lanes, with at most `pace.limit` deliveries in flight together.
 
-    Invariants: `in_flight` is at least 0; outcomes of a batch are being passed on only inside `answer_together`.
+    `unit`: how many records one request has at most. Invariants: `in_flight` is at least 0, and not less than what the
+    flows have out; outcomes of a batch are being passed on only inside `answer_together`.
     """
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pace, unit: int = 1) -> None:
         self.pace = pace
         self.in_flight = 0
         self.closed = False
@@ -46,12 +62,36 @@ class Dispatcher:
         """The partitions whose records go one at a time, before all others."""
         self.gathering = False
         """Whether the outcomes of a batch are being passed on."""
-        self._lanes: deque[LaneQueue] = deque()
-        self._turns = ProbeTurns()
+        self._unit = unit
+        self._lanes: list[LaneQueue] = []
+        self._ready: list[ReadyFlows] = []
+        """The flows of each lane."""
+        self._waiting: list[ReadyFlows] = []
+        """The lanes that had ready records when the shares were divided, the next one first."""
+        self._only: TopicFlows | None = None
+        """The topic that alone had ready records then."""
+        self._topics = 0
+        """How many topics the instance owns; 0 if they must be counted again."""
+        self._limit = 0
+        """The limit for which the shares were divided; 0 if they must be divided again."""
+        self._usable = NEVER
+        """The places that flows may take now, as far as is known: where shares keep places free it is less than the
+        limit, and a flow need not be searched for at each answer. NEVER if it is not known."""
+        self._length = unit
+        """Records of a turn."""
+        self._flow: Flow | None = None
+        """The flow whose turn it is."""
+        self._remaining = 0
+        """Records that may go before another flow has its turn."""
+        self._freed: Flow | None = None
+        """The flow of the delivery that ended last; None if its place was taken again."""
+        self._probe_turns = ProbeTurns()
 
-    def join(self, lane: LaneQueue) -> None:
-        """Add a lane to those that take turns."""
+    def join(self, lane: LaneQueue, weight: int = 1) -> None:
+        """Add a lane to those that take turns. `weight`: its part of the deliveries, in proportion to the others."""
         self._lanes.append(lane)
+        self._ready.append(lane.ready)
+        lane.ready.join(lane.send, weight, self._ready_changed, self._topics_changed)
 
     def close(self) -> None:
         """Send nothing more, for good."""
@@ -61,7 +101,11 @@ class Dispatcher:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more is sent until a delivery is answered, or the pace changes."""
+        """Whether nothing more is sent until a delivery is answered, the pace changes, or another flow has records."""
+        return self._no_room or (self.in_flight >= self._usable and any(self._ready))
+
+    @property
+    def _no_room(self) -> bool:
         limit = self.pace.limit
         return self.in_flight >= (self.single_file.room(limit) if self.single_file.sources else limit)
 
@@ -72,8 +116,12 @@ class Dispatcher:
             tell()
         finally:
             self.gathering = False
-        for lane in tuple(self._lanes):
+        for lane in self._lanes:
             lane.answered_in_bulk(now)
+
+    def tick(self, now: Now) -> None:
+        """Have the pace let more out when its time has come, also where shares keep the last places free."""
+        self.pace.tick(now, self.in_flight, full=self.full)
 
     def look_for_hangs(self, now: Now) -> int:
         """Have the pace find out in time if what is in flight hangs; return the steady time (ms) of its next tick."""
@@ -84,11 +132,27 @@ class Dispatcher:
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Note that a delivery has ended."""
         self.in_flight -= 1
+        source = record.source
+        for ready in self._ready:
+            flow = ready.flows.get(source)
+            if flow is not None and flow.out:
+                ready.ended(flow)
+                self._freed = flow
+                break
+        if self.single_file.outlived:
+            self.single_file.outlived.discard((source, record.offset))
         self.pace.note(record, outcome, now)
 
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
-        """Note that the service accepted all of these records by one answer."""
+        """Note that the service accepted all of these records of one partition by one answer."""
         self.in_flight -= len(records)
+        for ready in self._ready:
+            flow = ready.flows.get(records[0].source)
+            if flow is not None and flow.out >= len(records):
+                ready.ended(flow, len(records))
+                break
+        if self.single_file.outlived:
+            self.single_file.outlived.difference_update((record.source, record.offset) for record in records)
         for number, record in enumerate(records, 1):
             self.pace.note(record, COMMITTED, now)
             if self.pace.state is State.OPEN and self.pace.limit == self.pace.full:
@@ -96,73 +160,200 @@ class Dispatcher:
                 return
 
     def dispatch(self, now: Now) -> None:
-        """Send what may go: one record of each lane in turn, until all slots are taken or all lanes are empty."""
+        """Send what may go: all places are taken then, or no flow may take another one."""
         if self.gathering or self.closed:
             return
-        pace, lanes, single_file, empty = self.pace, self._lanes, self.single_file.sources, 0
-        if pace.state is State.PROBING and not single_file:
-            self._probe(now)
-            empty = len(lanes)
-        all_empty = len(lanes)
-        while self.in_flight < pace.limit and empty < all_empty and not single_file:
-            lane = lanes[0]
-            lanes.rotate(-1)
-            record = lane.ready.take()
-            if record is None:
-                empty += 1
-                continue
-            empty = 0
-            if lane.send(record, now):
-                self.in_flight += 1
-        if single_file:
+        if self.single_file.sources:
             self._send_in_single_file(now)
+        elif self.pace.state is State.PROBING:
+            self._probe(now)
+        else:
+            limit = self.pace.limit
+            if self.in_flight * FEW < limit:
+                self._send_freely(limit, now)
+            else:
+                self._send_by_shares(limit, now)
+
+    def _send_freely(self, limit: int, now: Now) -> None:
+        """Send records in turn until so many are out that places are shared, or nothing is ready.
+
+        Most records of a service that keeps up go this way: to divide the places for each would cost more than to send.
+        """
+        while self.in_flight * FEW < limit:
+            waiting = [ready for ready in self._ready if ready.turns]
+            if not waiting:
+                return
+            ready = waiting[0] if len(waiting) == 1 else min(waiting, key=HAD)
+            flow, before = ready.next(), self.in_flight
+            if self._unit == 1:
+                self._send_first(flow, now)
+            else:
+                self._send_some(flow, min(self._unit, limit - before), now)
+            if len(waiting) > 1:
+                took(ready, self.in_flight - before, waiting)
+            if self.single_file.sources:
+                self._send_in_single_file(now)
+                return
+        self._send_by_shares(limit, now)
+
+    def _send_by_shares(self, limit: int, now: Now) -> None:
+        """Send records flow by flow.
+
+        Within a turn a place that became free stays with its flow, if that has records and its share; else it goes to
+        the flow of the turn.
+        """
+        if limit != self._limit:
+            self._divide(limit)
+        flow, self._freed = self._freed, None
+        while self.in_flight < limit and self.in_flight < self._usable:
+            if flow is None or not flow.records:
+                flow = self._flow
+            if flow is not None and self._remaining > 0 and flow.records and has_share(flow):
+                self._remaining -= 1
+                self._send_first(flow, now)
+            elif not self._send_next(limit, now):
+                self._usable = self.in_flight
+                return
+            flow = None
+            if self.single_file.sources:
+                self._send_in_single_file(now)
+                return
+            if self._limit == 0:
+                self._divide(limit)
+
+    def _send_next(self, limit: int, now: Now) -> bool:
+        """Give the turn to the next flow that may take a place, and send some of it; return False if there is none."""
+        self._flow = flow = self._next_flow()
+        if flow is None:
+            return False
+        if self._only is None:  # what another topic gives up may be of use to more than one flow
+            self._usable = NEVER
+        before, self._remaining = self.in_flight, self._length
+        if self._length == 1:
+            self._remaining = 0
+            self._send_first(flow, now)
+        else:
+            most = min(self._length, limit - before, most_for(flow), len(flow.records))
+            self._remaining -= most
+            self._send_some(flow, most, now)
+        if len(self._waiting) > 1:
+            self._took(flow, self.in_flight - before)
+        return True
+
+    def _took(self, flow: Flow, sent: int) -> None:
+        """Note that a flow's lane has had a turn while others wait, and put the lane that has had least first."""
+        took(flow.ready, sent, self._waiting)
+        self._waiting.remove(flow.ready)
+        insort(self._waiting, flow.ready, key=HAD)
+
+    def _next_flow(self) -> Flow | None:
+        topic = self._only
+        if topic is not None and has_share(flow := topic.turns[0]):
+            topic.turns.rotate(-1)
+            return flow
+        for ready in self._waiting:
+            if (chosen := next_flow(ready)) is not None:
+                return chosen
+        return None
+
+    def _send_first(self, flow: Flow, now: Now) -> None:
+        """Send the first record of a flow."""
+        ready, records = flow.ready, flow.records
+        record = records.popleft()
+        if not records:
+            ready.end(flow)
+        if ready.send(record, now):
+            self.in_flight += 1
+            ready.sent(flow)
+
+    def _send_some(self, flow: Flow, most: int, now: Now) -> None:
+        """Send up to `most` records of a flow, unless a suspect among them begins the single file."""
+        ready, records, before = flow.ready, flow.records, self.in_flight
+        send = ready.send
+        while most and records:
+            most -= 1
+            record = records.popleft()
+            if not records:
+                ready.end(flow)
+            if send(record, now):
+                self.in_flight += 1
+            elif self.single_file.sources:
+                break
+        if (sent := self.in_flight - before) > 0:
+            ready.sent(flow, sent)
+
+    def _divide(self, limit: int) -> None:
+        """Divide the places among the flows that have ready records."""
+        self._limit, self._only = limit, None
+        waiting = self._waiting = [ready for ready in self._ready if ready.turns]
+        if not waiting:
+            self._usable = 0
+            return
+        self._length, self._usable = limit // TURNS, NEVER
+        if self._length < self._unit:
+            self._length = self._unit
+        self._topics = self._topics or sum(len(ready.topics) for ready in self._ready)
+        divide(waiting, limit, self._unit, self._topics)
+        if len(waiting) > 1:
+            waiting.sort(key=HAD)
+        elif len(waiting[0].turns) == 1:
+            self._only = waiting[0].turns[0]
+
+    def _ready_changed(self) -> None:
+        self._limit, self._usable = 0, NEVER
+
+    def _topics_changed(self) -> None:
+        self._topics = self._limit = 0
 
     def _send_in_single_file(self, now: Now) -> None:
         """Send the next record of the single file; some of its records may have to wait when their turn has come."""
         sources, empty = self.single_file, 0
-        while not self.full and sources.sources and empty < len(self._lanes):
-            lane = self._lanes[0]
-            self._lanes.rotate(-1)
-            record = lane.ready.take_of(sources.may_go)
-            if record is None:
+        while not self._no_room and sources.sources and empty < len(self._ready):
+            taken = self._next_lane().take_of(sources.may_go)
+            if taken is None:
                 empty += 1
                 continue
             empty = 0
-            if lane.send(record, now):
-                self._sent(record, now)
+            self._send(*taken, now)
 
     def _probe(self, now: Now) -> None:
-        """Send as `dispatch` does, but with the partitions of each lane in turn too.
+        """Send as `dispatch` does, but the flow that was probed least recently goes first, whatever is out.
 
         The poison of one partition then delays no other.
         """
-        if self.full:
+        if self._no_room:
             return
-        for lane in self._lanes:
-            self._turns.deal(lane.ready)
-        while not self.full and (turn := self._next_lane()) is not None:
-            record = turn.ready.take()
-            if record is not None and turn.send(record, now):
-                self._sent(record, now)
+        for ready in self._ready:
+            self._probe_turns.deal(ready)
+        empty = 0
+        while not self._no_room and empty < len(self._ready):
+            taken = self._next_lane().take()
+            if taken is None:
+                empty += 1
+                continue
+            empty = 0
+            self._send(*taken, now)
 
-    def _next_lane(self) -> LaneQueue | None:
-        """Return the lane whose turn it is, of those that have something to send; None if there is none."""
-        for _ in range(len(self._lanes)):
-            self._lanes.rotate(-1)
-            if self._lanes[-1].ready:
-                return self._lanes[-1]
-        return None
+    def _next_lane(self) -> ReadyFlows:
+        """Return the lane whose turn it is, and put it behind the others."""
+        ready = self._ready.pop(0)
+        self._ready.append(ready)
+        return ready
 
-    def _sent(self, record: Record, now: Now) -> None:
-        """Count a record in flight; while the pace probes, it is the probe."""
-        self.in_flight += 1
-        if self.pace.state is State.PROBING:
-            self.pace.sent(record, now)
-            self._turns.took(record.source)
+    def _send(self, flow: Flow, record: Record, now: Now) -> None:
+        """Send a record; while the pace probes, it is the probe."""
+        if flow.ready.send(record, now):
+            self.in_flight += 1
+            flow.ready.sent(flow)
+            if self.pace.state is State.PROBING:
+                self.pace.sent(record, now)
+                self._probe_turns.took(record.source)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold. Slow."""
         ensure(self.in_flight >= 0, f"{self.in_flight} deliveries are out")
+        out = sum(topic.out for ready in self._ready for topic in ready.topics.values())
+        ensure(out <= self.in_flight, f"what the flows have out, {out}, has its place in flight")
         ensure(not self.gathering, "no batch is being answered between two calls")
         self.single_file.check()
         self.pace.check()

@@ -201,10 +201,11 @@ class Pace:
         self._probes.append(record)
         self.probe_at = now.steady + PROBE_HANGS_MS
 
-    def tick(self, now: Now, in_flight: int) -> None:
+    def tick(self, now: Now, in_flight: int, *, full: bool = False) -> None:
         """Let more out when its time has come.
 
-        `in_flight` deliveries may hang as long as they are allowed to, so more go beside them.
+        `in_flight` deliveries may hang as long as they are allowed to, so more go beside them. `full`: what is ready
+        may not take the places that are left.
         """
         if self.slowed and self.state is State.OPEN and now.steady - self.since.steady >= SLOW_FOR_MS:
             self.slowed = False
@@ -216,9 +217,9 @@ class Pace:
             self._to(State.PROBING, now)
         elif self.limit == 0:
             self.limit = 1
-        elif self.state is State.OPEN and in_flight >= self.limit:
+        elif self.state is State.OPEN and (full or in_flight >= self.limit):
             self._let_out(self.limit + self._request, now)
-        elif in_flight >= self.limit and self._answers == self._answers_before:
+        elif (full or in_flight >= self.limit) and self._answers == self._answers_before:
             self._let_out(self.limit + 1, now)
 
     def resize(self, full: int) -> None:

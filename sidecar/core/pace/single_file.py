@@ -22,6 +22,9 @@ class SingleFile:
         self.turn: Partition | None = None
         """The partition whose marked record goes next, before any other."""
 
+        self.outlived: set[tuple[Partition, int]] = set()
+        """Partition and offset of records that are out, and that nothing waits for: their suspicion is over."""
+
     def join(self, source: Partition) -> None:
         """Deliver the records of a partition in single file, and keep those of all other partitions back."""
         self.sources[source] = None
@@ -40,7 +43,7 @@ class SingleFile:
 
     def room(self, limit: int) -> int:
         """Return how many records may be in flight, where the pace allows `limit`."""
-        return 0 if self.marking is not None else min(1, limit)
+        return 0 if self.marking is not None else min(1 + len(self.outlived), limit)
 
     @property
     def may_go(self) -> Collection[Partition]:

@@ -17,7 +17,6 @@ from sidecar.delivery.push.credentials import Credentials, digest_of_files, file
 from sidecar.delivery.push.signature import SIGNED_ROOM, authenticated
 from sidecar.delivery.push.target import Target
 from sidecar.errors import ConfigError
-from sidecar.settings.addresses import is_tls_url
 from sidecar.settings.sections.deliver import Deliver
 
 LOOK_EVERY = 10.0
@@ -113,8 +112,7 @@ class Access:
 
 def build_credentials(deliver: Deliver) -> ServiceCredentials:
     """Return the credentials that the settings name. Raises ConfigError if a file is bad."""
-    secure = any(url is not None and is_tls_url(url) for url in (deliver.url, deliver.health_url))
-    return ServiceCredentials(files_of(deliver), secure=secure)
+    return ServiceCredentials(files_of(deliver), secure=deliver.by_tls)
 
 
 def health_access(credentials: ServiceCredentials, deliver: Target, health: Target) -> Access:

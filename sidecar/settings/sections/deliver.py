@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from sidecar.settings.addresses import URL_FORMS, check_url
+from sidecar.settings.addresses import URL_FORMS, check_url, is_tls_url
 from sidecar.settings.sections.tls import FILE, Tls
 from sidecar.settings.values import Section, duration, many, size, text, whole
 from topics.durations import parse_duration as ms
@@ -244,3 +244,8 @@ class Deliver(Section):
             "bounds the sidecar's memory, and a single larger record still passes."
         ),
     )
+
+    @property
+    def by_tls(self) -> bool:
+        """Whether a request to one of the URLs goes through TLS."""
+        return any(url is not None and is_tls_url(url) for url in (self.url, self.health_url))

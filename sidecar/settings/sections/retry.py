@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sidecar.settings.values import Checked, KeyPath, RefusedError, Section, duration, many, text, whole
+from sidecar.settings.values import Checked, KeyPath, RefusedError, Section, duration, many, percent, text, whole
 from topics.durations import parse_duration as ms
 from topics.durations import render_duration
 from topics.foreign_headers import SYSTEMS
@@ -169,6 +169,14 @@ class Retry(Section):
         description=(
             "For how long a service may postpone a record (`postpone`), from the first time on, before that counts as "
             "a failure with the reason `postponed`. A wait below 10s is counted anew by a new owner."
+        ),
+    )
+    share: Annotated[int, percent(1, 99)] = Field(
+        default=50,
+        description=(
+            "The part of the deliveries and of the places in flight that retries and redrives may take while fresh "
+            "records wait that could go too. What one side does not use, the other takes. Not in relay mode or "
+            "broadcast, where the sidecar delivers only one kind."
         ),
     )
     max_deaths: Annotated[int, whole(1, 1000)] = Field(

@@ -210,7 +210,7 @@ def test_our_headers_on_a_main_topic_are_ignored_and_kept_under_another_name(run
     assert (first.times, first.redrives, second.times, second.redrives) == (0, 0, 1, 0)
     (copy,) = run.copies("spoofed")
     assert copy.row.headers[:2] == (("a", b"1"), ("a", None))
-    ours = list(dict(wire.render_retry_headers(wire.RetryState("", "", last_failed_at=1), "", "")))
+    ours = list(dict(wire.render_retry_headers(wire.RetryState("", ""), "", "")))
     assert [name for name, _ in copy.row.headers[-len(ours) :]] == ours
     assert list(copy.row.headers[2 : -len(ours)]) == [
         (f"ORIGINAL_{name}", value) for name, value in SPOOFED if name in wire.DROPPED

@@ -12,11 +12,11 @@ from confluent_kafka import Consumer
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import create_topic, dump, produce
+from tests.support.kafka.heartbeats import heartbeats
+from tests.support.kafka.topic_io import create_topic, produce
 from tests.support.service.behaviours import OK
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
-from topics.policy_record import InstanceHeard, parse_record
 
 
 @contextmanager
@@ -45,8 +45,7 @@ def stranger(group: GroupTopics) -> Iterator[None]:
 
 def said_well(group: GroupTopics) -> list[bool | None]:
     """What the heartbeats of the one instance say of it, in order."""
-    heard = [parse_record(row.key, row.value) for row in dump(group.bootstrap, group.names.policy)]
-    return [one.record.well for one in heard if isinstance(one, InstanceHeard) and one.record]
+    return [heartbeat.well for heartbeat in heartbeats(group)]
 
 
 def test_beside_a_client_that_shares_in_another_way_an_instance_says_that_it_reads_nothing_until_that_has_gone(

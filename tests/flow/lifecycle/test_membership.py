@@ -9,6 +9,7 @@ import pytest
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
+from tests.support.kafka.heartbeats import heartbeats
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
@@ -19,7 +20,7 @@ from tests.support.service.puller import PULL, Puller
 from tests.support.service.service import Service
 from tests.support.sidecar.owned import owned
 from tests.support.sidecar.process import SidecarProcess
-from topics.policy_record import InstanceHeard, PaceTold, parse_record
+from topics.policy_record import PaceTold
 
 PARTITIONS = 4
 AWAY = 2.0
@@ -74,8 +75,7 @@ def test_a_pod_whose_service_is_not_there_yet_takes_no_partition_and_ages_no_rec
 
 def told_of(group: GroupTopics) -> list[PaceTold]:
     """The paces that instances told of themselves, in order."""
-    heard = [parse_record(row.key, row.value) for row in dump(group.bootstrap, group.names.policy)]
-    return [one.record.pace for one in heard if isinstance(one, InstanceHeard) and one.record and one.record.pace]
+    return [heartbeat.pace for heartbeat in heartbeats(group) if heartbeat.pace]
 
 
 @pytest.mark.parametrize(

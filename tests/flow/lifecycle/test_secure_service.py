@@ -14,7 +14,7 @@ from sidecar.delivery.push.access import LOOK_EVERY
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.group_topics import create_group
-from tests.support.kafka.topic_io import Out, produce
+from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.checker import Report, check
 from tests.support.proof.evidence import Evidence, collect
 from tests.support.proof.ledger import Delivery
@@ -102,6 +102,8 @@ def run(new_group: FreshGroup, start_sidecar: StartSidecar, stack: ExitStack, fo
     produce(group.bootstrap, group.main, records("poison", POISON))
     settle(RECORDS + AWAY)
     sidecar.until(lambda: len(last_attempts(service)) == POISON, 30, "each poison record had its last attempt")
+    # An answer that meets the stop is no attempt, so that its record would wait for the next owner.
+    sidecar.until(lambda: len(dump(group.bootstrap, group.dlq)) == POISON, 30, "each poison record is a dead letter")
     assert sidecar.stop().code == 0
     evidence = collect(group, service.ledger)
     secrets += [files.token, files.secret]

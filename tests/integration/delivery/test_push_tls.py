@@ -7,7 +7,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -30,28 +29,13 @@ from tests.support.sidecar.service_files import ServiceFiles
 NAMES = ("127.0.0.1", "localhost")
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ours"), "ours")
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("other"), "other")
-
-
 @pytest.fixture
-def files(tmp_path: Path, ours: Authority) -> ServiceFiles:
-    return ServiceFiles(tmp_path / "mounted", ours)
+def access(service_files: ServiceFiles) -> Access:
+    return Access(ServiceCredentials(service_files.named, secure=True))
 
 
-@pytest.fixture
-def access(files: ServiceFiles) -> Access:
-    return Access(ServiceCredentials(files.named, secure=True))
-
-
-def without_certificate(files: ServiceFiles) -> Access:
-    named = {name: file for name, file in files.named.items() if name not in (CERTIFICATE, KEY)}
+def without_certificate(service_files: ServiceFiles) -> Access:
+    named = {name: file for name, file in service_files.named.items() if name not in (CERTIFICATE, KEY)}
     return Access(ServiceCredentials(named, secure=True))
 
 
@@ -165,7 +149,7 @@ def test_a_client_certificate_is_shown(ours: Authority, access: Access) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_client_certificate_that_is_missing_or_refused_is_no_attempt(
-    ours: Authority, other: Authority, files: ServiceFiles, access: Access, version: ssl.TLSVersion
+    ours: Authority, other: Authority, service_files: ServiceFiles, access: Access, version: ssl.TLSVersion
 ) -> None:
     """Under TLS 1.3 the service says so when the request may be sent already."""
     missed, refused = ours.context(*NAMES, mutual=ours), ours.context(*NAMES, mutual=other)
@@ -174,7 +158,7 @@ def test_a_client_certificate_that_is_missing_or_refused_is_no_attempt(
     # Under TLS 1.2 nothing but a failed handshake is said of one that is missing.
     unsaid = "tls-handshake" if version is ssl.TLSVersion.TLSv1_2 else "tls-client-refused"
     with StubService([stub.ok], context=missed) as service:
-        assert outcomes(service.url, without_certificate(files), 3) == [NotSent(unsaid)] * 3
+        assert outcomes(service.url, without_certificate(service_files), 3) == [NotSent(unsaid)] * 3
         assert service.requests == []
     with StubService([stub.ok], context=refused) as service:
         assert outcomes(service.url, access, 3) == [NotSent("tls-client-refused")] * 3
@@ -313,7 +297,9 @@ def test_many_deliveries_at_once_have_a_connection_each(ours: Authority, access:
         assert service.connections <= 32
 
 
-def test_batches_go_by_tls_and_carry_token_and_signature(ours: Authority, files: ServiceFiles, access: Access) -> None:
+def test_batches_go_by_tls_and_carry_token_and_signature(
+    ours: Authority, service_files: ServiceFiles, access: Access
+) -> None:
     with StubService([stub.ok], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def work() -> None:
@@ -326,7 +312,7 @@ def test_batches_go_by_tls_and_carry_token_and_signature(ours: Authority, files:
         run(work)
         assert sorted(batches(service)) == [[0, 1, 2], [3, 4, 5]]
         for request in service.requests:
-            assert f"Authorization: Bearer {files.token}\r\n".encode() in request
+            assert f"Authorization: Bearer {service_files.token}\r\n".encode() in request
             assert b"webhook-id: batch-" in request
 
 
@@ -352,10 +338,10 @@ def test_a_look_whether_the_service_is_there_makes_the_handshake(
 
 @pytest.mark.parametrize("same", [True, False])
 def test_the_health_url_gets_the_token_only_if_it_is_the_server_that_gets_the_records(
-    ours: Authority, files: ServiceFiles, same: bool
+    ours: Authority, service_files: ServiceFiles, same: bool
 ) -> None:
     """And it is never signed: there is no message."""
-    credentials = ServiceCredentials(files.named, secure=True)
+    credentials = ServiceCredentials(service_files.named, secure=True)
     with StubService([stub.ok], context=ours.context(*NAMES)) as service:
 
         async def work() -> None:
@@ -372,5 +358,5 @@ def test_the_health_url_gets_the_token_only_if_it_is_the_server_that_gets_the_re
         run(work)
         (request, *_) = service.requests
         assert request.startswith(b"GET /health ")
-        assert (f"Authorization: Bearer {files.token}\r\n".encode() in request) == same
+        assert (f"Authorization: Bearer {service_files.token}\r\n".encode() in request) == same
         assert b"webhook-" not in request

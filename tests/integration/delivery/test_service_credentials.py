@@ -32,21 +32,6 @@ SOON = 0.02
 NAMES = ("127.0.0.1",)
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ours"), "ours")
-
-
-@pytest.fixture(scope="module")
-def next_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("next"), "next")
-
-
-@pytest.fixture
-def files(tmp_path: Path, ours: Authority) -> ServiceFiles:
-    return ServiceFiles(tmp_path / "mounted", ours)
-
-
 def verifies(request: Read, secret: str) -> bool:
     """Whether a receiver with this secret takes the request."""
     return takes({name.lower(): value for name, value in request.headers}, request.body, secret)
@@ -80,9 +65,9 @@ class Gate:
 
 
 def test_a_renewed_token_and_secret_go_with_the_next_request_on_the_same_connection(
-    ours: Authority, files: ServiceFiles
+    ours: Authority, service_files: ServiceFiles
 ) -> None:
-    credentials = ServiceCredentials(files.named, secure=True)
+    credentials = ServiceCredentials(service_files.named, secure=True)
     with StubService([stub.ok], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def work() -> None:
@@ -90,15 +75,15 @@ def test_a_renewed_token_and_secret_go_with_the_next_request_on_the_same_connect
             for _ in range(3):
                 assert await deliver(push, a_record()) is COMMITTED
                 request = Read(service.requests[-1])
-                assert request["Authorization"] == f"Bearer {files.token}"
-                assert verifies(request, files.secret)
-                former = files.secret
-                files.renew_token()
-                files.renew_secret(beside=True)
-                newest = secrets_in(files.secret.encode())
-                await settled(partial(in_force, credentials, files.token, newest))
+                assert request["Authorization"] == f"Bearer {service_files.token}"
+                assert verifies(request, service_files.secret)
+                former = service_files.secret
+                service_files.renew_token()
+                service_files.renew_secret(beside=True)
+                newest = secrets_in(service_files.secret.encode())
+                await settled(partial(in_force, credentials, service_files.token, newest))
                 assert await deliver(push, a_record()) is COMMITTED
-                assert all(verifies(Read(service.requests[-1]), secret) for secret in (former, files.secret))
+                assert all(verifies(Read(service.requests[-1]), secret) for secret in (former, service_files.secret))
             push.close()
 
         following(credentials, work)
@@ -117,10 +102,10 @@ def until_renewed(credentials: ServiceCredentials) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("out", [1, 12], ids=["few", "many"])
 def test_a_certificate_renewed_while_requests_are_out_is_shown_by_the_next_and_drops_none(
-    ours: Authority, files: ServiceFiles, out: int
+    ours: Authority, service_files: ServiceFiles, out: int
 ) -> None:
     """Those that are out are answered on their connections, which then carry no other request."""
-    credentials, gate = ServiceCredentials(files.named, secure=True), Gate()
+    credentials, gate = ServiceCredentials(service_files.named, secure=True), Gate()
     with StubService([gate], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def work() -> None:
@@ -128,7 +113,7 @@ def test_a_certificate_renewed_while_requests_are_out_is_shown_by_the_next_and_d
             first = [asyncio.ensure_future(deliver(push, a_record(number))) for number in range(out)]
             await settled(lambda: len(service.requests) == out)
             renewed = until_renewed(credentials)
-            files.renew_certificate("renewed")
+            service_files.renew_certificate("renewed")
             await settled(renewed)
             gate.open.set()
             assert await asyncio.gather(*first) == [COMMITTED] * out
@@ -142,14 +127,14 @@ def test_a_certificate_renewed_while_requests_are_out_is_shown_by_the_next_and_d
         following(credentials, work)
 
 
-def test_an_idle_connection_of_a_former_certificate_is_closed(ours: Authority, files: ServiceFiles) -> None:
-    credentials = ServiceCredentials(files.named, secure=True)
+def test_an_idle_connection_of_a_former_certificate_is_closed(ours: Authority, service_files: ServiceFiles) -> None:
+    credentials = ServiceCredentials(service_files.named, secure=True)
     with StubService([stub.ok], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def work() -> None:
             push = a_push(service.url, Access(credentials), idle_ms=60_000)
             assert await deliver(push, a_record()) is COMMITTED
-            files.renew_certificate("renewed")
+            service_files.renew_certificate("renewed")
             await settled(lambda: push.connections == 0)
             assert await deliver(push, a_record(1)) is COMMITTED
             push.close()
@@ -159,10 +144,10 @@ def test_an_idle_connection_of_a_former_certificate_is_closed(ours: Authority, f
 
 
 def test_a_ca_renewed_in_two_steps_never_loses_the_service(
-    ours: Authority, next_ca: Authority, files: ServiceFiles
+    ours: Authority, other: Authority, service_files: ServiceFiles
 ) -> None:
     """First both CAs, then the service's certificate, then the next CA alone; batches go on meanwhile."""
-    credentials = ServiceCredentials(files.named, secure=True)
+    credentials = ServiceCredentials(service_files.named, secure=True)
     with StubService([stub.ok], context=ours.context(*NAMES)) as service:
 
         async def work() -> None:
@@ -175,13 +160,13 @@ def test_a_ca_renewed_in_two_steps_never_loses_the_service(
                 delivered += 30
                 await feeder.answered(delivered)
 
-            for step in ([ours, next_ca], [next_ca]):
+            for step in ([ours, other], [other]):
                 await some()
                 renewed = until_renewed(credentials)
-                files.write(CA, b"".join(authority.pem for authority in step))
+                service_files.write(CA, b"".join(authority.pem for authority in step))
                 await settled(renewed)
                 await some()
-                service.context = next_ca.context(*NAMES)
+                service.context = other.context(*NAMES)
             await some()
             assert list(feeder.found.values()) == [COMMITTED] * delivered
             feeder.batches.close()
@@ -192,23 +177,23 @@ def test_a_ca_renewed_in_two_steps_never_loses_the_service(
 @pytest.mark.parametrize("name", [CA, CERTIFICATE, TOKEN, SECRETS])
 @pytest.mark.parametrize("content", [b"", b"nonsense\nnonsense", None], ids=["empty", "nonsense", "gone"])
 def test_a_file_that_is_bad_at_run_time_is_told_and_the_former_stays(
-    ours: Authority, files: ServiceFiles, caplog: pytest.LogCaptureFixture, name: str, content: bytes | None
+    ours: Authority, service_files: ServiceFiles, caplog: pytest.LogCaptureFixture, name: str, content: bytes | None
 ) -> None:
-    credentials = ServiceCredentials(files.named, secure=True)
-    good, token = files.read(name), files.token
+    credentials = ServiceCredentials(service_files.named, secure=True)
+    good, token = service_files.read(name), service_files.token
     with StubService([stub.ok], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def work() -> None:
             push = a_push(service.url, Access(credentials))
             if content is None:
-                files.named[name].unlink()
+                service_files.named[name].unlink()
             else:
-                files.write(name, content)
+                service_files.write(name, content)
             await settled(lambda: bool(credentials.problem))
-            assert credentials.problem.startswith(f"{name} = {files.named[name]}: ")
+            assert credentials.problem.startswith(f"{name} = {service_files.named[name]}: ")
             assert await deliver(push, a_record()) is COMMITTED
             assert Read(service.requests[-1])["Authorization"] == f"Bearer {token}"
-            files.write(name, good)
+            service_files.write(name, good)
             await settled(lambda: not credentials.problem)
             push.close()
 
@@ -217,7 +202,7 @@ def test_a_file_that_is_bad_at_run_time_is_told_and_the_former_stays(
     (line, *_) = caplog.records
     assert (line.levelname, line.__dict__["event"]) == ("ERROR", "service-credentials-unusable")
     assert name in line.getMessage()
-    assert not any(secret in caplog.text for secret in (files.token, files.secret, "nonsense"))
+    assert not any(secret in caplog.text for secret in (service_files.token, service_files.secret, "nonsense"))
 
 
 def test_a_bad_file_is_logged_once_a_minute() -> None:
@@ -230,19 +215,19 @@ def test_a_bad_file_is_logged_once_a_minute() -> None:
 
 
 def test_a_certificate_that_the_service_takes_no_more_ends_in_an_outage_until_it_is_renewed(
-    ours: Authority, next_ca: Authority, tmp_path: Path
+    ours: Authority, other: Authority, tmp_path: Path
 ) -> None:
-    files = ServiceFiles(tmp_path / "mounted", ours)
-    credentials = ServiceCredentials(files.named, secure=True)
-    with StubService([stub.ok], context=ours.context(*NAMES, mutual=next_ca)) as service:
+    service_files = ServiceFiles(tmp_path / "mounted", ours)
+    credentials = ServiceCredentials(service_files.named, secure=True)
+    with StubService([stub.ok], context=ours.context(*NAMES, mutual=other)) as service:
 
         async def work() -> None:
             push = a_push(service.url, Access(credentials))
             assert await deliver(push, a_record()) == NotSent("tls-client-refused")
             renewed = until_renewed(credentials)
-            certificate, key = next_ca.issue("sidecar.test", common_name="renewed")
-            files.named[CERTIFICATE].write_bytes(certificate + key)
-            files.named["deliver.tls.key_file"].write_bytes(key)
+            certificate, key = other.issue("sidecar.test", common_name="renewed")
+            service_files.named[CERTIFICATE].write_bytes(certificate + key)
+            service_files.named["deliver.tls.key_file"].write_bytes(key)
             await settled(renewed)
             assert await deliver(push, a_record()) is COMMITTED
             push.close()
@@ -250,14 +235,14 @@ def test_a_certificate_that_the_service_takes_no_more_ends_in_an_outage_until_it
         following(credentials, work)
 
 
-def test_a_hundred_renewals_leave_nothing(ours: Authority, files: ServiceFiles) -> None:
-    credentials = ServiceCredentials(files.named, secure=True)
+def test_a_hundred_renewals_leave_nothing(ours: Authority, service_files: ServiceFiles) -> None:
+    credentials = ServiceCredentials(service_files.named, secure=True)
     with StubService([stub.ok], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def turn(push: Push) -> None:
             renewed = until_renewed(credentials)
-            files.renew_token()
-            files.write(CA, files.read(CA) + b"\n")
+            service_files.renew_token()
+            service_files.write(CA, service_files.read(CA) + b"\n")
             await settled(renewed)
             assert await deliver(push, a_record(0, bytes(100_000))) is COMMITTED
             service.requests.clear()

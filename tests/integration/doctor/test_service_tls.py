@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from email.utils import formatdate
-from pathlib import Path
 
 import pytest
 
@@ -23,25 +22,10 @@ from tests.support.sidecar.settings import good
 LONG = 90
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ours"), "ours")
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("other"), "other")
-
-
-@pytest.fixture
-def files(tmp_path: Path, ours: Authority) -> ServiceFiles:
-    return ServiceFiles(tmp_path / "mounted", ours)
-
-
-def configured(files: ServiceFiles, url: str, *without: str, health: bool = False) -> Deliver:
-    named = (f"{name}={file}" for name, file in files.named.items() if name not in without)
+def configured(service_files: ServiceFiles, url: str, *without: str, health: bool = False) -> Deliver:
+    named = (f"{name}={file}" for name, file in service_files.named.items() if name not in without)
     more = (f"deliver.health_url={url.replace('/events', '/health')}",) if health else ()
-    return good(files.named[TOKEN].parent, f"deliver.url={url}", *named, *more).deliver
+    return good(service_files.named[TOKEN].parent, f"deliver.url={url}", *named, *more).deliver
 
 
 def only(findings: list[Finding]) -> Finding:
@@ -49,16 +33,16 @@ def only(findings: list[Finding]) -> Finding:
     return found
 
 
-def test_a_certificate_that_is_good_for_long_is_well(ours: Authority, files: ServiceFiles) -> None:
+def test_a_certificate_that_is_good_for_long_is_well(ours: Authority, service_files: ServiceFiles) -> None:
     with StubService([ok], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        found = only(service(configured(files, stub.url, SECRETS)))
+        found = only(service(configured(service_files, stub.url, SECRETS)))
     assert (found.status, "takes connections" in found.finding) == (Status.OK, True), found
     assert stub.requests == [], "no request is sent"
 
 
-def test_a_certificate_that_ends_soon_is_a_warning(ours: Authority, files: ServiceFiles) -> None:
+def test_a_certificate_that_ends_soon_is_a_warning(ours: Authority, service_files: ServiceFiles) -> None:
     with StubService([ok], context=ours.context("127.0.0.1", mutual=ours, days=SOON_DAYS - 1)) as stub:
-        found = only(service(configured(files, stub.url, SECRETS)))
+        found = only(service(configured(service_files, stub.url, SECRETS)))
     assert (found.status, "its certificate expires in 13 days" in found.finding) == (Status.WARN, True), found
 
 
@@ -72,23 +56,23 @@ def test_a_certificate_that_ends_soon_is_a_warning(ours: Authority, files: Servi
     ],
 )
 def test_a_certificate_that_is_not_accepted_is_a_failure_with_its_cause(
-    ours: Authority, other: Authority, files: ServiceFiles, context: Callable[..., object], says: str
+    ours: Authority, other: Authority, service_files: ServiceFiles, context: Callable[..., object], says: str
 ) -> None:
     with StubService([ok], context=context(ours, other)) as stub:  # type: ignore[arg-type]
-        found = only(service(configured(files, stub.url, SECRETS)))
+        found = only(service(configured(service_files, stub.url, SECRETS)))
     assert (found.status, says in found.finding, bool(found.mend)) == (Status.FAIL, True, True), found
     assert found.finding.startswith("deliver.url: https://127.0.0.1:")
 
 
-def test_a_certificate_of_ours_that_is_missing_is_a_failure(ours: Authority, files: ServiceFiles) -> None:
+def test_a_certificate_of_ours_that_is_missing_is_a_failure(ours: Authority, service_files: ServiceFiles) -> None:
     with StubService([ok], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        found = only(service(configured(files, stub.url, SECRETS, CERTIFICATE, KEY)))
+        found = only(service(configured(service_files, stub.url, SECRETS, CERTIFICATE, KEY)))
     assert (found.status, "or wants one" in found.finding) == (Status.FAIL, True), found
 
 
-def test_a_port_without_tls_is_a_failure(files: ServiceFiles) -> None:
+def test_a_port_without_tls_is_a_failure(service_files: ServiceFiles) -> None:
     with Greeter(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as plain:
-        found = only(service(configured(files, plain.url, SECRETS)))
+        found = only(service(configured(service_files, plain.url, SECRETS)))
     assert (found.status, "the TLS handshake fails" in found.finding) == (Status.FAIL, True), found
 
 
@@ -107,10 +91,10 @@ def dated(ahead: float) -> Callable[[Talk], bool]:
     ],
 )
 def test_the_clock_is_compared_where_requests_are_signed(
-    ours: Authority, files: ServiceFiles, ahead: float, status: Status, says: str, health: bool
+    ours: Authority, service_files: ServiceFiles, ahead: float, status: Status, says: str, health: bool
 ) -> None:
     with StubService([dated(ahead)], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        (well, found) = service(configured(files, stub.url, health=health))
+        (well, found) = service(configured(service_files, stub.url, health=health))
     assert well.status == Status.OK
     assert (found.status, says in found.finding) == (status, True), found
     assert {request.partition(b" ")[0] for request in stub.requests} == ({b"GET"} if health else {b"OPTIONS"})
@@ -118,10 +102,10 @@ def test_the_clock_is_compared_where_requests_are_signed(
 
 @pytest.mark.parametrize("odd", [ok, answer(200, "Date: yesterday"), lambda _talk: False])
 def test_a_service_that_gives_no_date_is_a_warning(
-    ours: Authority, files: ServiceFiles, odd: Callable[[Talk], bool]
+    ours: Authority, service_files: ServiceFiles, odd: Callable[[Talk], bool]
 ) -> None:
     with StubService([odd], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        found = service(configured(files, stub.url))[-1]
+        found = service(configured(service_files, stub.url))[-1]
     assert (found.status, "is not compared" in found.finding) == (Status.WARN, True), found
 
 
@@ -131,11 +115,11 @@ def test_the_bounds_of_the_clock_are_those_of_receivers(sign: int) -> None:
     assert statuses == [Status.OK, Status.WARN, Status.WARN, Status.FAIL]
 
 
-def test_a_trial_is_sent_as_a_real_record(ours: Authority, files: ServiceFiles) -> None:
+def test_a_trial_is_sent_as_a_real_record(ours: Authority, service_files: ServiceFiles) -> None:
     with StubService([ok], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        found = only(delivered(configured(files, stub.url), "billing", "orders"))
+        found = only(delivered(configured(service_files, stub.url), "billing", "orders"))
     assert found.status == Status.OK, found
     head = stub.requests[0].partition(b"\r\n\r\n")[0]
-    assert f"Authorization: Bearer {files.token}".encode() in head
+    assert f"Authorization: Bearer {service_files.token}".encode() in head
     assert b"webhook-signature: v1," in head
     assert b"Reconsume-Trial: 1" in head

@@ -62,7 +62,7 @@ def test_many_rounds_leave_one_set_of_our_headers() -> None:
         assert own(copy.headers) == headers
         told, _ = read(copy.headers, POLICY)
         assert told is not None
-        assert (told.times, told.id, len(copy.headers)) == (times, "orders:0:7", 15)
+        assert (told.times, told.id, len(copy.headers)) == (times, "orders:0:7", 14)
         found = record(99 + times, headers=copy.headers, life=told)
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from tests.support.event_histories import BASE, EVENT, GROUP, GROUPS, Record, changed, disturbed, histories, truth
 from tests.support.event_histories import written as records_of
-from topics.events import AHEAD, BadEvent, Event, State, decode_event, encode_event
+from topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, encode_event, event_of
 from topics.fold import Folded, added, merged, read_event, row_of, sums_of
+from topics.retry_headers import RETRY_LAST_FAILED_AT, RetryState, render_retry_headers
 from topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 
 randoms = st.randoms(use_true_random=True)
@@ -179,3 +180,21 @@ def test_a_row_has_every_field_of_its_event() -> None:
     row = row_of(event, 0, 0, BASE).row
     assert isinstance(row, ViewRow)
     assert {name: getattr(row, name) for name in Event.__struct_fields__} == msgspec.structs.asdict(event)
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.DISMISSED])
+@pytest.mark.parametrize(("first", "last"), [(100, 100), (100, 250), (100, 0)])
+@pytest.mark.parametrize(("times", "most"), [(1, 0), (3, 0), (0, 4), (2, 4)])
+def test_a_row_says_the_same_whether_its_event_names_what_a_reader_would_take(
+    state: State, first: int, last: int, times: int, most: int
+) -> None:
+    """Most records fail once: neither their copy nor their event then has a header or field more."""
+    at = max(first, last) if state in FAILURES else 400
+    known = RetryState("orders:0:1", "orders", times, 1, 0, 50, first, "http-500", 0, last, most)
+    event = event_of(known, state, None, group="billing", instance="a", at=at)
+    row = row_of(event, 0, 0, 0).row
+    assert row.last_failed_at == (last or (at if state in FAILURES else first))
+    assert row.retries == max(times, most)
+    assert (event.retries is msgspec.UNSET) == (most <= times)
+    names = [name for name, _ in render_retry_headers(known, "billing", "t")]
+    assert (RETRY_LAST_FAILED_AT in names) == (last not in (0, first))

@@ -8,6 +8,7 @@ from sidecar.audit.facts import Fact, FactKind
 from sidecar.view_repair.missing import missing_event
 from tests.support.view_rows import view_row, wall
 from topics.events import State
+from topics.fold import row_of
 from topics.names import Names
 from topics.specs import OUTAGE_MARGIN
 from topics.view_record import ViewRow
@@ -67,3 +68,12 @@ def test_what_retention_may_have_deleted_unread_is_not_called_committed() -> Non
 def test_a_record_that_is_done_by_its_row_lacks_nothing(state: State) -> None:
     for copies in ([], [copy()], [dead()]):
         assert missing_event(row(state, times=2), copies, NAMES, wall()) is None
+
+
+@pytest.mark.parametrize("found", [copy(2), copy(0, topic="billing-RETRY", redrives=1), dead(2)])
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_what_is_written_again_forgets_no_retries_of_the_lives_before(found: Fact, most: int) -> None:
+    """The facts of a copy do not have them, and the row does."""
+    event = missing_event(row(retries=most), [found], NAMES, wall())
+    assert event is not None
+    assert row_of(event, 0, 0, wall()).row.retries == max(most, found.times)

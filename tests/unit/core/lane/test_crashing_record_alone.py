@@ -153,14 +153,16 @@ def test_a_partition_whose_log_has_ended_is_cleared_by_time_and_a_later_record_g
     assert (rig.out_offsets(), rig.kafka[ORDERS].deaths) == ([0, 1, 2, 3], 0)
 
 
-@pytest.mark.parametrize("answer", [Throttled(1_000), Nacked()])
-def test_a_suspect_that_comes_again_goes_alone_again_until_it_has_done_so_thrice(answer: Outcome) -> None:
+@pytest.mark.parametrize(("answer", "comes_after"), [(Throttled(1_000), 2_000), (Nacked(), 81_000)])
+def test_a_suspect_that_comes_again_goes_alone_again_until_it_has_done_so_thrice(
+    answer: Outcome, comes_after: int
+) -> None:
     rig = taken_up(died(2), 0, 1)
     one_by_one(rig, [0], answer)
     one_by_one(rig, [1])
     for mark in (0, 0, None):
         rig.settle()
-        rig.run(120_000)
+        rig.run(comes_after)
         rig.settle()
         assert rig.out_offsets() == [0]
         assert rig.kafka[ORDERS].mark == mark

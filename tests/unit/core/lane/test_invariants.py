@@ -180,8 +180,8 @@ def test_a_breach_is_seen(breach: Callable[[Rig], None]) -> None:
 
 # --- who has one -----------------------------------------------------------------------------------------------------
 
-STATELESS = {"BlockedPartitions", "RelayBulk", "LaneTimer", "ProbeTurns", "Flow"}
-"""Classes that only act on others' state, and three whose state nothing else depends on: a wake-up that comes too early
+STATELESS = {"BlockedPartitions", "RelayBulk", "LaneTimer", "ProbeTurns", "Flow", "TopicFlows"}
+"""Classes that only act on others' state, and four whose state nothing else depends on: a wake-up that comes too early
 does no harm, neither does another turn, and the flows check their flows."""
 
 

@@ -12,7 +12,8 @@ BAD = Failed("http-500")
 OTHER = Partition("orders", 1)
 
 
-def begun(*offsets: int, concurrency: int = 2) -> Rig:
+def begun(*offsets: int, concurrency: int = 3) -> Rig:
+    """Two of the three places are for one partition, because there are two."""
     rig = Rig(concurrency=concurrency)
     rig.assign(ORDERS, OTHER)
     rig.take_offsets(offsets)

@@ -67,9 +67,9 @@ def test_what_was_tried_in_place_stays_because_its_count_is_kept_nowhere_else() 
 
 def test_a_done_record_lets_the_next_of_its_key_go() -> None:
     waiting = filled()
-    first = waiting.ready.take()
-    assert first is not None
-    waiting.done(first)
+    turn = waiting.ready.take()
+    assert turn is not None
+    waiting.done(turn[1])
     assert ways(waiting, ORDERS) == ALL | {"ready": [1], "behind": []}
 
 
@@ -105,7 +105,7 @@ def no_list(waiting: WaitingRecords) -> None:
 
 
 def no_turn(waiting: WaitingRecords) -> None:
-    waiting.ready._turns.pop()
+    waiting.ready.turns.pop()
 
 
 def no_first(waiting: WaitingRecords) -> None:

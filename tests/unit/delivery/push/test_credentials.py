@@ -14,46 +14,36 @@ from tests.support.kafka.certificates import Authority, locked
 from tests.support.sidecar.service_files import ServiceFiles
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ca"), "ours")
-
-
-@pytest.fixture
-def files(tmp_path: Path, authority: Authority) -> ServiceFiles:
-    return ServiceFiles(tmp_path / "mounted", authority)
-
-
-def faults(files: ServiceFiles) -> list[str]:
+def faults(service_files: ServiceFiles) -> list[str]:
     with pytest.raises(ConfigError) as refused:
-        read_credentials(files.named, secure=True)
+        read_credentials(service_files.named, secure=True)
     text = str(refused.value)
-    assert not any(secret in text for secret in (files.token, files.secret))
+    assert not any(secret in text for secret in (service_files.token, service_files.secret))
     return refused.value.problems
 
 
-def test_good_files_are_read(files: ServiceFiles) -> None:
-    read = read_credentials(files.named, secure=True)
-    assert (read.token, len(read.secrets)) == (files.token, 1)
+def test_good_files_are_read(service_files: ServiceFiles) -> None:
+    read = read_credentials(service_files.named, secure=True)
+    assert (read.token, len(read.secrets)) == (service_files.token, 1)
     assert read.context is not None
     assert read.context.check_hostname
-    assert files.token not in repr(read)
+    assert service_files.token not in repr(read)
 
 
-def test_a_certificate_and_its_key_may_be_in_one_file(files: ServiceFiles) -> None:
-    pem = files.read(CERTIFICATE) + files.read(KEY)
-    files.write(CERTIFICATE, pem)
-    del files.named[KEY]
-    assert read_credentials(files.named, secure=True).context is not None
+def test_a_certificate_and_its_key_may_be_in_one_file(service_files: ServiceFiles) -> None:
+    pem = service_files.read(CERTIFICATE) + service_files.read(KEY)
+    service_files.write(CERTIFICATE, pem)
+    del service_files.named[KEY]
+    assert read_credentials(service_files.named, secure=True).context is not None
 
 
-def test_every_version_of_the_files_has_a_digest_of_its_own(files: ServiceFiles) -> None:
-    first = read_credentials(files.named, secure=True)
-    files.write(TOKEN, b"another")
-    second = read_credentials(files.named, secure=True)
+def test_every_version_of_the_files_has_a_digest_of_its_own(service_files: ServiceFiles) -> None:
+    first = read_credentials(service_files.named, secure=True)
+    service_files.write(TOKEN, b"another")
+    second = read_credentials(service_files.named, secure=True)
     assert (first.digest == second.digest, first.tls_digest == second.tls_digest) == (False, True)
-    files.renew_certificate()
-    third = read_credentials(files.named, secure=True)
+    service_files.renew_certificate()
+    third = read_credentials(service_files.named, secure=True)
     assert (second.digest == third.digest, second.tls_digest == third.tls_digest) == (False, False)
 
 
@@ -102,30 +92,34 @@ def empty(path: Path) -> None:
     ],
 )
 def test_what_is_no_such_file_is_one_sentence_with_its_setting(
-    files: ServiceFiles, name: str, hurt: Callable[[Path], None], says: str
+    service_files: ServiceFiles, name: str, hurt: Callable[[Path], None], says: str
 ) -> None:
-    hurt(files.named[name])
-    (fault,) = faults(files)
+    hurt(service_files.named[name])
+    (fault,) = faults(service_files)
     # Certificate and key are judged together.
     assert fault.startswith(f"{CERTIFICATE if name == KEY and not says else name} = ")
     assert says in fault
 
 
-def test_all_bad_files_are_named_together(files: ServiceFiles) -> None:
-    for name in files.named:
-        empty(files.named[name])
-    assert [fault.partition(" ")[0] for fault in faults(files)] == [TOKEN, SECRETS, CA]
+def test_all_bad_files_are_named_together(service_files: ServiceFiles) -> None:
+    for name in service_files.named:
+        empty(service_files.named[name])
+    assert [fault.partition(" ")[0] for fault in faults(service_files)] == [TOKEN, SECRETS, CA]
 
 
-def test_a_key_of_another_certificate_is_named(files: ServiceFiles, authority: Authority) -> None:
-    files.write(KEY, authority.issue("other")[1])
-    assert faults(files) == [f"{CERTIFICATE} = {files.named[CERTIFICATE]}: its key is not that of its certificate"]
+def test_a_key_of_another_certificate_is_named(service_files: ServiceFiles, ours: Authority) -> None:
+    service_files.write(KEY, ours.issue("other")[1])
+    assert faults(service_files) == [
+        f"{CERTIFICATE} = {service_files.named[CERTIFICATE]}: its key is not that of its certificate"
+    ]
 
 
-def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(files: ServiceFiles) -> None:
-    files.write(KEY, locked(files.read(KEY), "sesame"))
-    assert faults(files) == [f"{KEY} = {files.named[KEY]}: its key has a passphrase; mount it without one"]
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(service_files: ServiceFiles) -> None:
+    service_files.write(KEY, locked(service_files.read(KEY), "sesame"))
+    assert faults(service_files) == [
+        f"{KEY} = {service_files.named[KEY]}: its key has a passphrase; mount it without one"
+    ]
 
 
-def test_each_file_has_a_bound(files: ServiceFiles) -> None:
-    assert set(LARGEST) == set(files.named)
+def test_each_file_has_a_bound(service_files: ServiceFiles) -> None:
+    assert set(LARGEST) == set(service_files.named)

@@ -1,0 +1,103 @@
+"""Keep one flow from filling the room of a lane: records that nobody takes would keep all other flows out.
+
+While a lane is more than half full, each topic may have a part of half of the room, and each of its partitions a part
+of that (`LaneMemory.share_of`). What a partition gets done within two seconds it may have in any case. A lane of a fast
+service is full nearly always, because the consumer fills it at once, and nobody waits for long. To pause partitions
+there would cost more than it is worth, since a pause drops what the client has fetched.
+
+If a fast partition hangs when the lane is full, it lets go of what waits in memory, and fetches a share of it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sidecar.core.invariant import ensure
+from sidecar.core.lane.memory import LaneMemory
+from sidecar.core.lane.partition import Because, LanePartition, Pause
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.suspicion import Stage
+from sidecar.core.lane.waiting import WaitingRecords
+from sidecar.core.record import NEVER, Now, Partition
+
+LOOK_EVERY_MS = 500
+"""ms between two looks at a lane that is more than half full. A flow that comes to a full lane waits that long, or
+twice: a due retry must not be late by more than a second for it."""
+LOOK_AT_MOST_MS = 100
+"""ms between two looks at least, while records come: so soon a fast partition is known to be fast."""
+FULL = 8
+"""One part in this many of the room is what a full lane may have free: the last records that came did not fit."""
+
+
+class RoomShares:
+    """The looks at what each partition of a lane gets done, and what follows from them.
+
+    Invariant: while the lane is more than half full, a time to look at it is set.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[Partition, LanePartition],
+        memory: LaneMemory,
+        waiting: WaitingRecords,
+        paused: PausedPartitions,
+    ) -> None:
+        self.alarm = NEVER
+        """The steady time (ms) of the next look."""
+        self._partitions, self._memory, self._waiting, self._paused = partitions, memory, waiting, paused
+        self._since = 0
+
+    def admitted(self, now: Now) -> None:
+        """Note that records were admitted."""
+        if now.steady - self._since >= LOOK_AT_MOST_MS:
+            self._look(now)
+        elif self.alarm == NEVER and self._memory.more_than_half:
+            self.alarm = self._since + LOOK_EVERY_MS
+
+    def tick(self, now: Now) -> None:
+        """Look at the lane if it is time to."""
+        if now.steady >= self.alarm and now.steady > self._since:
+            self._look(now)
+
+    def _look(self, now: Now) -> None:
+        """See what each partition has got done, and make room if the lane is full of one that hangs."""
+        memory, lasted, self._since = self._memory, now.steady - self._since, now.steady
+        for partition in self._partitions.values():
+            partition.look(lasted)
+        if memory.taken > memory.room - memory.room // FULL and len(self._partitions) > 1:
+            self._make_room(now)
+        self.alarm = now.steady + LOOK_EVERY_MS if memory.more_than_half else NEVER
+
+    def _make_room(self, now: Now) -> None:
+        """Let go what waits of partitions that hold more than their share; it is fetched again."""
+        shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
+        for source, partition in self._partitions.items():
+            # With nothing out it may have its one record, and sends it as soon as the pace allows.
+            hangs = partition.in_flight > 0 and not (partition.blocked or partition.closing or _needs_care(partition))
+            if hangs and partition.load > shares[source]:
+                self._let_go(partition, now)
+
+    def _let_go(self, partition: LanePartition, now: Now) -> None:
+        records = self._waiting.take_back_ready(partition.source)
+        if not records:
+            return
+        if partition.paused is None:
+            self._paused.pause(partition, partition.tracker.unread, now.steady, Because.SHARED)
+        offset = partition.tracker.unread if partition.paused is None else partition.paused.offset
+        self._memory.add(partition, -sum(record.weight for record in records))
+        partition.let_go(records, Pause(offset, now.steady, Because.SHARED))
+        self._paused.resume_if_ready(partition, now.steady)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(
+            not self._memory.more_than_half or self.alarm != NEVER, "a lane that is more than half full is looked at"
+        )
+
+
+def _needs_care(partition: LanePartition) -> bool:
+    """Return whether records of it are suspects: what would not be read yet might be one, and the care had no end.
+
+    Such a partition has taken no more than its share, because nothing of it was done before (`crash_gate.py`).
+    """
+    return partition.suspicion is not None and partition.suspicion.stage is not Stage.FRESH
