@@ -73,9 +73,19 @@ class CommitterModel:
             self._give_up(written.too_long)
             return CommitResult(batch, False, again=batch.entries, too_long=dict.fromkeys(written.too_long, "too long"))
         if all(len(text) <= self._world.plan.metadata for _, text in written.last.values()):
+            self._shorten(batch)
             return None
         assert written.shorten(), "an offset without metadata is never too long"
         return CommitResult(batch, False, again=batch.entries, most=written.most)
+
+    def _shorten(self, batch: CommitBatch) -> None:
+        """Note the partitions whose next owner delivers records again that were taken: the metadata leaves them out."""
+        host = self._host
+        for source, (offset, text) in self._written.last.items():
+            part, said = host.lane.ownership.partitions.get(source), decode_at(source, offset, text)
+            left_out = part is not None and part.closing and said.done < batch.commits[source].progress.done
+            if left_out and source in host.assignment.slots:
+                self._world.shortened.add(host.tenure(source))
 
     def _give_up(self, sources: Iterable[Partition]) -> None:
         """Note that what a partition has settled may be lost to its next owner: its progress is too long at its end."""

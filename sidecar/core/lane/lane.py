@@ -320,6 +320,8 @@ class Lane:
         if outbox.refused or outbox.unwritable or self.memory.refused_bytes:
             self._blocked.review(now)
             self._room.admitted(now)  # the copies that Kafka takes now count in the room again
+        if outbox.unwritable or self.memory.awaits:
+            self.memory.look_for_awaited()
         self.ownership.committed(result, now)
         self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
         self._timer.schedule(now)
