@@ -28,6 +28,9 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         traced=settings.tracing.enabled,
         postpone_limit=settings.retry.postpone_limit,
         unknown_topic=settings.retry.unknown_topic,
+        retry_rules=settings.retry_rules,
+        max_age=settings.retry.max_age,
+        jitter=settings.retry.jitter,
     )
 
 
