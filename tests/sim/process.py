@@ -100,7 +100,7 @@ class LaneHost(ConsumerSide):
         self.kafka = self.world.kafka
         self._timer = 0
         ports = Ports(self, self._deliver, CommitterModel(self).submit, self._wake, NoDelivery().recall)
-        terms = LaneOptions(self.world.plan.room, self.world.plan.order)
+        terms = LaneOptions(self.world.plan.room, self.world.plan.order, bounds=self.world.plan.bounds)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
 
     def widen(self, levels: dict[str, int]) -> None:
