@@ -8,6 +8,7 @@ literal, except transactional ids: a prefix `billing-RETRY` would also include t
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -68,7 +69,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     `view`: the sidecar follows the view. `source`: what it is made from (`view.source`). `ui`: the sidecar serves the
     dashboard. `redrives`: the dashboard can redrive. `direct`: the service of a relay writes copies, dead letters and
     events itself, as the Spark consumer does, and does not post them. `removed`: level topics of main topics that left
-    the configuration.
+    the configuration. `outputs`: topics, or globs of topics, to which the service may have records written.
     """
 
     names: Names
@@ -81,6 +82,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     redrives: bool = False
     direct: bool = False
     removed: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     source: Literal["auto", "events", "spark"] = "auto"
 
     @property
@@ -104,6 +106,8 @@ class GroupShape(msgspec.Struct, frozen=True):
         return () if self.source == "events" else (self.names.view, self.names.stats)
 
 
+WILD = ("*", "?", "[")
+"""How a glob begins that Kafka has no right for: its topics need rights one by one."""
 READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 DESCRIBE, DESCRIBE_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
@@ -126,6 +130,7 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics([*group.dlqs, names.events], WRITE)
     # Each instance follows the policy, and publishes its subscription there.
     yield from on_topics([names.policy], READ, WRITE)
+    yield from (on_output(name, WRITE) for name in group.outputs if not name.startswith(WILD))
     if group.view:
         yield from following(group)
     yield from (on_group(name, READ) for name in ([] if relay else [names.group]) + [names.retry_group])
@@ -169,6 +174,7 @@ def admin(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.ready, names.events, names.policy], WRITE)
     yield from on_topics(group.dlqs, Operation.DELETE)
+    yield from (on_output(name, DESCRIBE) for name in group.outputs if not name.startswith(WILD))
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
     yield from redriving(names)
 
@@ -213,6 +219,12 @@ def redriving(names: Names) -> Iterator[Permission]:
 def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Permission]:
     """Yield one right for each operation on each of the topics."""
     yield from (Permission(Resource.TOPIC, name, operation) for name in names for operation in operations)
+
+
+def on_output(name: str, operation: Operation) -> Permission:
+    """Return the right to an operation on the topics of a glob; Kafka has prefixes only, so on all that begin so."""
+    plain = re.split(r"[*?\[]", name, maxsplit=1)[0]
+    return Permission(Resource.TOPIC, plain, operation, prefixed=plain != name)
 
 
 def on_group(name: str, operation: Operation) -> Permission:

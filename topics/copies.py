@@ -27,6 +27,8 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
     `spread` chooses the partition of a record without a key: it is the number of the source partition. With `scattered`
     it also chooses the partition of a record with a key. A Spark job follows neither: no partition has an owner there.
+    `exact`: `spread` is the partition itself, and there must be one of this number. `timestamp`: epoch ms; 0: the time
+    of writing.
     """
 
     topic: str
@@ -35,6 +37,8 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
     headers: Headers
     spread: int = 0
     scattered: bool = False
+    exact: bool = False
+    timestamp: int = 0
 
 
 def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules, now: int) -> tuple[Copy, ...]:

@@ -12,13 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.core.outcome import COMMITTED, NACKED, Outcome
+from sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
 from sidecar.delivery.envelope import envelope
+from sidecar.delivery.outputs import OutputsRefusedError, read_outputs
 from sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
 from sidecar.delivery.pull.queue import PullQueue, Received
 from sidecar.delivery.verdict import VerdictFields, verdict_of
 from sidecar.http.json_body import MEDIA_TYPE, read_fields, refusing
 from sidecar.http.problems import problem
+from topics.outputs import OutputTopics
 
 MOST_RECORDS = 1_024
 USUAL_RECORDS = 32
@@ -41,10 +43,11 @@ class PullCalls:
     """The endpoints of pull mode.
 
     `shortest`: the shortest invisible duration that a caller may ask for, in ms. `most_waiting`: callers that may wait.
+    `outputs`: where records may go that an ack asks to be written; None: nowhere.
     """
 
-    def __init__(self, leases: PullQueue, shortest: int, most_waiting: int) -> None:
-        self._leases = leases
+    def __init__(self, leases: PullQueue, shortest: int, most_waiting: int, outputs: OutputTopics | None) -> None:
+        self._leases, self._outputs = leases, outputs
         self._shortest, self._most_waiting = shortest, most_waiting
 
     async def receive(self, request: Request) -> Response:
@@ -68,12 +71,21 @@ class PullCalls:
         return _json({"records": [_written(one) for one in received]})
 
     async def ack(self, request: Request) -> Response:
-        """Commit records."""
-        return await self._settle_all(request, LeaseEnd.ACKED, COMMITTED)
+        """Commit records; `produce` beside one handle has records written in the same transaction."""
+        fields = await read_fields(request, ("handles", "produce"))
+        if fields["produce"] is None:
+            return self._settle_all(fields.handles(), LeaseEnd.ACKED, COMMITTED)
+        try:
+            handle, outputs = _only_handle(fields.handles()), read_outputs(fields["produce"], self._outputs)
+        except OutputsRefusedError as fault:
+            return problem(422, f"Nothing is written, and the lease goes on: {fault}.")
+        status = self._leases.settle(handle, LeaseEnd.ACKED, Committed(outputs))
+        return self._results([{"handle": handle, "status": status}])
 
     async def nack(self, request: Request) -> Response:
         """Deliver records again after the nack delay."""
-        return await self._settle_all(request, LeaseEnd.NACKED, NACKED)
+        fields = await read_fields(request, ("handles",))
+        return self._settle_all(fields.handles(), LeaseEnd.NACKED, NACKED)
 
     async def change_invisible(self, request: Request) -> Response:
         """Change the end of a lease, counted from this call."""
@@ -99,17 +111,29 @@ class PullCalls:
         status = self._leases.settle(handle, verdict, outcome)
         return _json({"handle": handle, "status": status}) if status is HandleStatus.OK else _refusal(handle, status)
 
-    async def _settle_all(self, request: Request, verdict: LeaseEnd, outcome: Outcome) -> Response:
-        handles = (await read_fields(request, ("handles",))).handles()
-        results = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
+    def _settle_all(self, handles: Sequence[str], verdict: LeaseEnd, outcome: Outcome) -> Response:
+        return self._results(
+            [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
+        )
+
+    def _results(self, results: list[dict[str, object]]) -> Response:
+        """Return what became of each handle."""
         if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in results):
             return _conflict("At least one lease was over; `handles` says what became of each.", results)
         return _json({"handles": results})
 
 
-def pull_routes(leases: PullQueue, shortest: int, most_waiting: int = 1_024) -> list[Route]:
+def _only_handle(handles: Sequence[str]) -> str:
+    if len(handles) != 1:
+        raise OutputsRefusedError("produce goes with exactly one handle")
+    return handles[0]
+
+
+def pull_routes(
+    leases: PullQueue, shortest: int, most_waiting: int = 1_024, outputs: OutputTopics | None = None
+) -> list[Route]:
     """Return the routes of a sidecar in pull mode."""
-    calls = PullCalls(leases, shortest, most_waiting)
+    calls = PullCalls(leases, shortest, most_waiting, outputs)
     endpoints = (
         calls.receive,
         calls.ack,

@@ -109,9 +109,9 @@ class AuditKafka:
         """Return the offsets to read from: the beginnings, or the first records at or after `since` (epoch ms)."""
         if since is None or not marks:
             return {partition: mark.begin for partition, mark in marks.items()}
-        asked = [TopicPartition(*partition, since) for partition in marks]
+        topic_partitions = [TopicPartition(*partition, since) for partition in marks]
         try:
-            ask = partial(self._asking.offsets_for_times, asked, timeout=ANSWER_SECONDS)
+            ask = partial(self._asking.offsets_for_times, topic_partitions, timeout=ANSWER_SECONDS)
             found = retry_transient(ask, ANSWER_SECONDS, passes)
         except KafkaException as error:
             raise self._fault("the offsets of a time cannot be asked for", error) from error
@@ -125,15 +125,15 @@ class AuditKafka:
 
         `stable`: also wait for commits that are under way.
         """
-        asked = [TopicPartition(*partition) for partition in partitions]
-        if not asked:
+        topic_partitions = [TopicPartition(*partition) for partition in partitions]
+        if not topic_partitions:
             return {}
         level = "read_committed" if stable else "read_uncommitted"
         reader = Consumer({**reader_config(self._kafka, group, CLIENT), "isolation.level": level})
         try:
-            found = committed_of(reader, asked, self._patience, passes)
+            found = committed_of(reader, topic_partitions, self._patience, passes)
         except KafkaException as error:
-            raise self._fault(f"the progress of group {group} cannot be asked for", error) from error
+            raise self._fault(f"the progress of group {group} cannot be topic_partitions for", error) from error
         finally:
             reader.close()
         return {

@@ -14,11 +14,15 @@ from topics.transitions import Commit, Written
 
 
 class SettledRecord(NamedTuple):
-    """A record whose decision is made. It is done once `writes` are in Kafka."""
+    """A record whose decision is made. It is done once `writes` are in Kafka.
+
+    `outputs`: how many of them, the last ones, are records that the service asked for.
+    """
 
     record: Record
     decision: Commit | Written
     writes: tuple[Copy, ...]
+    outputs: int = 0
 
 
 class PartitionCommit(NamedTuple):

@@ -10,11 +10,18 @@ from typing import TypeAlias
 
 import msgspec
 
+from topics.copies import Copy
 from topics.expiry import Expiry
+from topics.outputs import OUTPUT_REFUSED
+
+Outputs: TypeAlias = tuple[Copy, ...]
+"""Records that the service asks to be written with its verdict, in the same transaction."""
 
 
 class Committed(msgspec.Struct, frozen=True):
     """The service accepted the record."""
+
+    outputs: Outputs = ()
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -33,6 +40,7 @@ class Failed(msgspec.Struct, frozen=True):
     level: int | None = None
     asked: bool = False
     expires: Expiry | None = None
+    outputs: Outputs = ()
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -40,6 +48,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
     reason: str
     text: str = ""
+    outputs: Outputs = ()
 
 
 class Throttled(msgspec.Struct, frozen=True):
@@ -81,6 +90,13 @@ CONNECTION_LOST = "connection-lost"
 Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | Postponed | NotSent | Expired | Nacked | Cancelled
 
 COMMITTED = Committed()
+
+
+def output_refused(why: str) -> Failed:
+    """Return the failure of a record whose answer asks for outputs that are not written; the service is available."""
+    return Failed(OUTPUT_REFUSED, why, asked=True)
+
+
 CANCELLED = Cancelled()
 EXPIRED = Expired()
 NACKED = Nacked()

@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, Postponed, Rejected, Throttled
+from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled, output_refused
+from sidecar.delivery.outputs import OutputsRefusedError, read_outputs
 from sidecar.delivery.verdict_fields import (
     USUAL_THROTTLE_MS,
     delay_of,
@@ -25,6 +27,7 @@ from sidecar.delivery.verdict_fields import (
     reason_of,
     retry_after_ms,
 )
+from topics.outputs import OutputTopics
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""
@@ -70,6 +73,10 @@ class VerdictRules(msgspec.Struct, frozen=True):
     """Whether a body may be a verdict (`deliver.verdicts: all`)."""
     failure_text: FailureText = "none"
     """What is taken from the body of a failing answer, for people (`failure_text.py`)."""
+    outputs: OutputTopics | None = None
+    """Where an answer's records may go (`deliver.outputs`); None: nowhere."""
+    in_place: bool = False
+    """Whether a failure is retried in place, without a transaction that an output could go in."""
 
 
 class VerdictFields(msgspec.Struct, gc=False):
@@ -80,6 +87,7 @@ class VerdictFields(msgspec.Struct, gc=False):
     level: Any = None
     reason: Any = None
     expires: Any = None
+    produce: Any = None
     id: Any = None
     verdicts: Any = None
 
@@ -88,6 +96,8 @@ NOTHING = VerdictFields()
 UNREADABLE = Failed("unreadable-verdict", label="broken_answer")
 MISSING = Failed("missing-verdict", "the answer has a list of verdicts, and none for this record", "broken_answer")
 BODY = msgspec.json.Decoder(VerdictFields)
+BESIDE_HEADER = object()
+"""What stands for the outputs of a body beside a verdict in the header."""
 
 
 class OddAnswer(NamedTuple):
@@ -112,15 +122,36 @@ def verdict_from_response(
     """Return the outcome of a complete answer to one record that came at `wall` (epoch ms). Never raises."""
     said = said_by(noted, body, rules)
     if isinstance(said, Unreadable):
-        return OddAnswer(UNREADABLE if said.ours else status_of(status, noted, rules, wall), (said.kind,))
-    return status_of(status, noted, rules, wall) if said.verdict is None else meaning_of(said)
+        return unreadable(said, rules) or OddAnswer(status_of(status, noted, rules, wall), (said.kind,))
+    if said.verdict is None:
+        return without_verdict(said, rules) or status_of(status, noted, rules, wall)
+    return meaning_of(said, rules)
+
+
+def unreadable(said: Unreadable, rules: VerdictRules) -> OddAnswer | None:
+    """Return the meaning of what looks like a verdict and cannot be read; None if the status decides.
+
+    Where a service may ask for outputs, such an answer may have some: they must not be lost in silence.
+    """
+    if said.ours:
+        return OddAnswer(UNREADABLE, (said.kind,))
+    if rules.outputs is not None and said.kind != UNKNOWN_WORD:
+        return OddAnswer(output_refused(f"the answer cannot be read ({said.kind})"), (said.kind,))
+    return None
+
+
+def without_verdict(said: VerdictFields, rules: VerdictRules) -> Failed | None:
+    """Return the failure of an answer that asks for outputs and has no verdict; None if it asks for none."""
+    if said.produce is None or rules.outputs is None:
+        return None
+    return output_refused("produce needs a verdict of the same body")
 
 
 def said_by(noted: VerdictHeaders, body: bytes, rules: VerdictRules) -> VerdictFields | Unreadable:
     """Return the verdict in the header, else the one in the body; NOTHING if there is none."""
     words = [value for name, value in noted if name == VERDICT]
     if words:
-        return read_header(words)
+        return beside_header(read_header(words), noted, body, rules)
     if body and (content_type := type_of(noted)):
         ours = content_type == OUR_TYPE
         if is_encoded(noted):
@@ -131,9 +162,21 @@ def said_by(noted: VerdictHeaders, body: bytes, rules: VerdictRules) -> VerdictF
     return NOTHING
 
 
-def may_be_verdict(noted: VerdictHeaders) -> bool:
+def beside_header(
+    said: VerdictFields | Unreadable, noted: VerdictHeaders, body: bytes, rules: VerdictRules
+) -> VerdictFields | Unreadable:
+    """Return the verdict of a header, with the outputs of the body, which are refused there."""
+    if rules.outputs is None or isinstance(said, Unreadable) or not type_of(noted) or not body:
+        return said
+    fields = Unreadable(TOO_LONG, ours=False) if len(body) > rules.longest_body else read_body(body, ours=False)
+    if isinstance(fields, VerdictFields) and fields.produce is not None:
+        said.produce = BESIDE_HEADER
+    return said
+
+
+def may_be_verdict(noted: VerdictHeaders, rules: VerdictRules) -> bool:
     """Return whether the body must be read to know what the answer means."""
-    return bool(type_of(noted)) and not any(name == VERDICT for name, _ in noted)
+    return bool(type_of(noted)) and (rules.outputs is not None or not any(name == VERDICT for name, _ in noted))
 
 
 def is_encoded(noted: VerdictHeaders) -> bool:
@@ -166,12 +209,29 @@ def verdict_of(said: VerdictFields) -> Outcome:
             return UNREADABLE
 
 
-def meaning_of(said: VerdictFields) -> Outcome | OddAnswer:
-    """Return the outcome that a verdict asks for.
+def with_outputs(outcome: Outcome, said: VerdictFields, rules: VerdictRules) -> Outcome:
+    """Return the outcome of a verdict with the records that it asks to be written; a failure if one may not be."""
+    try:
+        if said.produce is BESIDE_HEADER:
+            raise OutputsRefusedError("produce needs the verdict of the body, and the header has one")
+        if isinstance(outcome, Postponed):
+            raise OutputsRefusedError("a postponed record is not done, and nothing is written for it")
+        if isinstance(outcome, Failed) and rules.in_place:
+            raise OutputsRefusedError("a failure is retried in place here, and nothing is written for it")
+        outputs = read_outputs(said.produce, rules.outputs)
+    except OutputsRefusedError as fault:
+        return output_refused(str(fault))
+    return replace(outcome, outputs=outputs) if isinstance(outcome, Committed | Failed | Rejected) else outcome
+
+
+def meaning_of(said: VerdictFields, rules: VerdictRules) -> Outcome | OddAnswer:
+    """Return the outcome that a verdict asks for, with its outputs.
 
     A postponement out of its bounds is counted as odd, and so is an expiry of a retry that cannot be read.
     """
     outcome = verdict_of(said)
+    if said.produce is not None and outcome is not UNREADABLE:
+        return with_outputs(outcome, said, rules)
     if said.verdict == "retry" and isinstance(outcome, Failed) and said.expires is not None and outcome.expires is None:
         return OddAnswer(outcome, (EXPIRES,))
     if not isinstance(outcome, Postponed) or said.delay is None or delay_of(said.delay) == outcome.after:

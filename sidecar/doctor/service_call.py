@@ -47,6 +47,7 @@ def tried(target: Target, deliver: Deliver, group: str, topic: str, access: Acce
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,
+        longest_answer=deliver.max_answer,
         reserved=access.reserved,
         signed=access.signed,
     )

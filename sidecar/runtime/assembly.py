@@ -29,6 +29,7 @@ from sidecar.kafka.client_config import producer_config
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.runtime.lane_runner import LaneRunner, LaneSpec
 from sidecar.settings.model import Settings
+from sidecar.settings.policy import output_topics_of
 from sidecar.settings.sections.deliver import Deliver
 
 
@@ -156,6 +157,10 @@ def build_push(settings: Settings, access: Access) -> Push:
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,
+        longest_answer=deliver.max_answer,
+        answer_memory=max(deliver.max_answer, deliver.buffer_memory // 4),
+        outputs=output_topics_of(settings),
+        in_place=deliver.order != "none",
         reserved=access.reserved,
         signed=access.signed,
     )

@@ -24,12 +24,14 @@ from sidecar.delivery.push.batch import BatchPush
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.delivery.relay.posts import FailurePosts
 from sidecar.http.access import LOOPBACK_NAMES
+from sidecar.http.bodies import LONGEST
 from sidecar.http.protocol import PROBE_LIMITS, Limits
 from sidecar.http.server import Server
 from sidecar.observability.cached_answer import sparing
 from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
+from sidecar.settings.policy import output_topics_of
 from topics.durations import render_duration
 
 
@@ -87,7 +89,7 @@ def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     In other modes these calls answer with an error.
     """
     if isinstance(delivery, PullQueue):
-        return pull_routes(delivery, settings.pull.min_invisible, settings.pull.max_waiting)
+        return pull_routes(delivery, settings.pull.min_invisible, settings.pull.max_waiting, output_topics_of(settings))
     return no_pull_routes(settings.deliver.mode)
 
 
@@ -118,6 +120,8 @@ def build_servers(
     access = Access(None if token is None else Path(token), hosts)
     if settings.deliver.mode == "relay":
         access = replace(access, raw_paths=frozenset({RETRY}), longest=lambda: longest_post(largest()))
+    elif settings.deliver.outputs:
+        access = replace(access, longest=lambda: max(LONGEST, settings.deliver.max_answer))
     limits = Limits(waiting_path=RECEIVE) if settings.deliver.mode == "pull" else Limits()
     app = build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls)
     servers: list[Serving] = [Server(app, listen, limits, "api.listen")]

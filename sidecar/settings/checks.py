@@ -24,7 +24,7 @@ Check = Callable[[Settings], Iterator[Fault]]
 REQUESTS = (
     *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope"),
     *("forward_headers", "verdicts", "dead_letter_statuses", "throttle_statuses", "outage_failures", "outage_interval"),
-    *("tls", "bearer_token_file", "signing_secret_file"),
+    *("max_answer", "tls", "bearer_token_file", "signing_secret_file"),
 )
 """Settings of `deliver` that apply only to requests to the service."""
 
@@ -140,6 +140,19 @@ def names_fit(settings: Settings) -> Iterator[Fault]:
         yield Fault(("topics",), f"with group {settings.group}: {error}", has_value=False)
 
 
+def outputs_can_be_written(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each setting with which an answer's records could not be read or written."""
+    deliver, path = settings.deliver, ("deliver", "outputs")
+    if not deliver.outputs:
+        return
+    if deliver.mode == "relay":
+        yield Fault(path, "has no effect in relay mode, where the service writes to Kafka itself; leave it out")
+    if deliver.broadcast:
+        yield Fault(path, "cannot be written in broadcast mode, which has no transaction; leave it out")
+    if deliver.verdicts == "header":
+        yield Fault(path, "needs deliver.verdicts: all, as outputs stand in a body beside their verdict")
+
+
 def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if `lock_timeout` is not shorter than `max.poll.interval.ms`.
 
@@ -216,6 +229,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
     (
         names_fit,
         (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "rules"), ("retry", "levels")),
+    ),
+    (
+        outputs_can_be_written,
+        (("deliver", "outputs"), ("deliver", "mode"), ("deliver", "broadcast"), ("deliver", "verdicts")),
     ),
     (lock_is_shorter, (("lock_timeout",), ("kafka",))),
     (

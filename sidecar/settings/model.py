@@ -229,4 +229,5 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         ui=settings.ui.enabled,
         redrives=settings.ui.enabled and settings.ui.token_file is not None,
         direct=direct,
+        outputs=deliver.outputs,
     )

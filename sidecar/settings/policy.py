@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from sidecar.core.policy import InPlace, Policy
 from sidecar.settings.model import Settings
+from topics.outputs import OutputTopics
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:
@@ -32,6 +33,12 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         max_age=settings.retry.max_age,
         jitter=settings.retry.jitter,
     )
+
+
+def output_topics_of(settings: Settings) -> OutputTopics | None:
+    """Return where records may go that the service asks to be written; None: nowhere."""
+    outputs = settings.deliver.outputs
+    return OutputTopics(outputs, settings.topic_names) if outputs else None
 
 
 def deaths_of(settings: Settings) -> int | None:

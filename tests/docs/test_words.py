@@ -26,7 +26,7 @@ MOST: dict[str, int] = {
     "found": 80,
     "told": 133,
     "given": 56,
-    "asked": 66,
+    "asked": 60,
     "heard": 47,
     "seen": 34,
     "left": 129,

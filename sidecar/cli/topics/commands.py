@@ -20,7 +20,7 @@ from sidecar.cli.terminal.output import Row, talk
 from sidecar.cli.terminal.program import Group
 from sidecar.cli.topics.export import commands, terraform
 from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
-from sidecar.cli.topics.remarks import cost_of, unused_levels, warnings_of
+from sidecar.cli.topics.remarks import cost_of, missing_outputs, unused_levels, warnings_of
 from sidecar.errors import ContractError
 from sidecar.printable import plural
 from sidecar.settings import Settings
@@ -67,6 +67,7 @@ def check(options: Options) -> int:
     """
     cluster, settings, steps = look(options)
     rows = [row for step in steps for row in findings(step)] + leftover_rows(cluster, settings)
+    rows += missing_outputs(settings, cluster.topic_names())
     options.output.rows(("topic", "finding", "mend"), rows)
     if unused := unused_levels(settings, cluster.topic_names()):
         talk(unused)

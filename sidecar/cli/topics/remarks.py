@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection, Iterator, Sequence
 
+from sidecar.cli.terminal.output import Row
 from sidecar.printable import plural
 from sidecar.settings import Settings
 from sidecar.settings.group_policy import levels_of
@@ -14,6 +16,7 @@ from topics.specs import TopicSpec
 
 MANY = 50
 """Groups for which the cost is said as well: a company rarely has one."""
+GLOB = frozenset("*?[")
 LONG = 60_000
 """ms. What is shorter than the shortest level waits in memory; beyond this that may be much."""
 
@@ -37,6 +40,18 @@ def warnings_of(settings: Settings) -> Iterator[str]:
     if settings.delays and settings.delays[0] > LONG:
         shortest = render_duration(settings.delays[0])
         yield f"warning: the shortest level is {shortest}; what waits less, and the rest of a wait, is held in memory"
+
+
+def missing_outputs(settings: Settings, there: Collection[str]) -> list[Row]:
+    """Return a finding for each topic of `deliver.outputs` that is not there; `there`: the names of the cluster."""
+    outputs = settings.deliver.outputs
+    missing = [name for name in outputs if not GLOB.intersection(name) and name not in there]
+    empty = [glob for glob in outputs if GLOB.intersection(glob) and not fnmatch.filter(there, glob)]
+    mend = "create it, or take it out of deliver.outputs: an answer that has records for it is a failure"
+    return [
+        *({"topic": name, "finding": "does not exist, or may not be seen", "mend": mend} for name in missing),
+        *({"topic": glob, "finding": "no topic that may be seen has such a name", "mend": mend} for glob in empty),
+    ]
 
 
 def unused_levels(settings: Settings, there: Collection[str]) -> str | None:

@@ -27,6 +27,7 @@ from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import MOST_REFUSED, Outbox
+from sidecar.core.lane.outputs import is_about_output
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.lane.paused import PausedPartitions
@@ -63,7 +64,9 @@ class BlockedPartitions:
             partition = self._ownership.owner_of(refusal.entry.record)
             if partition is None:
                 continue
-            if refusal.unreadable:
+            if is_about_output(refusal):
+                self._calls.output_refused(partition, refusal.entry, refusal.reason, now)
+            elif refusal.unreadable:
                 self._dead_letter_without_headers(partition, refusal.entry, now)
             elif partition.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._outbox.forget(refusal.entry)

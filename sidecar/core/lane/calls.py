@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Notice
 from sidecar.core.record import Now, Record
 from topics.transitions import Commit, Written
 
+OutputRefused: TypeAlias = Callable[[LanePartition, SettledRecord, str, Now], None]
 Write: TypeAlias = Callable[[LanePartition, Record, Commit | Written, Now], None]
 
 
 class LaneCalls(NamedTuple):
-    """Calls to a lane. `wake_by` asks for a tick at a steady time (ms)."""
+    """Calls to a lane. `wake_by` asks for a tick at a steady time (ms). `output_refused`: Kafka does not take what the
+    service asked to be written, for a reason in words."""
 
     policy: Callable[[], Policy]
     write: Write
     wake_by: Callable[[int], None]
     notice: Notice
+    output_refused: OutputRefused

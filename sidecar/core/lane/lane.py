@@ -32,13 +32,24 @@ from sidecar.core.lane.facts import LaneFacts, facts_of
 from sidecar.core.lane.invariants import check_records
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.outputs import with_outputs
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.room_shares import RoomShares
 from sidecar.core.lane.timer import LaneTimer
 from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.outcome import CANCELLED, COMMITTED, Expired, Failed, Outcome, Rejected, label_of
+from sidecar.core.outcome import (
+    CANCELLED,
+    COMMITTED,
+    Expired,
+    Failed,
+    Outcome,
+    Outputs,
+    Rejected,
+    label_of,
+    output_refused,
+)
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
@@ -63,9 +74,13 @@ class Lane:
         waiting = self._waiting = WaitingRecords(options.room, options.order)
         self.ready = waiting.ready
         outbox = self.outbox = Outbox()
-        commits = self.commits = Commits(partitions, outbox, lambda at: self._timer.wake_by(at))
+
+        def wake_by(at: int) -> None:
+            self._timer.wake_by(at)
+
+        commits = self.commits = Commits(partitions, outbox, wake_by)
         paused = self.paused = PausedPartitions(ports.fetch, memory)
-        calls = LaneCalls(lambda: self._policy, self._write, lambda at: self._timer.wake_by(at), ports.notice)
+        calls = LaneCalls(lambda: self._policy, self._write, wake_by, ports.notice, self._output_refused)
         counted = policy.max_deaths is not None
         gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
         self._gate = gate
@@ -288,14 +303,27 @@ class Lane:
                 partition.retried_in_place(record)
                 self._waiting.delay(record.tried(now.wall), now.steady + ms)
             case _:
-                self._write(partition, record, decision, now)
+                self._write(partition, record, decision, now, getattr(outcome, "outputs", ()))
                 if self.commits.in_flight is not None:
                     return  # the result of the batch in flight schedules the next step
         self._timer.schedule(now)
 
-    def _write(self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now) -> None:
+    def _write(
+        self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()
+    ) -> None:
         partition.settled()
-        self.outbox.add(SettledRecord(record, decision, writes_of(record, decision, self._policy, now.wall)))
+        writes = writes_of(record, decision, self._policy, now.wall)
+        if outputs:
+            before = record.weight
+            record, outputs = with_outputs(record, outputs, self._policy)
+            self.memory.add(partition, record.weight - before)
+        self.outbox.add(SettledRecord(record, decision, writes + outputs, len(outputs)))
+
+    def _output_refused(self, partition: LanePartition, entry: SettledRecord, why: str, now: Now) -> None:
+        """Let a record fail whose outputs Kafka does not take."""
+        partition.unsettle()
+        self.outbox.forget(entry)
+        self._decide(partition, entry.record, output_refused(why), now)
 
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""

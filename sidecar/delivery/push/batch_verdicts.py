@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sidecar.core.outcome import Outcome
+from sidecar.core.outcome import Outcome, output_refused
 from sidecar.core.record import Record
 from sidecar.delivery.verdict import (
     MISSING,
@@ -29,7 +29,12 @@ from sidecar.delivery.verdict import (
     said_by,
     status_of,
     type_of,
+    unreadable,
+    without_verdict,
 )
+
+FIELDS = ("delay", "level", "reason", "expires", "produce")
+"""The fields beside the word, in the order of `VerdictFields`."""
 
 
 class Verdicts(NamedTuple):
@@ -82,11 +87,15 @@ def read_answer(
     """Return the meaning of a complete answer to the records with these ids."""
     said = said_by(noted, body, rules)
     if isinstance(said, Unreadable):
-        return OddAnswer(UNREADABLE if said.ours else _by_status(status, noted, rules, wall), (said.kind,))
+        return unreadable(said, rules) or OddAnswer(_by_status(status, noted, rules, wall), (said.kind,))
     if said.verdict is not None:
-        return meaning_of(said)
+        if said.produce is not None and len(ids) > 1:
+            return output_refused("one verdict for many records cannot have outputs: each record needs its own")
+        return meaning_of(said, rules)
+    if said.produce is not None and (why := without_verdict(said, rules)) is not None:
+        return why
     if isinstance(said.verdicts, list) and said.verdicts:
-        return _listed(said.verdicts, ids) or OddAnswer(
+        return _listed(said.verdicts, ids, rules) or OddAnswer(
             UNREADABLE if type_of(noted) == OUR_TYPE else _by_status(status, noted, rules, wall), (NO_ID,)
         )
     return _by_status(status, noted, rules, wall)
@@ -97,7 +106,7 @@ def _by_status(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: in
     return outcome if status < 300 else WholeRefused(status, outcome)
 
 
-def _listed(entries: list[Any], ids: Sequence[str]) -> Verdicts | OddAnswer | None:
+def _listed(entries: list[Any], ids: Sequence[str], rules: VerdictRules) -> Verdicts | OddAnswer | None:
     """Return the outcome of each id; None if the list names none of them."""
     wanted = frozenset(ids)
     by_id: dict[str, Mapping[str, Any]] = {}
@@ -113,7 +122,7 @@ def _listed(entries: list[Any], ids: Sequence[str]) -> Verdicts | OddAnswer | No
         return None
     outcomes: list[Outcome] = []
     for identity in ids:
-        outcome = _outcome_of(by_id[identity]) if identity in by_id else MISSING
+        outcome = _outcome_of(by_id[identity], rules) if identity in by_id else MISSING
         if isinstance(outcome, OddAnswer):
             odd += outcome.kinds
             outcome = outcome.judged
@@ -124,10 +133,9 @@ def _listed(entries: list[Any], ids: Sequence[str]) -> Verdicts | OddAnswer | No
     return OddAnswer(Verdicts(outcomes), tuple(odd)) if odd else Verdicts(outcomes)
 
 
-def _outcome_of(entry: Mapping[str, Any]) -> Outcome | OddAnswer:
+def _outcome_of(entry: Mapping[str, Any], rules: VerdictRules) -> Outcome | OddAnswer:
     """Return the outcome of one entry. An entry of a record of ours without one of our words is unreadable."""
     word = entry.get("verdict")
     if not is_word(word):
         return UNREADABLE
-    delay, level, reason, expires = (entry.get(name) for name in ("delay", "level", "reason", "expires"))
-    return meaning_of(VerdictFields(word, delay, level, reason, expires))
+    return meaning_of(VerdictFields(word, *(entry.get(name) for name in FIELDS)), rules)

@@ -16,6 +16,7 @@ from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, NotSent
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.push.access import Access
+from sidecar.delivery.push.answer_room import AnswerRoom
 from sidecar.delivery.push.batch_verdicts import read_envelope_answer
 from sidecar.delivery.push.connection import Connection, Delivery
 from sidecar.delivery.push.dial import dial
@@ -59,6 +60,7 @@ class Push:
         self._rules = settings.rules
         self.odd_verdicts = OddVerdicts()
         self._plain: Plain = {}
+        self._room = AnswerRoom(settings.answer_memory)
         self._target, self._access = target, access
         self._add_lines = access.lines_added if access is not None and access.adds_lines else None
         if access is not None:
@@ -241,7 +243,7 @@ class Push:
     # Connecting.
     def _dial(self, wanted: Wanted) -> Connection:
         now = self._time()
-        reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note)
+        reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note, self._room)
         connection = Connection(self, reading, now + self._connect_timeout)
         connection.hold(wanted.delivery, wanted.request, wanted.until, wanted.judge)
         connection.began = now

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 import httptools
 
-from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome
+from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome, Throttled
 from sidecar.core.record import Now
+from sidecar.delivery.push.answer_room import UNCOUNTED, AnswerRoom
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
 from sidecar.delivery.push.failure_text import failure_text, says_why, with_text
 from sidecar.delivery.push.repeated_length import without_repeated_length
@@ -35,6 +36,8 @@ LONGEST_HEAD = 64 * 1024
 chunks that carry something costs nothing."""
 LONGEST_DROPPED = 1 << 20
 """Bytes of a body that are read at most. What is longer than a verdict is dropped, and the connection serves again."""
+CROWDED_FOR = 1_000
+"""ms after which a record is delivered again whose answer had no room. It is no attempt that failed."""
 LONGEST_PLAIN = 512
 """Bytes of an answer that is remembered whole, at most."""
 PLAIN_REMEMBERED = 32
@@ -67,6 +70,7 @@ class ResponseReader:
         "_body",
         "_breaks",
         "_clock",
+        "_crowded",
         "_framed",
         "_head",
         "_noted",
@@ -75,10 +79,12 @@ class ResponseReader:
         "_parser",
         "_plain",
         "_received",
+        "_room",
         "_rules",
         "_says_why",
         "_size",
         "_status",
+        "_taken",
         "_type",
         "_undecided",
         "judge",
@@ -91,8 +97,10 @@ class ResponseReader:
         clock: Callable[[], Now],
         plain: Plain,
         odd: Callable[[tuple[str, ...]], None],
+        room: AnswerRoom | None = None,
     ) -> None:
         self._rules = rules
+        self._room, self._taken = room, 0
         self._clock = clock
         self._plain = plain
         self._odd = odd
@@ -103,7 +111,8 @@ class ResponseReader:
 
     def _restart(self) -> None:
         self._received = self._size = self._status = self._bare = 0
-        self._framed = self._undecided = self._breaks = self._says_why = False
+        self._framed = self._undecided = self._breaks = self._says_why = self._crowded = False
+        self._give_back()
         self._type = b""
         self._outcome: Judged | None = None
         self._noted: list[tuple[bytes, bytes]] = []
@@ -153,6 +162,7 @@ class ResponseReader:
 
     def close(self) -> None:
         """Release the parser."""
+        self._give_back()
         # Parser and reader refer to each other, and would wait for the cycle collector.
         self._parser = None
 
@@ -194,6 +204,8 @@ class ResponseReader:
     def _judge(self) -> Judged:
         if not self._noted and 200 <= self._status < 300:
             return COMMITTED
+        if self._crowded:
+            return Throttled(CROWDED_FOR)
         body = b"".join(self._body)
         self._breaks = True  # it must not break a second time, when the connection ends for it
         judged = self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
@@ -229,14 +241,32 @@ class ResponseReader:
     def on_headers_complete(self) -> None:
         """Read the status, and whether the body matters."""
         self._status = self._parser.get_status_code()
-        self._undecided = bool(self._noted) and may_be_verdict(self._noted)
+        self._undecided = bool(self._noted) and may_be_verdict(self._noted, self._rules)
         self._says_why = self._status >= 300 and says_why(self._type, self._rules.failure_text)
 
     def on_body(self, data: bytes) -> None:
         """Count the body's bytes; keep those of a verdict or a reason, and of one too long for it, its beginning."""
-        if (self._undecided or self._says_why) and self._size <= self._rules.longest_body:
-            self._body.append(data)
+        if (self._undecided or self._says_why) and self._size <= self._rules.longest_body and not self._crowded:
+            self._keep(data)
         self._size += len(data)
+
+    def _keep(self, data: bytes) -> None:
+        """Keep a part of a body. If large answers take too much memory together, this one counts as not given."""
+        self._body.append(data)
+        more = self._size + len(data) - UNCOUNTED - self._taken
+        if more <= 0 or self._room is None:
+            return
+        if self._room.take(more):
+            self._taken += more
+        else:
+            self._crowded = True
+            self._body.clear()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._taken and self._room is not None:
+            self._room.give(self._taken)
+        self._taken = 0
 
     def on_message_complete(self) -> None:
         """Skip an interim answer (1xx); judge a final one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sidecar.delivery.verdict import FailureText, VerdictRules
+from topics.outputs import OutputTopics
 
 LONGEST_BODY = 64 * 1024
 LONGEST_ENTRY = 1024
@@ -45,6 +46,14 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Characters of a request's head that are kept free for the lines of its sender (`signature.py`)."""
     signed: bool = False
     """Whether requests are signed: then a record cannot have headers of a signature sent."""
+    longest_answer: int = LONGEST_BODY
+    """Bytes of an answer that may be a verdict, with its outputs."""
+    answer_memory: int = 16 << 20
+    """Bytes that answers which are longer than 64 KiB may take together."""
+    outputs: OutputTopics | None = None
+    """Where records may go that the service asks to be written with its verdict; None: nowhere."""
+    in_place: bool = False
+    """Whether failures are retried in place."""
     longest_throttle_ms: int = 300_000
     """The cap on `Retry-After`. Without it a service could stop its group for a day by one header."""
 
@@ -54,7 +63,7 @@ class PushSettings(msgspec.Struct, frozen=True):
 
         A service that streams without end must not fill the sidecar's memory.
         """
-        return LONGEST_BODY + (self.batch_size * LONGEST_ENTRY if self.batch_size > 1 else 0)
+        return self.longest_answer + (self.batch_size * LONGEST_ENTRY if self.batch_size > 1 else 0)
 
     @property
     def rules(self) -> VerdictRules:
@@ -66,4 +75,6 @@ class PushSettings(msgspec.Struct, frozen=True):
             longest_body=self.longest_body,
             bodies=self.verdict_bodies,
             failure_text=self.failure_text,
+            outputs=self.outputs,
+            in_place=self.in_place,
         )

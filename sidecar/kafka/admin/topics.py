@@ -92,9 +92,9 @@ class TopicAdmin:
 
     def delete_records(self, before: Mapping[PartitionName, int]) -> dict[PartitionName, str]:
         """Delete all records below an offset of each partition. Return the broker's reasons where it refuses."""
-        asked = [TopicPartition(*partition, offset) for partition, offset in before.items()]
+        topic_partitions = [TopicPartition(*partition, offset) for partition, offset in before.items()]
         refused: dict[PartitionName, str] = {}
-        futures = self._connection.client.delete_records(asked, request_timeout=2 * ANSWER_SECONDS)
+        futures = self._connection.client.delete_records(topic_partitions, request_timeout=2 * ANSWER_SECONDS)
         for partition, future in futures.items():
             try:
                 self._connection.answer(future, 2 * ANSWER_SECONDS)

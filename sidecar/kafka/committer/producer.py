@@ -237,6 +237,13 @@ class ReplaceableProducer:
             for copy in entry.writes
             if copy.topic in missing
         ]
+        refusals += [
+            Refusal(entry, "topic", f"topic {copy.topic} has no partition {copy.spread}", copy.topic)
+            for entry in entries
+            if entry.outputs
+            for copy in entry.writes[-entry.outputs :]
+            if copy.exact and copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
+        ]
         if self.denied:
             why = {copy.topic: self.denied.why(copy.topic) for entry in entries for copy in entry.writes}
             refusals += [

@@ -65,7 +65,9 @@ class RecordForm:
         Returns what the next producer does otherwise; None if no other form is left.
         """
         if code == KafkaError.INVALID_TIMESTAMP:
-            return self._step_back()
+            # A time that the service gave to an output says nothing of this machine's clock.
+            timed = any(copy.timestamp for refusal in refusals for copy in refusal.entry.writes)
+            return None if timed else self._step_back()
         sizes = [size for refusal in refusals if refusal.too_large for size in _sizes(refusal)]
         if not sizes:
             return None

@@ -248,14 +248,15 @@ class TransactionalProducer:
             for copy in entry.writes:
                 by_key = copy.key is not None and not copy.scattered
                 number = -1 if by_key else copy.spread % partitions[copy.topic]
+                stamp = copy.timestamp or at
                 if len(copy.headers) > MOST_HEADERS:
                     self._errors.setdefault(report.args[1], (TOO_MANY, copy.topic))
                     raise RecordsRefused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
-                    produce(copy.topic, copy.value, copy.key, number, report, None, at, copy.headers)  # type: ignore[arg-type]
+                    produce(copy.topic, copy.value, copy.key, number, report, None, stamp, copy.headers)  # type: ignore[arg-type]
                 except BufferError:
-                    self._produce_later(copy, number, report, at)
+                    self._produce_later(copy, number, report, stamp)
                 except KafkaException as failure:  # too large for the client itself
                     self._errors.setdefault(report.args[1], (failure.args[0], copy.topic))
                     raise

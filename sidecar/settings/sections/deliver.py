@@ -17,6 +17,7 @@ from topics.durations import parse_duration as ms
 
 URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
 STATUS = whole(300, 599)
+OUTPUT = text("a topic, or a glob of topics like invoices-*", r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
 HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-*", r"[!-~]{1,255}")
 TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*")
 TOPIC = text("a topic's name: letters of ASCII, digits and . _ -, at most 249", r"[a-zA-Z0-9._-]{1,249}")
@@ -164,6 +165,21 @@ class Deliver(Section):
         description=(
             "Where an answer may hold a verdict: in the header `Reconsume-Verdict` or in a JSON body (all), or in the "
             "header alone. With `header` no body is read: for a service whose own answers have a field `verdict`."
+        ),
+    )
+    outputs: Annotated[tuple[str, ...], many(OUTPUT, "topics or globs", most=256)] = Field(
+        default=(),
+        description=(
+            "Topics, by name or glob, to which a service may have records written with its verdict (`produce` in the "
+            "JSON body), in the transaction that has the record's progress. A glob covers no topic of a group "
+            "(`*-RETRY*`, `*-DLQ`, `*-ORDERED*`), and a main topic of this group must be named. None by default."
+        ),
+    )
+    max_answer: Annotated[int, size("64KiB", "16MiB")] = Field(
+        default=64 * 1024,
+        description=(
+            "Bytes of a JSON answer that are read as a verdict, with its outputs; a batch has 1 KiB more for each "
+            "record. Each delivery in flight may take as much memory."
         ),
     )
     failure_text: Literal["none", "problem", "body"] = Field(

@@ -59,13 +59,19 @@ def proxied_kafka() -> Iterator[Proxied]:
 
 
 class Scene:
-    """Begin it, let things happen, `verify` at the end. The sidecar alone goes through the proxy."""
+    """Begin it, let things happen, `verify` at the end. The sidecar alone goes through the proxy.
 
-    def __init__(self, proxied: Proxied, folder: Path, stack: ExitStack) -> None:
+    `deliver`: more of that section.
+    """
+
+    def __init__(
+        self, proxied: Proxied, folder: Path, stack: ExitStack, deliver: Mapping[str, Any] | None = None
+    ) -> None:
         self.proxy = proxied.proxy
         self.group = create_group(fresh_group(proxied.kafka.bootstrap))
         self.service = stack.enter_context(Service(folder / "ledger.jsonl", uneven))
-        config = {**CONFIG, "kafka": {**KAFKA, "bootstrap.servers": proxied.proxy.address}}
+        more = {"deliver": {**CONFIG["deliver"], **(deliver or {})}}
+        config = {**CONFIG, **more, "kafka": {**KAFKA, "bootstrap.servers": proxied.proxy.address}}
         self.sidecar = SidecarProcess(self.group, self.service.url, folder, overrides=config)
         self.load = Load(self.group, RATE)
         self._ends: dict[str, deque[int]] = {}

@@ -1,0 +1,33 @@
+"""Records that a service asks to be written with its verdict: what a lane adds to them, and what a refusal means."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sidecar.core.commit_batch import Refusal
+from sidecar.core.outcome import Outputs
+from sidecar.core.policy import Policy
+from sidecar.core.record import Record
+from topics.attempt import retry_state_of
+from topics.outputs import stamped, weight_of_outputs
+from topics.render_headers import attempt_before
+
+
+def with_outputs(record: Record, outputs: Outputs, policy: Policy) -> tuple[Record, Outputs]:
+    """Return the record with the weight of its outputs, which it has until it is done, and the outputs stamped."""
+    redrives = retry_state_of(record).redrives
+    trace = attempt_before(record.headers or []) if policy.traced else None
+    heavier = replace(record, weight=record.weight + weight_of_outputs(outputs))
+    return heavier, stamped(outputs, record.id, redrives, record.times, trace)
+
+
+def is_about_output(refusal: Refusal) -> bool:
+    """Return whether Kafka refuses for good what the service asked to be written.
+
+    A partition without a leader is no reason to fail: the record waits for it, as for that of a copy.
+    """
+    entry = refusal.entry
+    if not entry.outputs or refusal.about == "partition":
+        return False
+    topic = refusal.where.partition("[")[0]
+    return not topic or any(copy.topic == topic for copy in entry.writes[-entry.outputs :])
