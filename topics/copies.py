@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from topics.events import State, encode_event, event_of
-from topics.group_rules import GroupRules
+from topics.group_rules import GroupRules, number_of
 from topics.headers_fast import for_topic
 from topics.other_group_headers import kept_originals
 from topics.retry_headers import (
@@ -32,6 +32,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
     `spread` chooses the partition of a record without a key: it is the number of the source partition. With `scattered`
     it also chooses the partition of a record with a key. A Spark job follows neither: no partition has an owner there.
+    `exact`: it must be the partition with the number `spread`, which a narrower topic does not have.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
     headers: Headers
     spread: int = 0
     scattered: bool = False
+    exact: bool = False
 
 
 def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules, now: int) -> tuple[Copy, ...]:
@@ -84,6 +86,8 @@ def _copy(
     if rules.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
     headers += render_retry_headers(state, rules.names.group, topic)
+    if rules.queued and topic == rules.names.ordered(state.topic):  # who owns the main partition reads the copy
+        return Copy(topic, record.key, record.value, headers, number_of(state.id), scattered=True, exact=True)
     return Copy(topic, record.key, record.value, headers, record.source.number)
 
 

@@ -10,7 +10,9 @@ import msgspec
 
 from topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
 from topics.names import LEGAL_NAMES, Names
+from topics.partition import Partition
 from topics.retry_headers import RetryState
+from topics.retry_order import Order
 
 CLOCK_SLACK = 3_600_000
 """ms that a due time may lie beyond the longest delay before it counts as forged: the clocks of pods differ."""
@@ -34,6 +36,8 @@ class GroupRules(msgspec.Struct, frozen=True):
       this one does not consume. Then it is dead-lettered.
     - `relay`: the service reads the ready topic itself, and due records are forwarded there.
     - `traced`: copies carry the trace context of the attempt before.
+    - `queued`: order survives long waits: what fails waits in the queue topic of its main topic, and later records of
+      its key behind it. Such a group has no levels.
     """
 
     names: Names
@@ -46,6 +50,7 @@ class GroupRules(msgspec.Struct, frozen=True):
     unknown_topic: int = 3_600_000
     traced: bool = False
     relay: bool = False
+    queued: bool = False
 
     def __contains__(self, topic: object) -> bool:
         """Return whether REAL_TOPIC in the headers on the group's own topics may have this value.
@@ -81,6 +86,8 @@ class GroupRules(msgspec.Struct, frozen=True):
 
     def retry_topic(self, level: int | None, state: RetryState) -> str:
         """Return the topic that a copy waits in; the ready topic if the wait is shorter than every level."""
+        if self.queued and state.topic in self.topics:
+            return self.names.ordered(state.topic)
         return self.names.ready if level is None else self.names.level(level, state.topic)
 
     def passing_level(self, topic: str) -> int | None:
@@ -108,6 +115,37 @@ class GroupRules(msgspec.Struct, frozen=True):
         role = self.names.role(topic, self.topics)
         return role.topic if role is not None and role.topic is not None else self.topics[0]
 
+    def order_of(self, state: RetryState) -> Order | None:
+        """Return the place of a copy among those of its key: the one it has, or else where its first copy stands.
+
+        None in a group without queues.
+        """
+        return state.order or Order(offset_of(state.id)) if self.queued else None
+
+    def queue_fault(self, source: Partition, state: RetryState) -> str:
+        """Return why a copy of a queue topic may not be trusted, in one sentence; empty if it may.
+
+        It belongs to this partition of this main topic, and says where it stands among those of its key.
+        """
+        topic, number, offset = state.id.rsplit(":", 2)
+        if self.names.ordered(topic) != source.topic or int(number) != source.number:
+            return f"{state.id} does not belong into {source.topic}[{source.number}]"
+        if state.order is None:
+            return "RETRY_ORDER is missing"
+        if state.order.offset < int(offset) or (not state.redrives and state.order != Order(int(offset))):
+            return f"RETRY_ORDER is {state.order.offset}.{state.order.sequence}, which is no place of {state.id}"
+        return "RETRY_BEHIND is on a record that was retried" if state.behind and state.times else ""
+
     def latest_due(self, now: int) -> int:
         """Return the latest due time (epoch ms) that a header may carry at `now` (epoch ms)."""
         return now + LONGEST + CLOCK_SLACK
+
+
+def offset_of(record_id: str) -> int:
+    """Return the offset of the first copy, from ORIGIN_MESSAGE_ID."""
+    return int(record_id.rpartition(":")[2])
+
+
+def number_of(record_id: str) -> int:
+    """Return the partition of the first copy, from ORIGIN_MESSAGE_ID."""
+    return int(record_id.rsplit(":", 2)[1])

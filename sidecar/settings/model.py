@@ -158,7 +158,12 @@ class Settings(Section):
     @functools.cached_property
     def ladder(self) -> Ladder:
         """The wait before each retry. Raises ValueError if it is invalid; `load` has checked it."""
-        return build_ladder(self.retry.ladder)
+        return build_ladder(self.retry.ordered_ladder or self.retry.ladder)
+
+    @property
+    def queued(self) -> bool:
+        """Whether order survives long waits, in queue topics."""
+        return self.retry.ordered_ladder is not None
 
     @property
     def levels(self) -> LevelsSpec:
@@ -172,7 +177,7 @@ class Settings(Section):
 
         Raises ValueError if a list is invalid; `load` has checked it.
         """
-        if self.deliver.order != "none" and self.levels == "ladder":
+        if self.queued or (self.deliver.order != "none" and self.levels == "ladder"):
             return ()
         return level_delays(self.levels, self.ladder)
 
@@ -209,4 +214,5 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         ui=settings.ui.enabled,
         redrives=settings.ui.enabled and settings.ui.token_file is not None,
         direct=direct,
+        ordered=settings.queued,
     )

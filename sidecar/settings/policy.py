@@ -28,6 +28,8 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         traced=settings.tracing.enabled,
         postpone_limit=settings.retry.postpone_limit,
         unknown_topic=settings.retry.unknown_topic,
+        queued=settings.queued,
+        max_waiting=settings.retry.ordered_max_waiting,
     )
 
 
@@ -41,8 +43,8 @@ def deaths_of(settings: Settings) -> int | None:
 
 
 def in_place_of(settings: Settings) -> InPlace | None:
-    """Return how an ordered group retries; None if it is not ordered."""
-    if settings.deliver.order == "none":
+    """Return how an ordered group retries; None if it is not ordered, or has a ladder."""
+    if settings.deliver.order == "none" or settings.queued:
         return None
     return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
 
