@@ -261,6 +261,8 @@ def after_wait(
         return AT_ONCE
     if state.topic not in rules.topics:
         return _stray(state, record.source.topic, rules, now)
+    if rules.queued:  # only who reads the queue knows what else of its key is out
+        return into_queue(state, rules)
     remaining = state.due_at - now
     if remaining <= 0:
         return Forward(state) if rules.relay else AT_ONCE

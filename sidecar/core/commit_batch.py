@@ -21,10 +21,14 @@ class SettledRecord(NamedTuple):
 
 
 class PartitionCommit(NamedTuple):
-    """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done."""
+    """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done.
+
+    `under`: the main partition with whose assignment a queue partition is owned; None: it is assigned itself.
+    """
 
     epoch: int
     progress: Progress
+    under: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True)

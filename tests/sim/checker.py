@@ -15,6 +15,8 @@ from topics.events import Event, State, decode_event
 from topics.other_group_headers import is_original
 from topics.retry_headers import DROPPED, OURS, Headers, RetryState
 
+QUEUES = ("billing-ORDERED-orders",)
+
 
 class Written(NamedTuple):
     """A copy in a level topic, the ready topic or the DLQ."""
@@ -177,7 +179,7 @@ def all_is_done(world: World) -> None:
     for place, log in world.kafka.logs.items():
         if place.topic.endswith(("-DLQ", "-EVENTS")) or place.topic in world.removed:
             continue
-        group = "billing" if place.topic in world.mains else "billing-RETRY"
+        group = "billing" if place.topic in (*world.mains, *QUEUES) else "billing-RETRY"
         progress = world.kafka.progress(group, place)
         offsets = [
             stored.offset

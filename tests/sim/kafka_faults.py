@@ -32,7 +32,8 @@ class KafkaFaults:
         self.questions_hang = 0
 
     def _refuse(self, fault: Fault) -> None:
-        topic = self.random.choice(TARGETS)
+        queue = ("billing-ORDERED-orders",) * 2 if self.world.plan.queued else ()
+        topic = self.random.choice((*TARGETS, *queue))
         self._refuses()
         self.world.kafka.refusing.add(topic)
         self.world.later(fault.lasts, partial(self.world.kafka.refusing.discard, topic))

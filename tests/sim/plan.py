@@ -57,6 +57,8 @@ class Plan(NamedTuple):
     faults: tuple[Fault, ...] = ()
     order: OrderBy | None = None
     """What is delivered one at a time."""
+    queued: bool = False
+    """Whether what fails waits in a queue, and what follows behind it."""
     tries: int | None = None
     """Retries in place before an ordered record goes to the DLQ; None: without limit."""
     stall: int = 30

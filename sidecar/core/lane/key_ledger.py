@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from itertools import count
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
@@ -70,7 +70,7 @@ class QueuedCopy(NamedTuple):
     identity: Identity
     key: bytes
     order: Order
-    count: tuple[int, int]
+    counts: tuple[int, int]
     """Redrives and retries: of several copies of a record the greatest counts, then the last one."""
     due: int
 
@@ -86,7 +86,7 @@ class Entry:
     identity: Identity
     key: bytes
     order: Order
-    count: tuple[int, int]
+    counts: tuple[int, int]
     place: Place
     offset: int = -1
     due: int = 0
@@ -102,6 +102,7 @@ class Entry:
 
 
 _AT = attrgetter("at")
+_OFFSET = attrgetter("offset")
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +159,15 @@ class KeyLedger:
         """Return the steady time (ms) at which the next head is due; NEVER if none waits for its time."""
         return self._due[0][0] if self._due else NEVER
 
+    def waits_for_main(self) -> bool:
+        """Return whether a head that is due waits until more of the main partition is read."""
+        return bool(self._unread)
+
+    def lowest(self, most: int) -> list[Entry]:
+        """Return the records whose copies lie lowest in the queue, and are not being read."""
+        queued = (entry for entry in self._entries.values() if entry.place is Place.QUEUED)
+        return nsmallest(most, queued, key=_OFFSET)
+
     @property
     def blocked_keys(self) -> int:
         """How many keys have a record that waits."""
@@ -169,14 +179,14 @@ class KeyLedger:
 
     # --- the lane writes copies --------------------------------------------------------------------------------------
 
-    def writing(self, identity: Identity, key: bytes, order: Order, count: tuple[int, int]) -> None:
+    def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> None:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on."""
         entry = self._entries.get(identity)
         if entry is None:
-            self._insert(Entry(identity, key, order, count, Place.WRITING))
+            self._insert(Entry(identity, key, order, counts, Place.WRITING))
             return
         self._leave_out(entry)
-        entry.place, entry.count, entry.offset, entry.seen = Place.WRITING, count, -1, None
+        entry.place, entry.counts, entry.offset, entry.seen = Place.WRITING, counts, -1, None
 
     def written(self, identity: Identity) -> list[int]:
         """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more."""
@@ -203,16 +213,16 @@ class KeyLedger:
         """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
         entry = self._entries.get(copy.identity)
         if entry is None:
-            self._insert(Entry(copy.identity, copy.key, copy.order, copy.count, Place.QUEUED, copy.offset, copy.due))
+            self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Place.QUEUED, copy.offset, copy.due))
             return []
-        if copy.count < entry.count:
+        if copy.counts < entry.counts:
             return [copy.offset]
-        if entry.place is Place.WRITING and copy.count == entry.count:
+        if entry.place is Place.WRITING and copy.counts == entry.counts:
             before, entry.seen = entry.seen, copy
             return [] if before is None else [before.offset]
         if entry.place in (Place.EXPECTED, Place.QUEUED):
             return self._replace(entry, copy)
-        if copy.count == entry.count:  # the lane has the same record already
+        if copy.counts == entry.counts:  # the lane has the same record already
             return [copy.offset]
         before, entry.later = entry.later, copy if entry.later is None else max(entry.later, copy, key=_rank)
         return [] if before is None else [min(before, copy, key=_rank).offset]
@@ -221,7 +231,7 @@ class KeyLedger:
         gone = [] if entry.offset < 0 else [entry.offset]
         del self._entries[entry.identity]
         self._remove(entry)
-        self._insert(Entry(copy.identity, copy.key, copy.order, copy.count, Place.QUEUED, copy.offset, copy.due))
+        self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Place.QUEUED, copy.offset, copy.due))
         return gone
 
     # --- heads go out ------------------------------------------------------------------------------------------------
@@ -255,6 +265,14 @@ class KeyLedger:
                 self._lines[entry.key].out = entry
                 return entry
         return None
+
+    def take_aside(self, entry: Entry) -> bool:
+        """Have the payload of a record read that is to be written again as it is; False if one of its key is out."""
+        line = self._lines[entry.key]
+        if line.out is not None:
+            return False
+        entry.listed, entry.place, line.out = False, Place.ASKED, entry
+        return True
 
     def taken(self, identity: Identity, offset: int) -> bool:
         """Note that the payload of a head was read; return whether it is still wanted from this offset."""
@@ -345,4 +363,4 @@ class KeyLedger:
 
 
 def _rank(copy: QueuedCopy) -> tuple[tuple[int, int], int]:
-    return copy.count, copy.offset
+    return copy.counts, copy.offset

@@ -73,7 +73,8 @@ class RoomShares:
         shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
         for source, partition in self._partitions.items():
             # With nothing out it may have its one record, and sends it as soon as the pace allows.
-            hangs = partition.in_flight > 0 and not (partition.blocked or partition.closing or _needs_care(partition))
+            cared_for = _needs_care(partition) or partition.under is not None  # a queue's are bounded by themselves
+            hangs = partition.in_flight > 0 and not (partition.blocked or partition.closing or cared_for)
             if hangs and partition.load > shares[source]:
                 self._let_go(partition, now)
 

@@ -266,7 +266,7 @@ class Model:
         identity = self.random.choice(sorted(self.out))
         copied = self.out.pop(identity)
         self.open.discard(copied.offset)
-        times = copied.count[1] + 1
+        times = copied.counts[1] + 1
         if self.random.random() < 0.4 and times < 5:
             self.write(identity, copied.key, (0, times), self.steady + self.random.choice((0, 5, 50)))
         else:
