@@ -128,7 +128,8 @@ class LongWaits:
         """Begin with a queue, where the group has read it to."""
         main, owned = self._owned(grant.partition, grant.epoch)
         if main is not None and owned is not None and not owned.opened:
-            self._ties.ownership.opened(grant, main.source)
+            queue = self._ties.ownership.opened(grant, main.source)
+            self._ties.commits.soon(queue)  # so that the group has progress there, whatever becomes of this owner
             owned.opened, owned.keep_at = True, now.steady + KEEP_MS
             self._ties.end_turn(now)
 
