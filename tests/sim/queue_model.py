@@ -92,7 +92,8 @@ class QueueModel:
         more = bool(log.after(found[-1].offset + 1, 1)) if found else False
         reading.position = found[-1].offset + 1 if more else max(log.end, reading.position)
         caught_up = reading.position >= reading.end
-        self._host.on_loop(partial(self._read, FetchedRecords(queue, reading.epoch, 0, records), caught_up))
+        end = None if more else reading.position
+        self._host.on_loop(partial(self._read, FetchedRecords(queue, reading.epoch, 0, records, end), caught_up))
         if more:
             self._look_soon(queue, reading)
 

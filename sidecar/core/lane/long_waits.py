@@ -152,6 +152,8 @@ class LongWaits:
         queue = self._ties.ownership.partitions[owned.source]
         for record in run.records:
             self._read_one(queue, owned, record, now)
+        if run.end is not None and queue.tracker.reached(run.end):
+            self._ties.commits.soon(queue)
         if caught_up and not owned.caught_up:
             owned.caught_up = True
             if main.paused is not None and main.paused.because is Because.QUEUE_UNREAD:

@@ -65,13 +65,14 @@ class QueueListener(Protocol):
 class QueueReading:
     """One queue: under which epoch it is read, from where, and up to where it must be read first.
 
-    `position`, `end`: −1 while they are not known.
+    `position`, `end`: −1 while they are not known. `told_end`: the end of the log that was handed over last.
     """
 
     epoch: int
     since: float
     position: int = -1
     end: int = -1
+    told_end: int = -1
     caught_up: bool = False
     named: bool = False
 
@@ -234,7 +235,7 @@ class QueueThread(threading.Thread):
         reading.position, reading.end = start.next, high
         self._following.incremental_assign([TopicPartition(*queue, start.next)])
         self._listener.queue_opened(AssignedPartition(queue, reading.epoch, start))
-        self._catch_up(queue, reading, [])
+        self._hand_over(queue, reading, [], None)
 
     def _want(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)
@@ -245,6 +246,7 @@ class QueueThread(threading.Thread):
 
     def _take(self, messages: Iterable[Message]) -> None:
         runs: dict[Partition, list[Record]] = {}
+        ends: dict[Partition, int] = {}
         for message in messages:
             source = Partition(message.topic() or "", message.partition() or 0)
             reading, error, offset = self._readings.get(source), message.error(), message.offset()
@@ -255,20 +257,21 @@ class QueueThread(threading.Thread):
                 reading.position = offset + 1
             elif error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
-                    reading.position = max(reading.position, offset)
-                    runs.setdefault(source, [])
+                    ends[source] = reading.position = max(reading.position, offset)
                 else:
                     self._on_error(source, reading, error)
-        for source, records in runs.items():
+        for source in runs.keys() | ends.keys():
+            records = runs.get(source, [])
             self._recent.keep(records)
-            self._catch_up(source, self._readings[source], records)
+            self._hand_over(source, self._readings[source], records, ends.get(source))
 
-    def _catch_up(self, queue: Partition, reading: QueueReading, records: list[Record]) -> None:
+    def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
         """Hand over what was read; nothing is handed over for an end of the log that says nothing new."""
-        caught_up = reading.position >= reading.end
-        if records or (caught_up and not reading.caught_up):
+        caught_up, new_end = reading.position >= reading.end, end is not None and end > reading.told_end
+        if records or new_end or (caught_up and not reading.caught_up):
             reading.caught_up = reading.caught_up or caught_up
-            self._listener.queue_read(FetchedRecords(queue, reading.epoch, 0, records), reading.caught_up)
+            reading.told_end = reading.told_end if end is None else end
+            self._listener.queue_read(FetchedRecords(queue, reading.epoch, 0, records, end), reading.caught_up)
 
     def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
         self.last_error = f"{error.name()}: {error.str()}"
