@@ -114,10 +114,10 @@ def quarantined(found: Found, origin: str) -> bool:
     if not any(copy.life.reason.startswith("crashed-service") for copy in found.dead[origin]):
         return False
     last = found.dead[origin][0].life.times
-    ends = {delivery.tenure: delivery.record for delivery in found.deliveries[origin] if delivery.record.times == last}
+    ends = {delivery.tenure for delivery in found.deliveries[origin] if delivery.record.times == last}
     # Without one, a process died for another reason just after it had marked the record. Where an answer came too late
     # for its tenure, a later owner may have died so.
-    sources = {record.source for record in ends.values()}
+    sources = {source for _, _, source, _ in ends}
     assert not ends or any(place in sources for _, _, place, _ in found.world.broken), origin
     return True
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition, Record, weight_of
+from sidecar.kafka.consumer.log_checks import untouched
 from tests.sim.kafka_model import Log, Stored
 from tests.sim.samples import read
 
@@ -50,7 +51,8 @@ class QueueModel:
         if log is None or self._world.kafka.held[self._host.group, queue] > 0:
             self._process.later(AGAIN, partial(self._open, queue, reading))
             return
-        progress = self._world.kafka.progress(self._host.group, queue)
+        known = (self._host.group, queue) in self._world.kafka.committed
+        progress = self._world.kafka.progress(self._host.group, queue) if known else untouched(log.start)
         reading.position = progress.next
         self._host.on_loop(partial(self._opened, AssignedPartition(queue, reading.epoch, progress)))
         self._process.later(self._random.choice((0, 20)), partial(self._find_end, queue, reading))

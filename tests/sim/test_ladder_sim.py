@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.lane.key_queues import OrderBy
+from tests.sim.checker import Found, quarantined
 from tests.sim.ladder_checker import check_ladder, waits
 from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights
@@ -18,7 +19,7 @@ def ladders(*kinds: str) -> st.SearchStrategy[Plan]:
     """Plans as for every group, ordered, with a queue."""
 
     def of(plan: Plan, order: OrderBy, failures: int | None) -> Plan:
-        return plan._replace(order=order, queued=True, deaths=None, failures=failures)
+        return plan._replace(order=order, queued=True, failures=failures)
 
     orders: st.SearchStrategy[OrderBy] = st.sampled_from(["key", "key", "partition"])
     return st.builds(of, plans(*kinds), orders, st.sampled_from([None, 8]))
@@ -46,6 +47,21 @@ def test_order_is_kept_over_whatever_happens_to_pods(plan: Plan) -> None:
 @given(ladders("refuse", "oversize", "unled", "underreplicated", "revoke", "crash"))
 def test_order_is_kept_while_kafka_refuses_copies(plan: Plan) -> None:
     check_ladder(World(plan).run())
+
+
+@story
+@given(ladders(), st.integers(1, 4), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=2))
+def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
+    plan: Plan, deaths: int, killers: list[tuple[int, int]]
+) -> None:
+    """It fails a few times, waits in the queue, and then kills each process that delivers it until it is dead."""
+    weights = plan.weights._replace(timeout=0, ask=0, reject=0)
+    plan = plan._replace(deaths=deaths, killers=tuple(killers), retries=3, records=40, weights=weights, failures=None)
+    world = World(plan).run()
+    check_ladder(world)
+    found = Found(world)
+    assert {origin for origin in world.sent if quarantined(found, origin)} == world.deaths.keys()
+    assert all(count <= deaths + len(world.deaths) for count in world.deaths.values()), world.deaths
 
 
 @pytest.mark.parametrize("order", ["key", "partition"])

@@ -104,7 +104,8 @@ def _due(
     refused = (one.refusal.entry.record for one in outbox.refused.values())
     for record in chain(waiting.overdue(steady), refused):
         partition = levels.get(record.source)
-        if partition is not None and record.again == 0:  # an attempt in place has no due time of its own
+        # An attempt in place has no due time of its own, and neither has what came behind another.
+        if partition is not None and record.again == 0 and not (record.life is not None and record.life.behind):
             at = partition.due(record)
             due[record.source] = min(at, due.get(record.source, at))
     return due

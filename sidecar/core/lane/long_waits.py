@@ -156,6 +156,7 @@ class LongWaits:
             self._ties.commits.soon(queue)
         if caught_up and not owned.caught_up:
             owned.caught_up = True
+            self._ties.ownership.caught_up(queue, now)
             if main.paused is not None and main.paused.because is Because.QUEUE_UNREAD:
                 self._let_go_on(main, now)
         self._stale = True

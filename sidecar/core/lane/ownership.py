@@ -113,8 +113,6 @@ class Ownership:
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
             self._begin(partition, progress)
-            if self._gate is not None:
-                self._gate.granted(partition, progress)
 
     def opened(self, grant: AssignedPartition, main: Partition) -> LanePartition:
         """Start the queue partition of a main partition, where the group has read it to."""
@@ -127,6 +125,13 @@ class Ownership:
         self.partitions[partition.source] = partition
         self._waiting.own(partition.source)
         partition.note_committed(progress)
+        if self._gate is not None:
+            self._gate.granted(partition, progress)
+
+    def caught_up(self, queue: LanePartition, now: Now) -> None:
+        """Note that all that waits in a queue is known."""
+        if self._gate is not None:
+            self._gate.log_ended(queue, now)
 
     def cut(self, source: Partition, epoch: int, wanted: int, low: int) -> None:
         """Count the records that are lost unread, because the log begins at `low` now.

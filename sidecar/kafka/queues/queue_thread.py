@@ -24,6 +24,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
 from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.consumer.log_checks import untouched
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.few_messages import next_messages
@@ -311,11 +312,11 @@ def started(queue: Partition, progress: Progress | None, low: int, high: int) ->
         if high > low:
             text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
             _LOG.warning(text, queue, extra=extra)
-        return Progress(low)
+        return untouched(low)
     if progress.next > high:
         text = "%s ends at %d, before the group's progress: it was made anew, and is read from its beginning"
         _LOG.warning(text, queue, high, extra=extra)
-        return Progress(low)
+        return untouched(low)
     if progress.next < low:
         name_cut(queue, progress.next, low)
         return Progress(low, frozenset(offset for offset in progress.done if offset >= low))
