@@ -22,7 +22,8 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
 from topics.events import Event, State, encode_event
 from topics.names import Names
-from topics.retry_headers import RetryState, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import RetryState
 
 GROUP, MAIN = "audited", "audited-main"
 DELAY = 10_000

@@ -6,6 +6,8 @@ topics of a record.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
@@ -13,6 +15,7 @@ from topics.names import LEGAL_NAMES, Names
 from topics.partition import Partition
 from topics.retry_headers import RetryState
 from topics.retry_order import Order
+from topics.retry_rules import FailureTerms, RetryRule
 
 CLOCK_SLACK = 3_600_000
 """ms that a due time may lie beyond the longest delay before it counts as forged: the clocks of pods differ."""
@@ -31,6 +34,9 @@ class GroupRules(msgspec.Struct, frozen=True):
     - `delays`: the delay of every level topic, ascending. What lies between is made of hops. A group that retries in
       place has none.
     - `max_reconsume_times`: the most retries of a record.
+    - `retry_rules`: what applies to some failures instead; the first that matches.
+    - `max_age`: ms from a record's own timestamp after which it is not due again; None: no bound.
+    - `jitter`: percent of a wait that it is made longer by at most.
     - `instance`: the name of this process or job in the events that it writes.
     - `unknown_topic`: ms after its due time in which another consumer of the group must take a retry of a topic that
       this one does not consume. Then it is dead-lettered.
@@ -51,6 +57,12 @@ class GroupRules(msgspec.Struct, frozen=True):
     traced: bool = False
     relay: bool = False
     queued: bool = False
+    retry_rules: tuple[RetryRule, ...] = ()
+    max_age: int | None = None
+    jitter: int = 0
+
+    dead_letter: ClassVar[bool] = False
+    """Whether each failure is the last one, as a rule may say."""
 
     def __contains__(self, topic: object) -> bool:
         """Return whether REAL_TOPIC in the headers on the group's own topics may have this value.
@@ -60,15 +72,22 @@ class GroupRules(msgspec.Struct, frozen=True):
         """
         return topic in self.topics or (topic in LEGAL_NAMES and self.names.role(str(topic), self.topics) is None)
 
-    def wait_of(self, retry: int, delay: int | None, level: int | None) -> int:
+    def terms_of(self, topic: str, reason: str) -> FailureTerms:
+        """Return what applies to a failure of the class `reason` at a record of the main topic `topic`."""
+        if not self.retry_rules:  # the usual case, on the way of each failure
+            return self
+        return next((rule for rule in self.retry_rules if rule.matches(topic, reason)), self)
+
+    def wait_of(self, retry: int, delay: int | None, level: int | None, ladder: Ladder | None = None) -> int:
         """Return how long retry `retry` (1, 2, …) waits, in ms.
 
-        The delay that the failure asked for wins if it is allowed, then its level of the table, then the ladder.
+        The delay that the failure asked for wins if it is allowed, then its level of the table, then the ladder: the
+        group's, unless another is given.
         """
         if delay is not None and SHORTEST_ASKED <= delay <= LONGEST:
             return delay
         level_delay = self.delay_of(level)
-        return self.ladder.delay(retry) if level_delay is None else level_delay
+        return (ladder or self.ladder).delay(retry) if level_delay is None else level_delay
 
     def delay_of(self, level: int | None) -> int | None:
         """Return the delay, in ms, of a level of the table; None if no level was given, or it is not in the table."""

@@ -15,12 +15,12 @@ DEEPEST = 4
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
-def excess(value: bytes, largest: int) -> str:
+def excess(value: bytes, largest: int, deepest: int = DEEPEST) -> str:
     """Return why a value must not be parsed, as one sentence for people. Empty if it may be parsed."""
     if len(value) > largest:
         return f"the value has {len(value)} bytes, and at most {largest} are read"
-    if nests_beyond(value, DEEPEST):
-        return f"the value is nested deeper than {DEEPEST} levels"
+    if nests_beyond(value, deepest):
+        return f"the value is nested deeper than {deepest} levels"
     return ""
 
 

@@ -25,6 +25,8 @@ LONGEST = 864_000_000
 """ms, 10 days. The longest delay (contract 2.4). The retention of the level topics is based on it."""
 MOST_DELAYS = 64
 """Delays of a list of levels, or of a ladder. A level is a topic with its partitions and replicas."""
+MOST_LEVELS = 128
+"""Level topics of a group whose ladder and rules have many delays. A given list of levels makes any delay of a few."""
 
 
 class Exponential(msgspec.Struct, frozen=True):
@@ -115,13 +117,18 @@ def exponential(spec: Exponential) -> tuple[int, ...]:
     return (*delays, spec.max)
 
 
-def level_delays(spec: LevelsSpec, ladder: Ladder) -> tuple[int, ...]:
-    """Return every delay that has a level topic, ascending. Raises ValueError in one sentence if `spec` is invalid."""
+def level_delays(spec: LevelsSpec, *ladders: Ladder) -> tuple[int, ...]:
+    """Return every delay that has a level topic, ascending, for a group of these ladders.
+
+    Raises ValueError in one sentence if `spec` is invalid, or the ladders have too many delays together.
+    """
+    delays = {delay for ladder in ladders for delay in ladder.delays}
     match spec:
-        case "ladder":
-            return tuple(sorted(set(ladder.delays)))
-        case "table":
-            return tuple(sorted({*TABLE, *ladder.delays}))
+        case "ladder" | "table":
+            delays |= set(TABLE) if spec == "table" else set()
+            if len(delays) > MOST_LEVELS:
+                raise ValueError(f"the ladders have {len(delays)} delays, each a topic, and {MOST_LEVELS} are the most")
+            return tuple(sorted(delays))
         case str():
             raise ValueError(f"{spec[:40]!r} is no choice of levels: write ladder, table or a list of delays")
         case _:

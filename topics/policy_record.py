@@ -23,6 +23,11 @@ SETTLE = b"settle/"
 
 LARGEST = 64 * 1024
 """Bytes of a value. Ours have a few hundred. A larger one would only cost every instance memory."""
+DEEPEST_POLICY = 5
+"""Objects and lists inside each other in a policy: a rule may have a formula. Older versions refuse more than 4, and so
+each policy with rules (`RULES`)."""
+RULES = "rules"
+"""The word in `reads` of an instance that knows a policy with rules."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
 LONGEST_ID = 300
@@ -171,7 +176,8 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
 
     Unknown fields are ignored; everything else must fit.
     """
-    if value is not None and (why := bounds.excess(value, LARGEST)):
+    deepest = DEEPEST_POLICY if key == KEY else bounds.DEEPEST
+    if value is not None and (why := bounds.excess(value, LARGEST, deepest)):
         return BadRecord(why)
     if key == KEY:
         return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)

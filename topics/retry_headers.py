@@ -1,4 +1,6 @@
-"""The headers that Reconsume adds to a Kafka record: one parser, one renderer (contract 3.5, 3.6).
+"""The headers that Reconsume adds to a Kafka record, and their parser (contract 3.5, 3.6).
+
+`render_headers.py` writes them. Those of a dead letter beside them are in `dead_letter_headers.py`.
 
 Headers are untrusted. On a main topic ours are ignored. On our own topics each has one strict form; a malformed header
 gives a value that says why, never an exception. Numbers are checked as bytes, because `int()` alone would also accept
@@ -14,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from topics.reasons import LONGEST_REASON, shortened
-from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, Order, parse_order, render_order
+from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, Order, parse_order
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """All headers of a record in their order, with duplicates. A null value (None) is not an empty one."""
@@ -35,6 +37,8 @@ RETRY_LAST_FAILED_AT = "RETRY_LAST_FAILED_AT"
 """When the record failed last, epoch ms. Absent where that is the first failure, and on copies of older writers."""
 RETRY_MOST_TIMES = "RETRY_MOST_TIMES"
 """The most retries of the record in a life before its last redrive; only on copies of redriven records."""
+RETRY_EXPIRES_AT = "RETRY_EXPIRES_AT"
+"""After which time the record is not due again, epoch ms, as its service said. A redrive drops it."""
 OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
 """The name of ORIGIN_MESSAGE_ID in older Pulsar clients. It is read, never written."""
 
@@ -53,28 +57,12 @@ OURS: frozenset[str] = frozenset(
         RETRY_POSTPONED_AT,
         RETRY_LAST_FAILED_AT,
         RETRY_MOST_TIMES,
+        RETRY_EXPIRES_AT,
         RETRY_ORDER,
         RETRY_BEHIND,
         OLD_MESSAGE_ID,
     }
 )
-
-DLQ_TOPIC = "__dlq.errors.topic"
-DLQ_PARTITION = "__dlq.errors.partition"
-DLQ_OFFSET = "__dlq.errors.offset"
-DLQ_GROUP = "__dlq.errors.group"
-DLQ_DELIVERY_COUNT = "__dlq.errors.delivery.count"
-DLQ_MESSAGE = "__dlq.errors.message"
-DEAD_LETTER: frozenset[str] = frozenset(
-    {DLQ_TOPIC, DLQ_PARTITION, DLQ_OFFSET, DLQ_GROUP, DLQ_DELIVERY_COUNT, DLQ_MESSAGE}
-)
-"""The six keys of KIP-1191. Tools for share groups read a dead letter by them."""
-
-RETRY_TRACEPARENT = "RETRY_TRACEPARENT"
-"""The trace context of the previous attempt, in the form of W3C's `traceparent`. It is there only if attempts are
-traced. The record's own `traceparent` stays that of its producer."""
-
-DROPPED = OURS | DEAD_LETTER | {RETRY_TRACEPARENT}
 
 MOST_HEADERS = 100_000
 """Headers of a record that Kafka's client reads (librdkafka 2.16). It tells none of a record with more of them, as if
@@ -95,7 +83,6 @@ the record for ever, and an ordered group can try a record a million times in pl
 TIME_DIGITS = 16
 # A producer may stamp nanoseconds on a main topic. That is no reason to refuse our own copy.
 TIMESTAMP_DIGITS = 19
-TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 # No leading zeros: one record must not have two ids.
 ID = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 
@@ -104,8 +91,8 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms.
 
     `last_failed_at`: 0 if it is not known; in a copy that was read also if it is `first_failed_at`. `most_times`: the
-    most retries in an earlier life; 0 without a redrive. `order`: its place among the records of its key, on copies in
-    a queue topic. `behind`: it only waits behind an earlier one there.
+    most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing. `order`: its
+    place among the records of its key, on copies in a queue topic. `behind`: it only waits behind an earlier one there.
     """
 
     id: str
@@ -119,6 +106,7 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     postponed_at: int = 0
     last_failed_at: int = 0
     most_times: int = 0
+    expires_at: int = 0
     order: Order | None = None
     behind: bool = False
 
@@ -176,6 +164,7 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
         postponed_at=number_of(ours, RETRY_POSTPONED_AT, TIME_DIGITS),
         last_failed_at=number_of(ours, RETRY_LAST_FAILED_AT, TIME_DIGITS),
         most_times=number_of(ours, RETRY_MOST_TIMES, COUNT_DIGITS),
+        expires_at=number_of(ours, RETRY_EXPIRES_AT, TIME_DIGITS),
         order=order_of(ours),
         behind=is_behind(ours),
     )
@@ -249,71 +238,3 @@ def reason_of(ours: dict[str, bytes]) -> str:
 def refusal(key: str, ours: dict[str, bytes], form: str) -> str:
     """Return a sentence about a malformed or missing header. The value is shortened and in ASCII, for logs."""
     return f"{key} is {ours[key][:60]!r}, not {form}" if key in ours else f"{key} is missing"
-
-
-def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) -> Headers:
-    """Return our headers for a copy that is written to `retry_topic`.
-
-    `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
-    """
-    # Those that not every copy has are before the others, where an older reader looks for headers of later versions.
-    headers = _rare_headers(retry_state)
-    headers += (
-        (REAL_TOPIC, retry_state.topic.encode()),
-        (ORIGIN_MESSAGE_ID, retry_state.id.encode()),
-        (RETRY_TOPIC, retry_topic.encode()),
-        (RECONSUMETIMES, b"%d" % min(retry_state.times, LARGEST_COUNT)),
-        (RETRY_REDRIVES, b"%d" % min(retry_state.redrives, LARGEST_COUNT)),
-        (RETRY_DUE_AT, b"%d" % retry_state.due_at),
-        # Kafka gives −1 for a record without a timestamp. 0 also means "none", and has the strict form.
-        (RETRY_REAL_TIMESTAMP, b"%d" % max(retry_state.timestamp, 0)),
-        (RETRY_FIRST_FAILED_AT, b"%d" % retry_state.first_failed_at),
-        (RETRY_REASON, retry_state.reason.encode()),
-        (RETRY_GROUP, group.encode()),
-    )
-    return headers
-
-
-def _rare_headers(retry_state: RetryState) -> Headers:
-    """Return our headers that not every copy has."""
-    rare: Headers = []
-    if retry_state.order is not None:
-        rare.append((RETRY_ORDER, render_order(retry_state.order)))
-    if retry_state.behind:
-        rare.append((RETRY_BEHIND, BEHIND))
-    if retry_state.postponed_at:
-        rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
-    if retry_state.most_times:
-        rare.append((RETRY_MOST_TIMES, b"%d" % min(retry_state.most_times, LARGEST_COUNT)))
-    if retry_state.last_failed_at not in (0, retry_state.first_failed_at):  # most records fail once
-        rare.append((RETRY_LAST_FAILED_AT, b"%d" % retry_state.last_failed_at))
-    return rare
-
-
-def without_ours(headers: Headers) -> Headers:
-    """Return the record's own headers, with order, duplicates and nulls, without ours and those of KIP-1191."""
-    return [header for header in headers if header[0] not in DROPPED]
-
-
-def attempt_before(headers: Headers) -> bytes | None:
-    """Return the trace context of the previous attempt. None if there is none in its strict form."""
-    values = (value for name, value in headers if name == RETRY_TRACEPARENT)
-    return next((value for value in values if value is not None and TRACEPARENT.fullmatch(value)), None)
-
-
-def dead_letter_headers(retry_state: RetryState, group: str, deliveries: int) -> Headers:
-    """Return the six `__dlq.errors.*` headers of KIP-1191. Topic, partition and offset are those of the first copy."""
-    topic, partition, offset = retry_state.id.rsplit(":", 2)
-    return [
-        (DLQ_TOPIC, topic.encode()),
-        (DLQ_PARTITION, partition.encode()),
-        (DLQ_OFFSET, offset.encode()),
-        (DLQ_GROUP, group.encode()),
-        (DLQ_DELIVERY_COUNT, b"%d" % deliveries),
-        (DLQ_MESSAGE, retry_state.reason.encode()),
-    ]
-
-
-EDITED = "RETRY_EDITED"
-"""The audit header of a dead letter that was changed by hand. It is JSON with who, at (epoch ms), and the SHA-256 of
-the old and the new value. It stays with the record like its own headers. A second edit adds a second one."""

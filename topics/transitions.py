@@ -7,72 +7,23 @@ memory, a retry in place.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from topics.attempt import Failure, ReadRecord, retry_state_of, topic_of
+from topics.due_times import due_time, last_time
+from topics.expiry import EXPIRED
 from topics.group_rules import GroupRules
 from topics.levels import LONGEST
-from topics.partition import Partition
 from topics.reasons import reason_class, reason_text
-from topics.retry_headers import MOST_HEADERS, Headers, RetryState
+from topics.retry_headers import MOST_HEADERS, RetryState
 
 UNKNOWN_TOPIC = "unknown-topic"
 """The reason of a dead letter whose main topic no member of the group consumes."""
 UNREADABLE = "headers-unreadable"
 """The reason of a dead letter with a header key that is not UTF-8."""
-
-
-class ReadRecord(Protocol):
-    """A record as its reader knows it.
-
-    - `source`, `offset`, `timestamp`: the position of this copy, and its Kafka timestamp (epoch ms, −1: none).
-    - `headers`: all of them; None if they cannot be read.
-    - `life`: the retry state in the headers; None on a main topic.
-    - `fault`: why the record may not be delivered; empty for a good record.
-    - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far.
-    - `failed_at`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
-    """
-
-    @property
-    def source(self) -> Partition: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers | None: ...
-    @property
-    def life(self) -> RetryState | None: ...
-    @property
-    def fault(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def times(self) -> int: ...
-    @property
-    def failed_at(self) -> int: ...
-
-
-class Failure(Protocol):
-    """A failed attempt: its class and text, and the delay (ms) or level that the service asked for.
-
-    `level` is −1 for the DLQ, 0 for the ladder, n > 0 for level n of the table, or None.
-    """
-
-    @property
-    def reason(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def delay(self) -> int | None: ...
-    @property
-    def level(self) -> int | None: ...
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -142,17 +93,36 @@ def after_success(record: ReadRecord) -> Commit:
     return Commit(retry_state)
 
 
-def after_failure(record: ReadRecord, failure: Failure, rules: GroupRules, now: int) -> Retry | DeadLetter:
-    """Return what follows from a failed attempt at `now` (epoch ms): the next retry, or the DLQ after the last one."""
+def after_failure(
+    record: ReadRecord, failure: Failure, rules: GroupRules, now: int, wait: int | None = None
+) -> Retry | DeadLetter:
+    """Return what follows from a failed attempt at `now` (epoch ms): the next retry, or the DLQ after the last one.
+
+    `wait`: the ms until the next attempt; None: as the service asked, or by the ladder that applies.
+    """
     times = record.times + 1
-    if failure.level == -1 or times > rules.max_reconsume_times:
+    terms = rules.terms_of(topic_of(record), failure.reason)
+    if failure.level == -1 or terms.dead_letter or times > terms.max_reconsume_times:
         return dead_letter(record, failure.reason, failure.text, now)
-    return retry(record, failure, times, rules.wait_of(times, failure.delay, failure.level), rules, now)
+    if wait is None:
+        wait = rules.wait_of(times, failure.delay, failure.level, terms.ladder)
+    last = last_time(record, failure.expires, terms, now)
+    if last is not None and now + wait > last:
+        return expired(record, failure, now)
+    return retry(record, failure, times, wait, rules, now, last)
 
 
-def retry(record: ReadRecord, failure: Failure, times: int, wait: int, rules: GroupRules, now: int) -> Retry:
-    """Return retry number `times` of a record, in `wait` ms from `now` (epoch ms)."""
-    before, reason, due_at = record.life, reason_text(failure.reason, failure.text), now + wait
+def expired(record: ReadRecord, failure: Failure, now: int) -> DeadLetter:
+    """Return the dead letter of a record whose next retry would come too late. Its text says how it failed last."""
+    return dead_letter(record, EXPIRED, reason_text(failure.reason, failure.text), now)
+
+
+def retry(
+    record: ReadRecord, failure: Failure, times: int, wait: int, rules: GroupRules, now: int, last: int | None = None
+) -> Retry:
+    """Return retry number `times` of a record, in `wait` ms from `now` (epoch ms), and its jitter; not after `last`."""
+    before, reason = record.life, reason_text(failure.reason, failure.text)
+    due_at = due_time(record.id, times, wait, rules.jitter, now, last)
     if before is None:
         first = record.failed_at or now
         topic, stamp = record.source.topic, record.timestamp
@@ -171,6 +141,8 @@ def retry(record: ReadRecord, failure: Failure, times: int, wait: int, rules: Gr
             order=rules.order_of(before),
             behind=False,
         )
+    if failure.expires is not None:
+        state = replace(state, expires_at=failure.expires.time(now))
     return Retry(state, rules.level_for(wait))
 
 
@@ -201,11 +173,6 @@ def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLet
         behind=False,
     )
     return DeadLetter(last, reason, times + 1)
-
-
-def retry_state_of(record: ReadRecord) -> RetryState:
-    """Return the retry state from the record's headers, or a new one if it has none (it comes from a main topic)."""
-    return record.life or RetryState(record.id, record.source.topic, timestamp=record.timestamp)
 
 
 def dead_letter_unreadable(record: ReadRecord, now: int) -> DeadLetter:
@@ -243,7 +210,9 @@ def redriven(dead: RetryState, now: int) -> Retry:
     most = max(dead.most_times, dead.times)
     # A letter of an older writer does not say when its record failed last; its due time is when it died.
     last = dead.last_failed_at or dead.due_at
-    state = replace(dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last)
+    state = replace(
+        dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last, expires_at=0
+    )
     return Retry(state, None)
 
 

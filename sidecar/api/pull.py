@@ -83,9 +83,9 @@ class PullCalls:
         return _refusal(handle, changed) if isinstance(changed, HandleStatus) else _json({"handle": changed})
 
     async def reconsume_later(self, request: Request) -> Response:
-        """Spend one retry. Delay, level and reason are read as leniently as in the answer to a push."""
-        fields = await read_fields(request, ("handle", "delay", "level", "reason"))
-        said = VerdictFields("retry", fields["delay"], fields["level"], fields["reason"])
+        """Spend one retry. Delay, level, reason and expires are read as leniently as in the answer to a push."""
+        fields = await read_fields(request, ("handle", "delay", "level", "reason", "expires"))
+        said = VerdictFields("retry", fields["delay"], fields["level"], fields["reason"], fields["expires"])
         return self._settle(fields.handle(), LeaseEnd.RETRIED, verdict_of(said))
 
     async def dead_letter(self, request: Request) -> Response:

@@ -47,16 +47,18 @@ def raw_record(headers: Mapping[str, str], body: bytes, wall: Callable[[], int])
 
 
 def raw_wish(headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return delay, level and reason of `Reconsume-Verdict`, as the JSON form has them. Raises ValueError."""
+    """Return delay, level, reason and expires of `Reconsume-Verdict`, as the JSON form has them. Raises ValueError."""
     said = read_header([headers.get("reconsume-verdict", "retry").encode("latin-1", "replace")])
     if not isinstance(said, VerdictFields) or said.verdict not in VERDICTS:
-        raise ValueError("Reconsume-Verdict must be retry or dead-letter, perhaps with delay, level and reason")
+        raise ValueError(
+            "Reconsume-Verdict must be retry or dead-letter, perhaps with delay, level, reason and expires"
+        )
     level = said.level
     if said.verdict == "dead-letter":
         level = -1
     elif isinstance(level, str):
         level = _number({"level": level.removeprefix("-")}, "level", 9_999) * (-1 if level.startswith("-") else 1)
-    return {"delay": said.delay, "level": level, "reason": said.reason}
+    return {"delay": said.delay, "level": level, "reason": said.reason, "expires": said.expires}
 
 
 def _number(headers: Mapping[str, str], name: str, most: int, usual: int | None = None) -> int:

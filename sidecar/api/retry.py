@@ -24,6 +24,7 @@ from sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
 from sidecar.http.bodies import LONGEST
 from sidecar.http.problems import problem
 from topics.durations import parse_duration
+from topics.expiry import Expiry, parse_expiry
 from topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 
 RETRY = "/v1/retry"
@@ -47,6 +48,7 @@ class Post(msgspec.Struct, forbid_unknown_fields=True):
     delay: str | None = None
     level: Annotated[int, msgspec.Meta(ge=-9_999, le=9_999)] | None = None
     reason: str | None = None
+    expires: str | None = None
 
 
 class RetryRequest(NamedTuple):
@@ -55,6 +57,7 @@ class RetryRequest(NamedTuple):
     delay: str | None
     level: int | None
     reason: str | None
+    expires: str | None
 
 
 _BODY = msgspec.json.Decoder(Post)
@@ -118,11 +121,20 @@ def is_raw(request: Request) -> bool:
 
 
 def failure_of(post: Post | RetryRequest) -> Failed:
-    """Return the failure that the post reports. Raises ValueError if its delay is not a duration."""
+    """Return the failure that the post reports. Raises ValueError if its delay or its expires cannot be read."""
     try:
         delay = None if post.delay is None else parse_duration(post.delay[:LONGEST_FIELD])
     except ValueError:
         raise ValueError("delay must be a duration such as 90s") from None
     reason, text = reason_of(post.reason)
     usual = ASKED_DEAD_LETTER if post.level == -1 else ASKED_RETRY
-    return Failed(reason or usual, text, delay=delay, level=post.level, asked=True)
+    expires = None if post.expires is None else read_expiry(post.expires)
+    return Failed(reason or usual, text, delay=delay, level=post.level, asked=True, expires=expires)
+
+
+def read_expiry(text: str) -> Expiry:
+    """Return when a record expires. Raises ValueError with a sentence."""
+    try:
+        return parse_expiry(text)
+    except ValueError as fault:
+        raise ValueError(f"expires {fault}") from None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from sidecar.audit.facts import Fact, FactKind
+from topics.dead_letter_headers import EDITED
 from topics.events import BadEvent, decode_event
 from topics.group_rules import CLOCK_SLACK
 from topics.headers_fast import parse_rendered
@@ -19,8 +20,8 @@ from topics.levels import LONGEST
 from topics.names import LEGAL_NAMES, Kind
 from topics.other_group_headers import is_original
 from topics.reasons import reason_class
+from topics.render_headers import without_ours
 from topics.retry_headers import (
-    EDITED,
     ID,
     RESERVED,
     RETRY_GROUP,
@@ -30,7 +31,6 @@ from topics.retry_headers import (
     Headers,
     RetryState,
     parse_retry_headers,
-    without_ours,
 )
 from topics.transitions import UNREADABLE
 
@@ -78,28 +78,28 @@ def copy_fact(row: TopicRecord, what: FactKind, group: str, sources: Collection[
     if row.headers is None:
         return bad_fact(row, UNREADABLE, later)
     latest = row.timestamp + LONGEST + CLOCK_SLACK
-    life = parse_rendered(row.headers, sources, latest) or parse_retry_headers(row.headers, LEGAL_NAMES, latest)
-    fault = life.text if isinstance(life, BadHeader) else misplaced(row, group)
-    if fault or isinstance(life, BadHeader):
+    state = parse_rendered(row.headers, sources, latest) or parse_retry_headers(row.headers, LEGAL_NAMES, latest)
+    fault = state.text if isinstance(state, BadHeader) else misplaced(row, group)
+    if fault or isinstance(state, BadHeader):
         return bad_fact(row, fault, later)
-    return fact_of(row, what, life, later)
+    return fact_of(row, what, state, later)
 
 
-def fact_of(row: TopicRecord, what: FactKind, life: RetryState, later: bool) -> Fact:
+def fact_of(row: TopicRecord, what: FactKind, state: RetryState, later: bool) -> Fact:
     """Return the fact of a record whose headers have their agreed form."""
     return Fact(
         what=what,
-        id=life.id,
-        redrives=life.redrives,
-        times=life.times,
+        id=state.id,
+        redrives=state.redrives,
+        times=state.times,
         topic=row.topic,
         partition=row.partition,
         offset=row.offset,
         at=row.timestamp,
-        due=life.due_at,
-        first_failed_at=life.first_failed_at,
-        timestamp=life.timestamp,
-        reason=reason_class(life.reason),
+        due=state.due_at,
+        first_failed_at=state.first_failed_at,
+        timestamp=state.timestamp,
+        reason=reason_class(state.reason),
         later=later,
         digest=digest_of(row),
         state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.explain_timeline import notes, timeline
+from sidecar.cli.explain_timeline import notes, notes_of_terms, terms_of, timeline
 from sidecar.cli.policy.commands import governed
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.settings import Settings, load
 from topics.durations import parse_duration, render_duration
 from topics.levels import LONGEST, SHORTEST_ASKED, hops
+from topics.retry_rules import FailureTerms
 
 TIMELINE = ("attempt", "waits", "sum", "topic")
 HOPS = ("hop", "waits", "sum", "topic")
@@ -30,6 +31,9 @@ def explain(
     topic: Annotated[
         str | None, typer.Option("--topic", help="For records of this main topic; the first one by default.")
     ] = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="CLASS", help="For failures of this class, such as http-409 or timeout.")
+    ] = "",
     live: Annotated[bool, typer.Option("--live", help="By the group's policy on Kafka, which may be another.")] = False,
 ) -> None:
     """Show the way of a failing record.
@@ -41,6 +45,7 @@ def explain(
     \b
     Examples:
       reconsume explain -o table
+      reconsume explain --topic orders --reason http-409
       reconsume explain --delay 7s
     """
     settings = load(options.config, options.sets)
@@ -50,20 +55,21 @@ def explain(
     if delay is not None:
         options.output.rows(HOPS, way(settings, main, level_wait(delay)))
         return
-    rows = timeline(settings, main)
+    rows = timeline(settings, main, reason)
     if options.output.format is Format.TABLE:
-        rows = cut(rows, settings)
-    for note in notes(settings):
+        rows = cut(rows, settings, terms_of(settings, main, reason))
+    for note in (*notes(settings), *notes_of_terms(settings, main, reason)):
         talk(note)
     options.output.rows(TIMELINE, rows)
 
 
-def cut(rows: Iterator[Row], settings: Settings) -> Iterator[Row]:
+def cut(rows: Iterator[Row], settings: Settings, terms: FailureTerms) -> Iterator[Row]:
     """Return the first rows of a timeline for a table, and print how many are left out."""
     in_place = settings.deliver.order != "none"
-    retries = settings.retry.ordered_max_times if in_place else settings.retry.max_reconsume_times
-    wait = settings.retry.ordered_interval if in_place else settings.ladder.delays[-1]
-    if (retries or 0) + 2 <= MOST_ROWS:  # the first delivery, the retries, the dead letter
+    retries = settings.retry.ordered_max_times if in_place else terms.max_reconsume_times
+    wait = settings.retry.ordered_interval if in_place else terms.ladder.delays[-1]
+    ends = terms.dead_letter or terms.max_age is not None
+    if ends or (retries or 0) + 2 <= MOST_ROWS:  # the first delivery, the retries, the dead letter
         return rows
     talk(f"{(retries or 0) + 2 - MOST_ROWS} more retries, each after {render_duration(wait)}, then the DLQ")
     return islice(rows, MOST_ROWS - 1)

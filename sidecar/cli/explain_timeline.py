@@ -9,8 +9,10 @@ from itertools import count, islice
 
 from sidecar.cli.terminal.output import Row
 from sidecar.settings import Settings
+from sidecar.settings.policy import build_policy
 from topics.durations import render_duration
 from topics.levels import hops
+from topics.retry_rules import FailureTerms, RetryRule
 
 IN_PLACE_SHOWN = 3
 """Rows shown of a timeline that has no end."""
@@ -20,13 +22,38 @@ MOST_SUMMED = 3_600
 """Retries that are summed, at most: each waits 1 s or more, so a longer ladder is never short."""
 
 
-def timeline(settings: Settings, main: str) -> Iterator[Row]:
-    """Yield a row for each delivery, and one for the dead letter if there is one."""
+def timeline(settings: Settings, main: str, reason: str = "") -> Iterator[Row]:
+    """Yield a row for each delivery, and one for the dead letter if there is one.
+
+    `reason`: the class of each failure; empty for one that no rule names.
+    """
     if settings.deliver.broadcast:
         return iter((first(main),))
+    terms = terms_of(settings, main, reason)
+    if terms.dead_letter:
+        return iter((first(main), row(None, 0, 0, settings.names.dlq(main))))
     if settings.deliver.order != "none":
         return in_place(settings, main)
-    return through_levels(settings, main)
+    return through_levels(settings, main, terms)
+
+
+def terms_of(settings: Settings, main: str, reason: str) -> FailureTerms:
+    """Return what applies to failures of the class `reason` at records of a main topic."""
+    return build_policy(settings, "").terms_of(main, reason)
+
+
+def notes_of_terms(settings: Settings, main: str, reason: str) -> list[str]:
+    """Return which rule applies, and when a record is too old for another retry, a sentence each."""
+    terms = terms_of(settings, main, reason)
+    sentences = [f"the rule {terms.name} applies"] if isinstance(terms, RetryRule) else []
+    if settings.retry.rules and not sentences:
+        sentences.append("no rule applies" + ("" if reason else ", as no --reason is given"))
+    if terms.max_age is not None:
+        age = render_duration(terms.max_age)
+        sentences.append(f"a record older than {age} is not retried: it is dead, as expired, when it fails")
+    if settings.retry.jitter:
+        sentences.append(f"each wait is up to {settings.retry.jitter} % longer (retry.jitter)")
+    return sentences
 
 
 def notes(settings: Settings) -> list[str]:
@@ -66,12 +93,14 @@ def of_a_short_ladder(settings: Settings) -> list[str]:
     return [f"short: where the service fails everything, a record is in the DLQ after {ends}; one goes every {every}"]
 
 
-def through_levels(settings: Settings, main: str) -> Iterator[Row]:
+def through_levels(settings: Settings, main: str, terms: FailureTerms) -> Iterator[Row]:
     """Yield the rows of the ladder: each delay in the level topics that make it up."""
     yield first(main)
     total, relay = 0, settings.deliver.mode == "relay"
-    for retry in range(1, settings.retry.max_reconsume_times + 1):
-        wait = settings.ladder.delay(retry)
+    for retry in range(1, terms.max_reconsume_times + 1):
+        wait = terms.ladder.delay(retry)
+        if terms.max_age is not None and total + wait > terms.max_age:
+            break  # expired
         total += wait
         name = way_of(settings, main, wait)
         yield row(retry + 1, wait, total, f"{name}, {settings.names.ready}" if relay else name)

@@ -11,9 +11,11 @@ import typer
 from sidecar.capacity import constants as figures
 from sidecar.capacity.limits import lateness, limits, outage
 from sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
+from sidecar.cli.explain_timeline import terms_of
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.printable import plural
+from sidecar.settings import Settings
 from sidecar.settings import load as load_settings
 from sidecar.settings.values import parse_size
 from topics.durations import parse_duration, render_duration
@@ -38,6 +40,12 @@ Steps = Annotated[
 Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")]
 
 
+Topic = Annotated[str, typer.Option("--topic", help="With --reason: of this main topic; else the first one.")]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="CLASS", help="All failures are of this class: the rule for it applies.")
+]
+
+
 class LoadOptions(NamedTuple):
     """The options as typed, in their order."""
 
@@ -53,6 +61,8 @@ class LoadOptions(NamedTuple):
     outage: str
     ladder: str | None
     retries: int | None
+    topic: str
+    reason: str
 
 
 def simulate(
@@ -69,6 +79,8 @@ def simulate(
     away: Outage = "0s",
     ladder: Steps = None,
     retries: Retries = None,
+    topic: Topic = "",
+    reason: Reason = "",
 ) -> None:
     """Show what a group will need.
 
@@ -82,9 +94,8 @@ def simulate(
       reconsume simulate --rate 1e6 --fail-rate 0.001 --instances 100 --partitions 200 --outage 10m
     """
     traffic = (rate, fail_rate, again, attempt)
-    load = load_of(
-        options, LoadOptions(*traffic, instances, partitions, record_size, replication, brokers, away, ladder, retries)
-    )
+    cluster = (partitions, record_size, replication, brokers)
+    load = load_of(options, LoadOptions(*traffic, instances, *cluster, away, ladder, retries, topic, reason))
     options.output.rows(COLUMNS, list(rows_of(load)))
     talk(f"constants: {figures.MEASURED}")
     if options.output.format is Format.TABLE and sys.stdout.isatty():
@@ -95,9 +106,8 @@ def load_of(options: Options, load: LoadOptions) -> Load:
     """Build the model's input: each value as typed, else as configured, else the default. Raises BadParameter if one
     is invalid."""
     configured = load_settings(options.config, options.sets) if options.config or options.sets else None
-    own = Ladder(build_ladder("rocketmq").delays) if configured is None else configured.ladder
     levels = "ladder" if configured is None else configured.levels
-    most = 16 if configured is None else configured.retry.max_reconsume_times
+    own, most = terms_for(configured, load.topic, load.reason)
     steps = ladder_of(load.ladder, own)
     try:
         return Load(
@@ -119,6 +129,16 @@ def load_of(options: Options, load: LoadOptions) -> Load:
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def terms_for(settings: Settings | None, topic: str, reason: str) -> tuple[Ladder, int]:
+    """Return the ladder and the most retries of the failures that are modelled; without settings, the defaults."""
+    if settings is None:
+        return Ladder(build_ladder("rocketmq").delays), 16
+    if topic and topic not in settings.topic_names:
+        raise typer.BadParameter(f"{topic} is not a main topic of the group: {', '.join(settings.topic_names)}")
+    terms = terms_of(settings, topic or settings.topic_names[0], reason)
+    return terms.ladder, 0 if terms.dead_letter else terms.max_reconsume_times
 
 
 def ladder_of(text: str | None, otherwise: Ladder) -> Ladder:

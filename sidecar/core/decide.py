@@ -27,6 +27,8 @@ from sidecar.core.outcome import (
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Record
 from topics import transitions
+from topics.attempt import retry_state_of, topic_of
+from topics.due_times import last_time
 from topics.retry_headers import RetryState
 from topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Wait, Written
 
@@ -51,6 +53,8 @@ Decision: TypeAlias = Commit | Written | Wait | Postpone | RetryInPlace | LeaveU
 
 LEAVE_UNCOMMITTED = LeaveUncommitted()
 LEASE_EXPIRED = Failed("lease-expired")
+NACKED = "nacked"
+"""The reason of a dead letter that the service would not take now once too often."""
 POSTPONED_TOO_LONG = Failed("postponed", "the service postponed it for longer than retry.postpone_limit")
 LONGEST_IN_MEMORY = 10_000
 """ms. A record that is postponed for as long waits in a level topic: one customer's limit must not fill the room."""
@@ -107,7 +111,7 @@ def _after_postponement(record: Record, after: int, policy: Policy, now: int) ->
         return _after_failure(record, POSTPONED_TOO_LONG, policy, now)
     if after < LONGEST_IN_MEMORY or not policy.delays or policy.in_place is not None or policy.broadcast:
         return Postpone(after)
-    state = replace(transitions.retry_state_of(record), times=record.times, due_at=now + after, postponed_at=since)
+    state = replace(retry_state_of(record), times=record.times, due_at=now + after, postponed_at=since)
     return Hop(state, policy.level_for(after))
 
 
@@ -117,22 +121,24 @@ def postponed_since(record: Record) -> int:
 
 
 def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, now: int) -> Decision:
+    terms = policy.terms_of(topic_of(record), failure.reason)
     used_up = rules.max_times is not None and record.times >= rules.max_times
-    if used_up or failure.level == -1:
+    if used_up or failure.level == -1 or terms.dead_letter:
         return _dead(record, failure.reason, failure.text, policy, now)
     asked = policy.delay_of(failure.level) if failure.delay is None else failure.delay
-    return RetryInPlace(rules.wait(asked))
+    wait = rules.wait(asked)
+    last = last_time(record, failure.expires, terms, now)
+    return transitions.expired(record, failure, now) if last is not None and now + wait > last else RetryInPlace(wait)
 
 
 def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
-    if record.times >= policy.max_reconsume_times:
-        return _dead(record, LEASE_EXPIRED.reason, "", policy, now)
-    return DONE if policy.broadcast else transitions.retry(record, LEASE_EXPIRED, record.times + 1, 0, policy, now)
+    return DONE if policy.broadcast else transitions.after_failure(record, LEASE_EXPIRED, policy, now, wait=0)
 
 
 def _after_nack(record: Record, policy: Policy, now: int) -> Decision:
-    if record.times >= policy.max_reconsume_times:
-        return _dead(record, "nacked", "", policy, now)
+    terms = policy.terms_of(topic_of(record), NACKED)
+    if terms.dead_letter or record.times >= terms.max_reconsume_times:
+        return _dead(record, NACKED, "", policy, now)
     return RetryInPlace(nack_wait(policy.nack_delay, now))
 
 

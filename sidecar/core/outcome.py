@@ -10,6 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from topics.expiry import Expiry
+
 
 class Committed(msgspec.Struct, frozen=True):
     """The service accepted the record."""
@@ -21,7 +23,7 @@ class Failed(msgspec.Struct, frozen=True):
     `reason`: a class such as `http-500`, `timeout`, `broken-answer`, `retry-asked`. `text`: more, for people. `label`:
     the outcome's name in the metrics: `retry`, `timeout` or `broken_answer`. `delay` (ms) or `level` (−1 DLQ, 0 ladder,
     n > 0 that level of the table): what the service asked for, if anything. `asked`: the service said "retry"
-    explicitly, so it is available, whatever becomes of its records.
+    explicitly, so it is available, whatever becomes of its records. `expires`: when it is worth no retry any more.
     """
 
     reason: str
@@ -30,6 +32,7 @@ class Failed(msgspec.Struct, frozen=True):
     delay: int | None = None
     level: int | None = None
     asked: bool = False
+    expires: Expiry | None = None
 
 
 class Rejected(msgspec.Struct, frozen=True):

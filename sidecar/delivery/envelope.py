@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from sidecar.core.record import Record
-from topics.retry_headers import DROPPED, RETRY_TRACEPARENT, Headers
+from topics.render_headers import DROPPED, RETRY_TRACEPARENT
+from topics.retry_headers import Headers
 
 NOT_A_RECORDS_OWN = frozenset({RETRY_TRACEPARENT})
 """What tracing adds to a record of a main topic in memory."""

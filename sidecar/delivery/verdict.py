@@ -16,7 +16,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Postponed, Rejected, Throttled
-from sidecar.delivery.verdict_fields import USUAL_THROTTLE_MS, delay_of, level_of, printable, reason_of, retry_after_ms
+from sidecar.delivery.verdict_fields import (
+    USUAL_THROTTLE_MS,
+    delay_of,
+    expiry_of,
+    level_of,
+    printable,
+    reason_of,
+    retry_after_ms,
+)
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""
@@ -37,8 +45,8 @@ WORDS = frozenset({"commit", "retry", "postpone", "dead-letter"})
 
 # Kinds of what looks like a verdict and is none; labels of `reconsume_odd_verdicts_total`.
 HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG = "header", "unknown-word", "not-json", "encoded", "too-long"
-UNKNOWN_ID, NO_ID, DELAY = "unknown-id", "no-id", "delay"
-ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY)
+UNKNOWN_ID, NO_ID, DELAY, EXPIRES = "unknown-id", "no-id", "delay", "expires"
+ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY, EXPIRES)
 
 # A service that asks for no pause at all is still overloaded. Without a minimum the same request comes back at once.
 SHORTEST_THROTTLE_MS = 100
@@ -71,6 +79,7 @@ class VerdictFields(msgspec.Struct, gc=False):
     delay: Any = None
     level: Any = None
     reason: Any = None
+    expires: Any = None
     id: Any = None
     verdicts: Any = None
 
@@ -146,7 +155,8 @@ def verdict_of(said: VerdictFields) -> Outcome:
             return COMMITTED
         case "retry":
             delay, level = delay_of(said.delay), level_of(said.level)
-            return Failed(reason or ASKED_RETRY, text, delay=delay, level=level, asked=True)
+            expires = expiry_of(said.expires)
+            return Failed(reason or ASKED_RETRY, text, delay=delay, level=level, asked=True, expires=expires)
         case "postpone":
             delay = USUAL_POSTPONEMENT if said.delay is None else delay_of(said.delay) or USUAL_POSTPONEMENT
             return Postponed(min(max(delay, SHORTEST_POSTPONEMENT), LONGEST_POSTPONEMENT))
@@ -157,8 +167,13 @@ def verdict_of(said: VerdictFields) -> Outcome:
 
 
 def meaning_of(said: VerdictFields) -> Outcome | OddAnswer:
-    """Return the outcome that a verdict asks for. A postponement out of its bounds is counted as odd."""
+    """Return the outcome that a verdict asks for.
+
+    A postponement out of its bounds is counted as odd, and so is an expiry of a retry that cannot be read.
+    """
     outcome = verdict_of(said)
+    if said.verdict == "retry" and isinstance(outcome, Failed) and said.expires is not None and outcome.expires is None:
+        return OddAnswer(outcome, (EXPIRES,))
     if not isinstance(outcome, Postponed) or said.delay is None or delay_of(said.delay) == outcome.after:
         return outcome
     return OddAnswer(outcome, (DELAY,))
@@ -200,7 +215,7 @@ def read_header(values: Sequence[bytes]) -> VerdictFields | Unreadable:
     for parameter in rest:
         name, _, text = parameter.partition("=")
         fields[name.strip().lower()] = text.strip().strip('"')
-    return VerdictFields(word, fields.get("delay"), fields.get("level"), fields.get("reason"))
+    return VerdictFields(word, fields.get("delay"), fields.get("level"), fields.get("reason"), fields.get("expires"))
 
 
 def read_body(body: bytes, *, ours: bool) -> VerdictFields | Unreadable:

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from topics.durations import parse_duration
+from topics.expiry import Expiry, parse_expiry
 
 USUAL_THROTTLE_MS = 1_000
 
@@ -19,32 +20,42 @@ SECONDS = re.compile(r"[0-9]{1,18}")
 LEVEL = re.compile(r"-?[0-9]{1,4}")
 
 
-def delay_of(wish: Any) -> int | None:
+def delay_of(field: Any) -> int | None:
     """Return the delay in milliseconds; None (the ladder) if it is not a duration. The core checks its range."""
-    if not isinstance(wish, str) or len(wish) > LONGEST_FIELD:
+    if not isinstance(field, str) or len(field) > LONGEST_FIELD:
         return None
     try:
-        return parse_duration(wish)
+        return parse_duration(field)
     except ValueError:
         return None
 
 
-def level_of(wish: Any) -> int | None:
+def level_of(field: Any) -> int | None:
     """Return the level; None (the ladder) if it is not a whole number. The core checks its range."""
-    if isinstance(wish, str) and LEVEL.fullmatch(wish) is not None:
-        return int(wish)
-    if isinstance(wish, int) and not isinstance(wish, bool) and -9_999 <= wish <= 9_999:
-        return wish
+    if isinstance(field, str) and LEVEL.fullmatch(field) is not None:
+        return int(field)
+    if isinstance(field, int) and not isinstance(field, bool) and -9_999 <= field <= 9_999:
+        return field
     return None
 
 
-def reason_of(wish: Any) -> tuple[str, str]:
+def expiry_of(field: Any) -> Expiry | None:
+    """Return when the record is worth no retry any more; None (never) if it is neither a time nor a duration."""
+    if not isinstance(field, str):
+        return None
+    try:
+        return parse_expiry(field)
+    except ValueError:
+        return None
+
+
+def reason_of(field: Any) -> tuple[str, str]:
     """Return the reason's class and text: a single word is a class, anything longer is text for people."""
-    if not isinstance(wish, str) or not wish:
+    if not isinstance(field, str) or not field:
         return "", ""
-    if REASON_CLASS.fullmatch(wish) is not None:
-        return wish, ""
-    return "", printable(wish)
+    if REASON_CLASS.fullmatch(field) is not None:
+        return field, ""
+    return "", printable(field)
 
 
 def retry_after_ms(value: bytes, wall: int) -> int:

@@ -15,17 +15,10 @@ from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
 from topics.copies import redriven_writes
+from topics.dead_letter_headers import EDITED
 from topics.names import LEGAL_NAMES, Kind
 from topics.reasons import reason_class, text_of
-from topics.retry_headers import (
-    EDITED,
-    LARGEST_COUNT,
-    LARGEST_LONG,
-    BadHeader,
-    Headers,
-    RetryState,
-    parse_retry_headers,
-)
+from topics.retry_headers import LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.transitions import redriven
 
 MOST_REDRIVES = 3

@@ -124,6 +124,26 @@ def ladder_fits(settings: Settings) -> Iterator[Fault]:
         yield Fault(("retry", "ladder"), str(error), has_value=False)
 
 
+def rules_fit(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each rule with a ladder that cannot be built, or with values that have no effect."""
+    in_place = settings.deliver.order != "none" and not settings.queued
+    for number, rule in enumerate(settings.retry.rules):
+        path = ("retry", "rules", number)
+        try:
+            build_ladder(settings.retry.ladder if rule.ladder is None else rule.ladder)
+        except ValueError as error:
+            yield Fault((*path, "ladder"), str(error), has_value=False)
+            return
+        for name in ("ladder", "max_reconsume_times"):
+            if in_place and getattr(rule, name) is not None:
+                text = "has no effect with deliver.order, which retries in place by ordered_interval; leave it out"
+                yield Fault((*path, name), text, has_value=False)
+    try:
+        _ = settings.delays
+    except ValueError as error:
+        yield Fault(("retry", "rules"), str(error), has_value=False)
+
+
 def group_is_apart(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if the group's name is one that another group derives from its own."""
     if fault := group_fault(settings.group):
@@ -218,12 +238,13 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
         ),
     ),
     (ladder_fits, (("retry", "ordered_ladder"), ("retry", "ladder"), ("retry", "levels"))),
+    (rules_fit, (("retry", "rules"), ("retry", "ladder"), ("retry", "levels"), ("deliver", "order"))),
     (group_is_apart, (("group",),)),
     (
         names_fit,
         (
             *(("group",), ("topics",), ("topic_prefix",)),
-            *(("retry", name) for name in ("ladder", "levels", "ordered_ladder")),
+            *(("retry", name) for name in ("ladder", "rules", "levels", "ordered_ladder")),
         ),
     ),
     (lock_is_shorter, (("lock_timeout",), ("kafka",))),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidecar.printable import printable
-from sidecar.settings.fields import allowed, field_at, siblings
+from sidecar.settings.fields import allowed, field_at, member_of, siblings
 from sidecar.settings.layers import Layers
 from sidecar.settings.masks import masked
 from sidecar.settings.sections.kafka import FIXED
@@ -67,9 +67,14 @@ def inner_faults(path: KeyPath, value: object, raised: RefusedError) -> Iterator
 def must_be(path: KeyPath) -> str:
     """Return the sentence about the values that the setting at `path` accepts."""
     field = field_at(path)
-    if field is None or (len(path) > 1 and isinstance(path[-1], int)):
+    within = next((number for number, step in enumerate(path) if isinstance(step, int)), None)
+    if field is None or (path[0] == "topics" and within is not None):
         return "must be a topic's name or {name, tags}"
-    return f"must be {allowed(field)}"
+    if within is None:
+        return f"must be {allowed(field)}"
+    member, key = member_of(field), path[within + 1 : within + 2]
+    known = {} if member is None else member.model_fields
+    return f"must be {allowed(known[str(key[0])])}" if key and key[0] in known else f"must be {{{', '.join(known)}}}"
 
 
 def unknown(path: KeyPath) -> str:

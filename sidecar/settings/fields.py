@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from sidecar.settings.former_names import FORMER_NAMES
 from sidecar.settings.model import Settings
+from sidecar.settings.sections.deliver import Subscription
 from sidecar.settings.values import Checked, KeyPath
 
 SWITCH = "enabled"
@@ -85,7 +86,12 @@ def allowed(field: FieldInfo) -> str:
         return "a mapping"
     if typing.get_origin(field.annotation) is Literal:
         return " or ".join(str(choice) for choice in typing.get_args(field.annotation))
-    return "true or false" if field.annotation is bool else "a list of topics, each a name or {name, tags}"
+    if field.annotation is bool:
+        return "true or false"
+    member = member_of(field)
+    if member is None or member is Subscription:
+        return "a list of topics, each a name or {name, tags}"
+    return f"a list of {{{', '.join(member.model_fields)}}}"
 
 
 def written(field: FieldInfo, value: Any) -> Any:
@@ -93,9 +99,15 @@ def written(field: FieldInfo, value: Any) -> Any:
     checked = checked_of(field)
     if checked is not None:
         return checked.give(value)
-    if isinstance(value, tuple):
-        return [topic.name if topic.tags == "*" else topic.model_dump() for topic in value]
-    return value
+    return [written_member(member) for member in value] if isinstance(value, tuple) else value
+
+
+def written_member(member: BaseModel) -> Any:
+    """Return a member of a list as it is written in YAML: without what has its default, and a name alone by itself."""
+    fields = type(member).model_fields
+    values = {name: getattr(member, name) for name in fields}
+    changed = {name: written(fields[name], value) for name, value in values.items() if value != fields[name].default}
+    return changed["name"] if changed.keys() == {"name"} and isinstance(member, Subscription) else changed
 
 
 def takes_text(field: FieldInfo) -> bool:

@@ -16,11 +16,15 @@ from sidecar.settings.fields import field_at, leaves, written
 from sidecar.settings.layers import Layers, assign
 from sidecar.settings.load import validate
 from sidecar.settings.model import Settings
+from sidecar.settings.rule_edits import edited, rule_named_by
 
 KEYS: dict[str, tuple[str, str]] = {
     "max_reconsume_times": ("retry", "max_reconsume_times"),
     "ladder": ("retry", "ladder"),
     "levels": ("retry", "levels"),
+    "rules": ("retry", "rules"),
+    "max_age": ("retry", "max_age"),
+    "jitter": ("retry", "jitter"),
     "ordered_interval": ("retry", "ordered_interval"),
     "ordered_max_times": ("retry", "ordered_max_times"),
     "nack_redelivery_delay": ("retry", "nack_redelivery_delay"),
@@ -31,6 +35,8 @@ KEYS: dict[str, tuple[str, str]] = {
 """Keys that can be set for the whole group, each with the setting that it replaces. All of them can change while
 records are in flight."""
 
+RULES = "rules"
+"""The key of the rules. One of them is changed by `rules.NAME`."""
 GROUP = "the group's policy"
 """The origin of the values that the policy record gives."""
 
@@ -61,12 +67,28 @@ def overridden(settings: Settings, values: Mapping[str, object], origin: str = G
 
 
 def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origin: str) -> dict[str, object]:
-    """Return the values of `KEY=VALUE` texts, as written in YAML. Raises ConfigError if one is wrong."""
-    layers, assigned = Layers(tree_of(settings)), dict(pairs)
-    for key, text in assigned.items():
-        assign(layers, KEYS[key], text, origin)
+    """Return the values of `KEY=VALUE` texts, as written in YAML. Raises ConfigError if one is wrong.
+
+    `settings`: those in force, whose rules a key `rules.NAME` changes.
+    """
+    layers, changed = Layers(tree_of(settings)), set()
+    for key, text in pairs:
+        if (name := rule_named_by(key)) is None:
+            assign(layers, KEYS[key], text, origin)
+            changed.add(key)
+        else:
+            _change_rule(layers, name, text, origin)
+            changed.add(RULES)
     values = policy_values(checked(layers))
-    return {key: values[key] for key in assigned}
+    return {key: values[key] for key in KEYS if key in changed}
+
+
+def _change_rule(layers: Layers, name: str, text: str, origin: str) -> None:
+    rules = layers.tree["retry"]["rules"]
+    try:
+        layers.put(KEYS[RULES], edited(rules, name, text), origin)
+    except ValueError as fault:
+        layers.faults.append(f"rules.{name}: {fault} ({origin})")
 
 
 def differences(old: Settings, new: Settings) -> tuple[Difference, ...]:

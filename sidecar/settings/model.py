@@ -15,6 +15,7 @@ from sidecar.settings.sections.kafka import KAFKA
 from sidecar.settings.sections.kafka_secrets import Kafka
 from sidecar.settings.sections.pull import Pull
 from sidecar.settings.sections.retry import Retry
+from sidecar.settings.sections.retry_rule import Rule
 from sidecar.settings.sections.telemetry import Log, Tracing
 from sidecar.settings.sections.ui import Ui
 from sidecar.settings.sections.view import FOLDER, View
@@ -23,6 +24,7 @@ from topics.acls import GroupShape
 from topics.durations import parse_duration as ms
 from topics.levels import Ladder, LevelsSpec, build_ladder, level_delays, numbered
 from topics.names import Names
+from topics.retry_rules import RetryRule
 
 GROUP = text("letters of ASCII, digits and . _ -, because topics are named after it", r"[a-zA-Z0-9._-]{1,249}")
 
@@ -165,6 +167,24 @@ class Settings(Section):
         """Whether order survives long waits, in queue topics."""
         return self.retry.ordered_ladder is not None
 
+    @functools.cached_property
+    def retry_rules(self) -> tuple[RetryRule, ...]:
+        """The rules by topic and reason, complete. Raises ValueError if a ladder is invalid; `load` has checked it."""
+        return tuple(self._complete(rule) for rule in self.retry.rules)
+
+    def _complete(self, rule: Rule) -> RetryRule:
+        """Return a rule with the group's values where it has none."""
+        times = rule.max_reconsume_times
+        return RetryRule(
+            name=rule.name,
+            topics=rule.topics,
+            reasons=rule.reasons,
+            ladder=self.ladder if rule.ladder is None else build_ladder(rule.ladder),
+            max_reconsume_times=self.retry.max_reconsume_times if times is None else times,
+            max_age=self.retry.max_age if rule.max_age is None else rule.max_age,
+            dead_letter=rule.dead_letter,
+        )
+
     @property
     def levels(self) -> LevelsSpec:
         """Which delays have a level topic."""
@@ -179,7 +199,7 @@ class Settings(Section):
         """
         if self.queued or (self.deliver.order != "none" and self.levels == "ladder"):
             return ()
-        return level_delays(self.levels, self.ladder)
+        return level_delays(self.levels, self.ladder, *(rule.ladder for rule in self.retry_rules))
 
     @property
     def table(self) -> tuple[int, ...]:

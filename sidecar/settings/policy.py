@@ -30,6 +30,9 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         unknown_topic=settings.retry.unknown_topic,
         queued=settings.queued,
         max_waiting=settings.retry.ordered_max_waiting,
+        retry_rules=settings.retry_rules,
+        max_age=settings.retry.max_age,
+        jitter=settings.retry.jitter,
     )
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from spark.consumer.rules import Rules
 from topics.headers_fast import parse_rendered
 from topics.partition import Partition
-from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers, without_ours
+from topics.render_headers import without_ours
+from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
 from topics.transitions import UNREADABLE
 
 REPLACED = "\ufffd"

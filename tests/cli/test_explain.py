@@ -136,3 +136,31 @@ def test_an_ordered_record_waits_its_interval_in_place(tmp_path: Path) -> None:
         ("250ms", "500ms"),
         ("250ms", "750ms"),
     ]
+
+
+RULES = (
+    "retry.rules=[{name: busy, topics: [orders], reasons: [http-409], ladder: [1m, 5m], max_reconsume_times: 3}, "
+    "{name: gone, reasons: [http-410], dead_letter: true}]"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "waits"),
+    [
+        (("--reason", "http-409"), ["0s", "1m", "5m", "5m", "0s"]),
+        (("--reason", "http-410"), ["0s", "0s"]),
+        (("--reason", "http-409", "--set", "retry.max_age=6m"), ["0s", "1m", "5m", "0s"]),
+        (("--reason", "timeout", "--set", "retry.max_reconsume_times=1"), ["0s", "10s", "0s"]),
+    ],
+)
+def test_the_way_of_a_failure_that_a_rule_names(tmp_path: Path, words: tuple[str, ...], waits: list[str]) -> None:
+    assert [row["waits"] for row in rows(tmp_path, "--set", RULES, *words)] == waits
+
+
+def test_the_rule_that_applies_is_named(tmp_path: Path) -> None:
+    shown = reconsume("explain", "-c", write_good(tmp_path), "--set", RULES, "--reason", "http-410")
+    assert "the rule gone applies" in shown.stderr
+    assert (
+        "no rule applies, as no --reason is given"
+        in reconsume("explain", "-c", write_good(tmp_path), "--set", RULES).stderr
+    )

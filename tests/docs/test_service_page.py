@@ -25,6 +25,7 @@ from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseRea
 from sidecar.delivery.verdict import ODD_KINDS, VerdictRules, verdict_from_response
 from sidecar.observability import metrics
 from sidecar.settings import load
+from sidecar.settings.policy import build_policy
 from tests.support.sidecar.push_requests import a_record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -161,6 +162,16 @@ def test_the_example_of_https_is_a_good_configuration(tmp_path: Path) -> None:
     (tmp_path / "reconsume.yaml").write_text(text, encoding="utf-8")
     deliver = load(tmp_path / "reconsume.yaml", environ={}).deliver
     assert set(files_of(deliver)) == {CA, CERTIFICATE, KEY, TOKEN, SECRETS}
+
+
+def test_the_example_of_rules_is_a_good_configuration_for_people_and_policies(tmp_path: Path) -> None:
+    (text,) = re.findall(r"<!-- example: rules -->\n+```yaml\n(.+?)```", PAGE, re.DOTALL)
+    base = "group: billing\ntopics: [orders, invoices]\nkafka: {bootstrap.servers: x}\ndeliver: {url: 'http://127.0.0.1:1'}\n"
+    (tmp_path / "reconsume.yaml").write_text(base + text, encoding="utf-8")
+    policy = build_policy(load(tmp_path / "reconsume.yaml", environ={}), "pod")
+    assert policy.terms_of("invoices", "http-410").dead_letter
+    assert not policy.terms_of("orders", "http-410").dead_letter
+    assert policy.terms_of("orders", "http-409").max_reconsume_times == 4
 
 
 def test_every_cause_of_a_handshake_that_fails_is_told() -> None:

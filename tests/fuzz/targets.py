@@ -29,7 +29,8 @@ from topics.events import BadEvent, decode_event
 from topics.foreign_headers import SYSTEMS, foreign_life, read_foreign
 from topics.names import LEGAL_NAMES
 from topics.policy_record import BadRecord, PolicyHeard, parse_record
-from topics.retry_headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.view_record import BadRow, decode_stats, decode_view
 
 GROUP = "billing"

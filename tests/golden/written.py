@@ -30,7 +30,8 @@ from topics.policy_record import (
     render_record,
     settlement_key,
 )
-from topics.retry_headers import Headers, RetryState, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, RetryState
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 

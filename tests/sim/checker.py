@@ -13,7 +13,8 @@ from tests.sim.service_model import Delivery
 from tests.sim.world import World
 from topics.events import Event, State, decode_event
 from topics.other_group_headers import is_original
-from topics.retry_headers import DROPPED, OURS, Headers, RetryState
+from topics.render_headers import DROPPED
+from topics.retry_headers import OURS, Headers, RetryState
 
 QUEUES = ("billing-ORDERED-orders",)
 

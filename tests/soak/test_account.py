@@ -20,6 +20,7 @@ from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from topics import retry_headers as wire
+from topics.render_headers import render_retry_headers
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (2_000, 5_000))
 LEVEL, NEXT = "g-RETRY-2s", "g-RETRY-5s"
@@ -34,7 +35,7 @@ def main_row(offset: int) -> Row:
 
 def copy_row(place: int, times: int, due: int, topic: str, at: int, reason: str = "http-500") -> Row:
     life = wire.RetryState(FLAKY, "orders", times, 0, due, START + 1, START, reason)
-    return Row(0, place, at, b"key", b"value", tuple(wire.render_retry_headers(life, GROUP.group, topic)))
+    return Row(0, place, at, b"key", b"value", tuple(render_retry_headers(life, GROUP.group, topic)))
 
 
 def event_row(state: str, times: int, due: int, level: str | None, at: int) -> Row:
@@ -223,7 +224,7 @@ def test_a_copy_in_a_former_life_of_its_topic_keeps_every_rule_but_that_of_its_p
 def test_a_dead_letter_of_a_copys_own_place_condemns_no_record_of_the_topics_next_life() -> None:
     """The place `g-RETRY-2s:0:0` was another record's while the topic was another one."""
     life = wire.RetryState(f"{LEVEL}:0:0", "orders", 0, 0, START, START, START, "bad-header: REAL_TOPIC")
-    letter = Row(0, 0, START + 150, b"key", b"value", tuple(wire.render_retry_headers(life, GROUP.group, GROUP.dlq)))
+    letter = Row(0, 0, START + 150, b"key", b"value", tuple(render_retry_headers(life, GROUP.group, GROUP.dlq)))
     evidence = world(dlq=(letter,), progress={("orders", 0): Progress(2)})
     check(evidence)
     assert [text.split(":")[0] for text in judge(evidence, Kept(evidence, {})).found] == ["condemned", "rest"]

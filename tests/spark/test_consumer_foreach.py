@@ -17,7 +17,8 @@ from spark.consumer import Counts, Record, TooManyFailuresError, build_rules, de
 from spark.consumer.foreach import BATCH_TIME, check_frame, writer_options
 from spark.consumer.handling import COLUMNS
 from spark.consumer.streams import with_batch_time
-from topics.retry_headers import Headers, RetryState, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, RetryState, parse_retry_headers
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "2s"], max_reconsume_times=2)
 OWN: Headers = [("trace", b"1"), ("tag", None), ("trace", b"\xff")]

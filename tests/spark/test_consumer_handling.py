@@ -18,7 +18,8 @@ from spark.consumer.handling import handling
 from spark.consumer.record import Record
 from spark.consumer.rules import build_rules
 from spark.consumer.verdict import dead_letter, retry
-from topics.retry_headers import Headers, RetryState, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, RetryState, parse_retry_headers
 
 RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
 

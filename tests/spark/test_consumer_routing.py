@@ -16,7 +16,8 @@ from spark.consumer.rules import Rules, build_rules
 from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
 from topics import copies, transitions
 from topics.events import Event, decode_event
-from topics.retry_headers import Headers, RetryState, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, RetryState, parse_retry_headers
 
 NOW = 1_763_690_000_000
 OWN: Headers = [("trace", b"1"), ("TAGS", None), ("trace", b""), ("b", b"\xff\x00")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,15 @@ class Watched:
         page.on("pageerror", lambda error: self.found.append(str(error)))
         page.on("dialog", lambda dialog: (self.found.append("a dialog"), dialog.dismiss()))
         page.on("request", lambda request: None if request.url.startswith(own) else self.found.append(request.url))
+        self._page, self._asked = page, {}
+        page.on("request", lambda request: self._asked.update({request: "no answer"}))
+        page.on("response", lambda response: self._asked.update({response.request: f"status {response.status}"}))
+        page.on("requestfailed", lambda request: self._asked.update({request: f"failed: {request.failure}"}))
+
+    def tell(self) -> None:
+        """Print where the page is and what it asked for, which pytest shows of a test that failed."""
+        asked = [f"  {one.method} {one.url}: {told}\n" for one, told in self._asked.items()]
+        sys.stdout.writelines([f"{self._page.url}\n", *asked])
 
 
 @pytest.fixture
@@ -90,6 +100,8 @@ def open_page(chromium: Any, scene: Scene) -> Iterator[Open]:
         return page
 
     yield opened
+    for one in watched:
+        one.tell()
     hurt = [page.evaluate("window.hurt") for context in contexts for page in context.pages]
     for context in contexts:
         context.close()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.policy.plan import history_row, origin_of, plan_of, read_pairs
+from sidecar.cli.policy.guards import expect_levels, expect_readable, expect_readers, fitting
+from sidecar.cli.policy.plan import history_row, origin_of, plan_of, read_pairs, rule_rows
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import clock, talk
+from sidecar.cli.terminal.output import Format, clock, talk
 from sidecar.cli.terminal.program import Group
 from sidecar.clock import wall
 from sidecar.errors import ContractError
@@ -19,21 +20,20 @@ from sidecar.printable import plural
 from sidecar.settings.group_policy import (
     KEYS,
     differences,
-    levels_of,
-    mend_levels,
     overridden,
     policy_values,
     read_assignments,
 )
 from sidecar.settings.load import Loaded, load_with_origins
 from sidecar.settings.model import Settings
-from topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
+from topics.policy_record import PolicyRecord
 
 if TYPE_CHECKING:
     from sidecar.group_policy.store import Entry, PolicyStore
 
 PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
+RULE = ("rule", "topics", "reasons", "ladder", "max_reconsume_times", "max_age", "dead_letter")
 HISTORY = ("at", "who", "policy", "was", "offset", "fault")
 
 app = typer.Typer(cls=Group, help="The retry policy of the whole group.", no_args_is_help=True, rich_markup_mode=None)
@@ -66,6 +66,8 @@ def show(options: Options) -> None:
     if loaded.settings.policy_mode == "strict" and differences(loaded.settings, settings):
         talk("warning: policy_mode is strict, and an instance with this configuration refuses to start")
     options.output.rows(SHOWN, rows)
+    if settings.retry.rules and options.output.format is Format.TABLE:
+        options.output.rows(RULE, rule_rows(settings))
 
 
 Assignments = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help=f"Keys: {', '.join(KEYS)}.")]
@@ -77,7 +79,10 @@ Who = Annotated[str | None, typer.Option("--who", help="Who changes it; user@hos
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
 Replace = Annotated[
     bool,
-    typer.Option("--replace", help="Also where a newer version wrote the policy: what it says is lost."),
+    typer.Option(
+        "--replace",
+        help="Also where a newer version wrote the policy, and what it says is lost, or an older one refuses it.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
@@ -101,6 +106,8 @@ def set_(
     Examples:
       reconsume policy set max_reconsume_times=3 timeout=30s
       reconsume policy set 'ladder=[10s, 1m, 10m]' --yes
+      reconsume policy set 'rules.busy={reasons: [http-409], ladder: [1m, 5m]}'
+      reconsume policy set rules.busy=null
       reconsume policy set --unset ladder
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
@@ -109,16 +116,19 @@ def set_(
     if not replace:
         expect_readable(entries)
     record, by = followed(entries), author(who)
-    assigned = read_assignments(loaded.settings, pairs, "policy set")
+    old_settings = in_force(loaded.settings, record)
+    assigned = read_assignments(old_settings, pairs, "policy set")
     kept = {key: value for key, value in ({} if record is None else record.policy).items() if key not in dropped}
     new = kept | assigned
-    old_settings, settings = in_force(loaded.settings, record), overridden(loaded.settings, new)
+    settings = overridden(loaded.settings, new)
     rows = plan_of(record, new, old_settings, settings)
     if not rows:
         talk("nothing would change")
         return None
     options.output.talk_rows(PLAN, rows)
     expect_levels(settings)
+    if not replace:
+        expect_readers(settings, new)
     if not dry_run:
         if not yes:
             ask(f"Set {plural(len(rows), 'value')} for the whole group?")
@@ -171,31 +181,6 @@ def newest(store: PolicyStore) -> PolicyRecord | None:
     return followed(store.entries())
 
 
-def fitting(record: PolicyRecord) -> PolicyRecord:
-    """Return a record that instances can read: if it is too large, without the keys that this version does not know."""
-    if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
-        return record
-    unknown = sorted(record.policy.keys() - KEYS.keys())
-    talk(
-        f"warning: {len(unknown)} keys that this version does not know are left out: the policy is too large with them"
-    )
-    known, was = (
-        {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
-    )
-    return PolicyRecord(known, record.who, record.at, was)
-
-
-def expect_readable(entries: list[Entry]) -> None:
-    """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
-    from sidecar.group_policy.store import unread_of
-
-    if why := unread_of(entries):
-        raise ContractError(
-            f"the group's policy cannot be read: {why}. Set it with that version; "
-            "--replace writes one of this version in its place, without the values that it has"
-        )
-
-
 def followed(entries: list[Entry]) -> PolicyRecord | None:
     """Return the policy that instances follow, like `newest`, from entries that are already read."""
     from sidecar.group_policy.store import in_force as last_good
@@ -217,15 +202,3 @@ def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
         for problem in fault.problems:
             talk(f"warning: the group's policy cannot be applied: {problem}")
         return settings
-
-
-def expect_levels(settings: Settings) -> None:
-    """Raise ContractError, with the fix, if a level topic that the settings need does not exist."""
-    from sidecar.kafka.admin.cluster import Cluster
-
-    needed = levels_of(settings)
-    missing = needed - Cluster(settings.kafka).find(needed).keys()
-    if missing:
-        raise ContractError(
-            f"level topics are missing: {', '.join(sorted(missing))}; create them first: {mend_levels(settings)}"
-        )

@@ -3,14 +3,15 @@ here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import typer
 
 from sidecar.cli.terminal.output import Row, clock
-from sidecar.settings.group_policy import KEYS, dotted, policy_values
+from sidecar.settings.group_policy import KEYS, dotted, flow, policy_values
 from sidecar.settings.load import Loaded
 from sidecar.settings.model import Settings
+from sidecar.settings.rule_edits import rule_named_by
 from topics.policy_record import PolicyRecord
 
 
@@ -24,9 +25,10 @@ def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[t
             raise typer.BadParameter(f"{text}: must be KEY=VALUE, like max_reconsume_times=3")
         pairs.append((key.strip(), value))
     for key in (*(key for key, _ in pairs), *unset):
-        if key not in KEYS:
+        if key not in KEYS and (rule_named_by(key) is None or key in unset):
             bare = next((known for known in KEYS if dotted(known) == key), None)
-            hint = f"write {bare}" if bare is not None else f"the group can set {', '.join(KEYS)}"
+            every = f"the group can set {', '.join(KEYS)}, and one rule by rules.NAME"
+            hint = f"write {bare}" if bare is not None else every
             raise typer.BadParameter(f"{key}: {hint}")
     if not pairs and not unset:
         raise typer.BadParameter("nothing to set: give KEY=VALUE, or --unset KEY")
@@ -56,3 +58,9 @@ def history_row(offset: int, record: PolicyRecord | None, fault: str) -> Row:
         return {"at": None, "who": None, "policy": None, "was": None, "offset": offset, "fault": fault or "withdrawn"}
     at, who = clock(record.at), record.who
     return {"at": at, "who": who, "policy": record.policy, "was": record.was, "offset": offset, "fault": ""}
+
+
+def rule_rows(settings: Settings) -> Iterator[Row]:
+    """Yield a row for each rule by topic and reason, in their order: the first that matches decides."""
+    for rule, written in zip(settings.retry.rules, policy_values(settings)["rules"], strict=True):  # type: ignore[call-overload]
+        yield {"rule": rule.name, **{key: flow(value) for key, value in written.items() if key != "name"}}

@@ -31,7 +31,8 @@ from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import NEVER, Now, Partition
-from topics.transitions import Commit, retry_state_of
+from topics.attempt import retry_state_of
+from topics.transitions import Commit
 
 TOO_MANY = "too many of its copies are refused"
 TOO_LARGE = "its refused copies take too much memory"

@@ -129,4 +129,5 @@ def _outcome_of(entry: Mapping[str, Any]) -> Outcome | OddAnswer:
     word = entry.get("verdict")
     if not is_word(word):
         return UNREADABLE
-    return meaning_of(VerdictFields(word, entry.get("delay"), entry.get("level"), entry.get("reason")))
+    delay, level, reason, expires = (entry.get(name) for name in ("delay", "level", "reason", "expires"))
+    return meaning_of(VerdictFields(word, delay, level, reason, expires))

@@ -18,7 +18,8 @@ from urllib.parse import quote
 from sidecar.delivery.push.untrusted_names import is_trusted, plain_name
 from sidecar.delivery.verdict import OUR_TYPE
 from topics.other_group_headers import ORIGINAL, is_original
-from topics.retry_headers import DROPPED, Headers
+from topics.render_headers import DROPPED
+from topics.retry_headers import Headers
 
 LONGEST_NAME = 128
 TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")

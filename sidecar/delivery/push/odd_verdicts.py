@@ -18,6 +18,7 @@ MEANING = {
     "too-long": "a JSON content type, and a body that is longer than a verdict can be",
     UNKNOWN_ID: "verdicts for records that were not in the request",
     "delay": "a `postpone` whose delay is no duration or out of bounds: the nearer bound or 10s is taken",
+    "expires": "a `retry` whose expires is neither a time nor a duration: it never expires by this answer",
     "no-id": "a list of verdicts that names no record of the request",
 }
 """What each kind is, for people."""

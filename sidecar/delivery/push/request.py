@@ -19,8 +19,8 @@ from sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, enve
 from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target
+from topics.attempt import retry_state_of
 from topics.retry_headers import RetryState
-from topics.transitions import retry_state_of
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))

@@ -1,94 +1,19 @@
-"""The section `retry`, with the kinds of values that only it has: the table of levels and the ladder."""
+"""The section `retry`, with the kind of values that only it has: the table of levels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from sidecar.settings.values import Checked, KeyPath, RefusedError, Section, duration, many, percent, text, whole
+from sidecar.settings.sections.ladder import DELAYS, LADDER
+from sidecar.settings.sections.retry_rule import AGE, TIMES, Rule
+from sidecar.settings.values import Checked, Section, duration, many, percent, text, whole
 from topics.durations import parse_duration as ms
 from topics.durations import render_duration
 from topics.foreign_headers import SYSTEMS
-from topics.levels import MOST_DELAYS, Exponential, LadderSpec, LevelsSpec
-
-DELAY = duration("1s", "10d")
-"""The delay of one level, or of one retry in the ladder (contract 2.2)."""
-DELAYS = many(DELAY, "delays from 1s to 10d", least=1, most=MOST_DELAYS)
-NAMED = ("rocketmq", "pulsar")
-ALLOWED = "rocketmq, pulsar, a list of delays, or a formula like {initial: 5s, multiplier: 2, max: 2h}"
-
-FORMULA_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {
-        "initial": {**DELAY.plain, "default": "5s"},
-        "multiplier": {"type": "number", "minimum": 1, "maximum": 100, "default": 2},
-        "max": {**DELAY.plain, "default": "2h"},
-    },
-    "additionalProperties": False,
-}
-
-
-def read_ladder(value: object) -> LadderSpec:
-    """Return the ladder in the form of `topics.levels`. Raises ValueError if it has none of the allowed forms."""
-    if isinstance(value, str) and value in NAMED:
-        return value
-    if isinstance(value, list | tuple):
-        delays: tuple[int, ...] = DELAYS.take(value)
-        return delays
-    if isinstance(value, Mapping):
-        return read_formula(value)
-    raise ValueError(f"must be {ALLOWED}")
-
-
-def read_formula(value: Mapping[object, object]) -> Exponential:
-    """Return the formula of an exponential ladder. Raises RefusedError with every fault."""
-    readers = {"initial": DELAY.take, "multiplier": read_multiplier, "max": DELAY.take}
-    numbers: dict[str, int | float] = {}
-    faults: list[tuple[KeyPath, str]] = []
-    for name, number in value.items():
-        try:
-            numbers[str(name)] = readers[str(name)](number)
-        except KeyError:
-            faults.append(((str(name),), "unknown key; a formula has initial, multiplier and max"))
-        except ValueError as fault:
-            faults.append(((str(name),), str(fault)))
-    if faults:
-        raise RefusedError(faults)
-    default = Exponential()
-    return Exponential(
-        initial=int(numbers.get("initial", default.initial)),
-        multiplier=float(numbers.get("multiplier", default.multiplier)),
-        max=int(numbers.get("max", default.max)),
-    )
-
-
-def read_multiplier(value: object) -> float:
-    """Return a number from 1 to 100. Raises ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 100:
-        raise ValueError("must be a number from 1 to 100")
-    return float(value)
-
-
-def write_ladder(ladder: LadderSpec) -> object:
-    """Return the ladder as it is written in YAML."""
-    match ladder:
-        case str():
-            return ladder
-        case Exponential(initial=initial, multiplier=multiplier, max=longest):
-            return {"initial": DELAY.give(initial), "multiplier": multiplier, "max": DELAY.give(longest)}
-        case _:
-            return [render_duration(delay) for delay in ladder]
-
-
-LADDER = Checked(
-    read_ladder,
-    ALLOWED,
-    {"anyOf": [{"enum": list(NAMED)}, dict(DELAYS.plain), FORMULA_SCHEMA], "examples": list(NAMED)},
-    write=write_ladder,
-)
-
+from topics.levels import LadderSpec, LevelsSpec
+from topics.retry_rules import MOST_RULES
 
 BY_NAME = ("ladder", "table")
 LEVELS_ALLOWED = "ladder, table, or a list of delays"
@@ -117,9 +42,6 @@ LEVELS = Checked(
 )
 
 
-TIMES = whole(0, 999_999)
-
-
 FOREIGN = text(" or ".join(SYSTEMS), "|".join(SYSTEMS))
 
 
@@ -137,6 +59,31 @@ class Retry(Section):
         description=(
             "What retry n waits: `rocketmq` (10s to 2h, 4h45m40s in all), `pulsar` (1s to 30m), a list of "
             "delays, or a formula. Past its end every retry waits the last delay."
+        ),
+    )
+    rules: tuple[Rule, ...] = Field(
+        default=(),
+        strict=False,
+        max_length=MOST_RULES,
+        description=(
+            "What applies to some failures instead: {name, topics, reasons, ladder, max_reconsume_times, max_age, "
+            "dead_letter}. `topics` and `reasons` are names or globs (`http-5*`), and none means all; the first rule "
+            "that matches decides, and what it leaves out is the group's. `dead_letter: true` ends the record at once. "
+            "A delay that the service asks for goes before a ladder."
+        ),
+    )
+    max_age: Annotated[int | None, AGE.or_null()] = Field(
+        default=None,
+        description=(
+            "The age, by its own timestamp, after which a record is not due again: a failure whose next retry would "
+            "come later puts it into the DLQ as `expired`. Looked at only when a delivery fails. null is without limit."
+        ),
+    )
+    jitter: Annotated[int, percent(0, 50)] = Field(
+        default=0,
+        description=(
+            "By how much the wait of a retry is made longer at most, so that records that failed together do not come "
+            "back together. Never shorter. What lies beyond the delay of its level waits at the sidecar."
         ),
     )
     levels: Annotated[LevelsSpec | None, LEVELS.or_null()] = Field(
@@ -222,3 +169,13 @@ class Retry(Section):
             "retries made there are not made again. None by default: whoever writes to a main topic writes them."
         ),
     )
+
+    @field_validator("rules")
+    @classmethod
+    def names_differ(cls, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """Refuse two rules of one name: a rule is changed by its name."""
+        names = [rule.name for rule in rules]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two rules are called {twice}")
+        return rules

@@ -120,7 +120,7 @@ def test_no_record_keeps_a_new_policy_from_being_written(call: Call, kafka: Brok
     produce(kafka.bootstrap, topic, [Out(form % (b"[" * 700 + b"]" * 700), b"policy")])
     shown = call("policy", "show")
     assert values(shown)["max_deaths"] == (3, "default")
-    assert "the policy at offset 0 is passed over: the value is nested deeper than 4 levels" in shown.stderr
+    assert "the policy at offset 0 is passed over: the value is nested deeper than 5 levels" in shown.stderr
     full = form % (b'"' + b"x" * (LARGEST - len(form)) + b'"')
     produce(kafka.bootstrap, topic, [Out(full, b"policy")])
     assert values(call("policy", "show"))["max_deaths"] == (7, "record")

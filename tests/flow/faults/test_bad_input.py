@@ -21,6 +21,8 @@ from tests.support.proof.evidence import Copy, Evidence, collect
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, OK, Behaviour, Request, verdict
 from topics import retry_headers as wire
+from topics.dead_letter_headers import DLQ_MESSAGE, DLQ_OFFSET
+from topics.render_headers import DROPPED, render_retry_headers
 
 GOOD = 2_000
 """So many good records come before the unreadable ones: only in hot code does the client's fault end the process."""
@@ -49,7 +51,7 @@ SPOOFED = (
     (wire.RETRY_DUE_AT, FAR),
     (wire.RETRY_REDRIVES, b"9"),
     (wire.RETRY_TOPIC, b"payroll"),
-    (wire.DLQ_MESSAGE, b"spoof"),
+    (DLQ_MESSAGE, b"spoof"),
     (wire.OLD_MESSAGE_ID, b"payroll:0:0"),
 )
 
@@ -131,7 +133,7 @@ def script(request: Request) -> Behaviour:
 def our_headers(group: GroupTopics, topic: str) -> Headers:
     """Good headers of a waiting retry, to be spoilt."""
     now = int(time.time() * 1000)
-    return wire.render_retry_headers(
+    return render_retry_headers(
         wire.RetryState(f"{group.main}:0:0", group.main, 1, 0, now, now, now, "x"), group.group, topic
     )
 
@@ -210,10 +212,10 @@ def test_our_headers_on_a_main_topic_are_ignored_and_kept_under_another_name(run
     assert (first.times, first.redrives, second.times, second.redrives) == (0, 0, 1, 0)
     (copy,) = run.copies("spoofed")
     assert copy.row.headers[:2] == (("a", b"1"), ("a", None))
-    ours = list(dict(wire.render_retry_headers(wire.RetryState("", ""), "", "")))
+    ours = list(dict(render_retry_headers(wire.RetryState("", ""), "", "")))
     assert [name for name, _ in copy.row.headers[-len(ours) :]] == ours
     assert list(copy.row.headers[2 : -len(ours)]) == [
-        (f"ORIGINAL_{name}", value) for name, value in SPOOFED if name in wire.DROPPED
+        (f"ORIGINAL_{name}", value) for name, value in SPOOFED if name in DROPPED
     ]
     assert copy.ours[wire.REAL_TOPIC] == run.group.main.encode()
 
@@ -234,7 +236,7 @@ def test_a_header_key_that_is_not_utf8_ends_in_the_dlq_with_key_and_value_intact
     dead = run.dead(run.unreadable[topic])
     assert (dead.row.key, dead.row.value) == (b"uk", b"unreadable")
     assert dead.ours[wire.RETRY_REASON].startswith(b"headers-unreadable")
-    assert dict(dead.row.headers)[wire.DLQ_OFFSET] == run.unreadable[topic].rpartition(":")[2].encode()
+    assert dict(dead.row.headers)[DLQ_OFFSET] == run.unreadable[topic].rpartition(":")[2].encode()
     assert not [delivery for delivery in run.evidence.deliveries if delivery.value == b"unreadable"]
 
 

@@ -24,7 +24,9 @@ from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
 from tests.support.service.service import Service
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.process import SidecarProcess
-from topics.retry_headers import Headers, RetryState, dead_letter_headers, render_retry_headers
+from topics.dead_letter_headers import dead_letter_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, RetryState
 
 LIMIT = 200
 """MiB of its own that a sidecar and each command may have at most: a container's limit is 256 (docs/security.md).

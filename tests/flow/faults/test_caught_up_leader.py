@@ -23,7 +23,8 @@ from tests.support.kafka.topic_io import SECONDS, Out
 from tests.support.service.behaviours import OK, by_name
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
-from topics.retry_headers import RetryState, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import RetryState
 
 pytestmark = pytest.mark.long
 

@@ -17,6 +17,7 @@ from tests.support.proof.evidence import Copy, Evidence, collect
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import OK, Answer, Behaviour, Request
 from topics import retry_headers as wire
+from topics.dead_letter_headers import DLQ_DELIVERY_COUNT
 
 RETRIES = 4
 FAILED_AT = 1_763_690_000_000
@@ -107,7 +108,7 @@ def test_a_record_gets_the_retries_that_spring_left_and_then_the_dlq(run: Run) -
     assert run.times("fail: spring") == [2, 3, 4]
     assert [copy.times for copy in run.copies("fail: spring")] == [3, 4]
     (dead,) = run.dead("fail: spring")
-    assert (dead.times, dict(dead.row.headers)[wire.DLQ_DELIVERY_COUNT]) == (4, b"5")
+    assert (dead.times, dict(dead.row.headers)[DLQ_DELIVERY_COUNT]) == (4, b"5")
     assert [event["state"] for event in run.events("fail: spring")] == ["WAITING_RETRY", "WAITING_RETRY", "DLQ"]
 
 

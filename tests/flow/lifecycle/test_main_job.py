@@ -17,6 +17,7 @@ from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, by_name, verdict
 from tests.support.sidecar.process import Exit
 from topics import retry_headers as wire
+from topics.dead_letter_headers import DLQ_DELIVERY_COUNT, DLQ_MESSAGE
 
 GOOD, FLAKY, POISON = 300, 20, 5
 
@@ -139,7 +140,7 @@ def test_a_poison_record_is_dead_after_its_last_retry(run: Run, number: int) -> 
     assert [delivery.times for delivery in run.deliveries(f"poison:{number}")] == [0, 1, 2]
     assert [copy.topic.rpartition("-")[2] for copy in run.copies(f"poison:{number}")] == ["1s", "2s"]
     kip = dict(dead.row.headers)
-    assert (dead.times, kip[wire.DLQ_DELIVERY_COUNT], kip[wire.DLQ_MESSAGE]) == (2, b"3", b"http-500")
+    assert (dead.times, kip[DLQ_DELIVERY_COUNT], kip[DLQ_MESSAGE]) == (2, b"3", b"http-500")
 
 
 @pytest.mark.parametrize("case", RETRIED)

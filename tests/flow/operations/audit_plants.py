@@ -16,8 +16,10 @@ from sidecar.core.progress_codec import encode
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
+from topics.dead_letter_headers import dead_letter_headers
 from topics.events import Event, State, encode_event
-from topics.retry_headers import RetryState, dead_letter_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import RetryState
 
 OWN: tuple[tuple[str, bytes | None], ...] = (("a", b"1"), ("b", None), ("a", b"\xff"))
 KEY = b"key"

@@ -26,6 +26,7 @@ from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.command_lines import parsed
 from topics import retry_headers as wire
 from topics.durations import parse_duration
+from topics.render_headers import render_retry_headers
 
 EXAMPLES = examples()
 TIMED = [example for example in EXAMPLES.values() if example.total]
@@ -103,7 +104,7 @@ def test_an_answer_to_dapr_is_done_here_unless_it_has_the_second_word() -> None:
 
 def test_a_copy_of_an_old_retry_topic_that_is_listed_no_more_is_a_bad_header() -> None:
     life = wire.RetryState("orders-retry-1000:0:7", "orders-retry-1000", times=2)
-    copy = wire.render_retry_headers(life, "billing", "billing-RETRY-5s")
+    copy = render_retry_headers(life, "billing", "billing-RETRY-5s")
     assert wire.parse_retry_headers(copy, ["orders", "orders-retry-1000"], 0) == life
     assert isinstance(wire.parse_retry_headers(copy, ["orders"], 0), wire.BadHeader)
 

@@ -18,6 +18,7 @@ from tests.support.kubernetes.promql import Exported, exported_by, expressions, 
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, GARBAGE, HANG, OK, Answer, by_name, verdict
 from topics import retry_headers as wire
+from topics.render_headers import DROPPED, RETRY_TRACEPARENT
 
 TRACE, PRODUCER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACED = (
@@ -223,14 +224,14 @@ def test_copies_and_dead_letters_carry_the_attempt_before_and_their_own_headers_
     (copy,) = (row for row in run.retries if row.value == b"poison")
     (letter,) = (row for row in run.letters if row.value == b"poison")
     for row, attempt in ((copy, first), (letter, last)):
-        own = [header for header in row.headers if header[0] not in wire.DROPPED]
+        own = [header for header in row.headers if header[0] not in DROPPED]
         assert own == list(TRACED)
-        assert dict(row.headers)[wire.RETRY_TRACEPARENT] == f"00-{attempt.place}-01".encode()
+        assert dict(row.headers)[RETRY_TRACEPARENT] == f"00-{attempt.place}-01".encode()
 
 
 def test_hops_keep_the_attempt(run: Run) -> None:
     (first, second) = run.spans_of("hops")
-    marks = [dict(row.headers).get(wire.RETRY_TRACEPARENT) for row in run.retries if row.value == b"hops"]
+    marks = [dict(row.headers).get(RETRY_TRACEPARENT) for row in run.retries if row.value == b"hops"]
     assert set(marks) == {f"00-{first.place}-01".encode()}, "one hop or two: what is late takes fewer"
     assert second.links["attempt-before"] == first.place
 

@@ -16,6 +16,7 @@ from sidecar.core.record import Partition, Record
 from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
 from sidecar.delivery.relay.posts import NotOursError, PostResult
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
+from topics.expiry import Expiry
 
 GOOD: dict[str, object] = {
     "topic": "orders",
@@ -74,6 +75,16 @@ def test_a_post_is_read_byte_for_byte_and_answered_with_what_was_done(port: int,
     headers = [("tenant", b"acme"), ("empty", b""), ("none", None)]
     assert record == Record(Partition("orders", 3), 1024, 0, 1_763_690_000_000, b"k", None, headers, None)
     assert failure == Failed("no-stock", delay=90_000, level=2, asked=True)
+
+
+def test_a_post_may_say_when_its_record_expires_in_both_forms(port: int, notes: Notes) -> None:
+    assert post(port, {**GOOD, "expires": "6h"}).status == 201
+    raw = {"Content-Type": "application/octet-stream", "Reconsume-Verdict": "retry; expires=2026-11-26T18:00:00Z"}
+    place = {"Reconsume-Topic": "orders", "Reconsume-Partition": "3", "Reconsume-Offset": "7"}
+    assert post(port, b"value", {**raw, **place}).status == 201
+    assert [failure.expires for _, failure in notes.posts] == [Expiry(after=21_600_000), Expiry(at=1_795_716_000_000)]
+    answer = post(port, {**GOOD, "expires": "soon"})
+    assert (answer.status, "expires must be a time such as" in answer.json["detail"]) == (400, True)
 
 
 @pytest.mark.parametrize(("wish", "reason"), [({}, "retry-asked"), ({"level": -1}, "dead-letter-asked")])

@@ -18,6 +18,7 @@ from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
 from topics import retry_headers as wire
 from topics.durations import render_duration
 from topics.other_group_headers import is_original
+from topics.render_headers import DROPPED
 
 Violations: TypeAlias = Iterator[str]
 GRAIN = 1
@@ -231,7 +232,7 @@ def _changed(evidence: Evidence, copy: Copy, topic: str, source: Row) -> Violati
 
 
 def _own(row: Row) -> list[tuple[str, bytes | None]]:
-    return [(key, value) for key, value in row.headers if key not in wire.DROPPED and not is_original(key)]
+    return [(key, value) for key, value in row.headers if key not in DROPPED and not is_original(key)]
 
 
 # --- events tell what the copies tell --------------------------------------------------------------------------------

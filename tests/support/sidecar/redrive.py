@@ -19,7 +19,9 @@ from tests.support.service.behaviours import OK, Behaviour, Request, verdict
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.forked import Command, Forked
 from topics import retry_headers as wire
-from topics.retry_headers import RetryState, dead_letter_headers, render_retry_headers
+from topics.dead_letter_headers import dead_letter_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import RetryState
 
 SECONDS = 90.0
 REASONS = ("bad-sku", "bad-tax", "bad-day")

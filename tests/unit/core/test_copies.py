@@ -10,9 +10,11 @@ from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
 from tests.sim.samples import WALL, life, policy, read, record
 from topics.copies import Copy, redriven_writes, writes_of
+from topics.dead_letter_headers import DEAD_LETTER
 from topics.events import Event, State, decode_event
 from topics.other_group_headers import kept_originals
-from topics.retry_headers import DEAD_LETTER, OURS, RETRY_TRACEPARENT, Headers, render_retry_headers
+from topics.render_headers import RETRY_TRACEPARENT, render_retry_headers
+from topics.retry_headers import OURS, Headers
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 
 POLICY = policy()

@@ -19,9 +19,10 @@ from sidecar.core.outcome import (
     label_of,
 )
 from tests.sim.samples import WALL, life, policy, record
+from topics.attempt import retry_state_of
 from topics.levels import LONGEST, TABLE
 from topics.retry_headers import RetryState
-from topics.transitions import AT_ONCE, Commit, DeadLetter, Hop, Retry, Wait, after_wait, retry_state_of
+from topics.transitions import AT_ONCE, Commit, DeadLetter, Hop, Retry, Wait, after_wait
 
 HTTP = Failed("http-500", "boom")
 

@@ -8,19 +8,10 @@ from sidecar.core.record import Partition
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter, redrive
 from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, eligibility
 from tests.sim.samples import WALL, life, policy, record
+from topics.dead_letter_headers import DEAD_LETTER, EDITED, dead_letter_headers
 from topics.events import Event, State, decode_event
-from topics.retry_headers import (
-    DEAD_LETTER,
-    EDITED,
-    RECONSUMETIMES,
-    RETRY_DUE_AT,
-    RETRY_REDRIVES,
-    RETRY_TOPIC,
-    Headers,
-    RetryState,
-    dead_letter_headers,
-    render_retry_headers,
-)
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import RECONSUMETIMES, RETRY_DUE_AT, RETRY_REDRIVES, RETRY_TOPIC, Headers, RetryState
 
 POLICY = policy(topics=("orders", "invoices"))
 DLQ = Partition("billing-DLQ", 0)

@@ -11,7 +11,8 @@ from sidecar.core.policy import Policy
 from sidecar.core.record import RECORD_COST, Partition, Record, weight_of
 from sidecar.kafka.messages import reading_of, to_record
 from tests.sim.samples import WALL, life, policy
-from topics.retry_headers import Headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers
 
 COUNT = 500
 SOURCE = Partition("billing-RETRY-10s", 0)

@@ -14,6 +14,7 @@ from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress, read_progress
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
 from topics import retry_headers as wire
+from topics.render_headers import render_retry_headers
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (1_000, 2_000))
 FIRST, SECOND = "g-RETRY-1s", "g-RETRY-2s"
@@ -29,7 +30,7 @@ def main_row(offset: int) -> Row:
 def copy_row(ident: str, topic: str, place: int, times: int, at: int, due: int) -> Row:
     """A copy of `ident` in `topic`, appended `at`."""
     source = main_row(int(ident.rpartition(":")[2]))
-    ours = wire.render_retry_headers(
+    ours = render_retry_headers(
         wire.RetryState(ident, "orders", times, 0, due, source.timestamp, START, "http-500"), GROUP.group, topic
     )
     return Row(0, place, at, source.key, source.value, (*OWN, *ours))
@@ -227,7 +228,7 @@ def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
     evidence = more(clean(), SECOND, FOREIGN)
     place = f"{SECOND}:0:2"
     life = wire.RetryState(place, SECOND, 0, 0, START, START, START, "bad-header: RECONSUMETIMES is -1")
-    dead = Row(0, 1, START, b"", b"", tuple(wire.render_retry_headers(life, GROUP.group, "g-DLQ")))
+    dead = Row(0, 1, START, b"", b"", tuple(render_retry_headers(life, GROUP.group, "g-DLQ")))
     told = (*evidence.events, event_row(place, "DLQ", 0))
     whole = progressed(replace(evidence, dlq=(*evidence.dlq, dead), events=told), SECOND, Progress(3))
     assert check(whole).dead_lettered == 2

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.foreign_headers import SYSTEMS, Foreign, foreign_life, read_foreign
-from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers, render_retry_headers, without_ours
+from topics.render_headers import render_retry_headers, without_ours
+from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
 
 AT = 1_786_864_805_192
 """Epoch ms; as a BigInteger of Java it has six bytes."""

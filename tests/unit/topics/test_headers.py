@@ -4,18 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from topics.dead_letter_headers import DEAD_LETTER, dead_letter_headers
 from topics.reasons import LONGEST_REASON, reason_class, reason_text
-from topics.retry_headers import (
-    DEAD_LETTER,
-    OURS,
-    BadHeader,
-    Headers,
-    RetryState,
-    dead_letter_headers,
-    parse_retry_headers,
-    render_retry_headers,
-    without_ours,
-)
+from topics.render_headers import render_retry_headers, without_ours
+from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
 from topics.retry_order import Order
 
 TOPICS = frozenset({"orders", "invoices"})

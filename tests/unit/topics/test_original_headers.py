@@ -6,15 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.other_group_headers import is_original, kept_originals
-from topics.retry_headers import (
-    DROPPED,
-    OURS,
-    RETRY_TRACEPARENT,
-    Headers,
-    RetryState,
-    render_retry_headers,
-    without_ours,
-)
+from topics.render_headers import DROPPED, RETRY_TRACEPARENT, render_retry_headers, without_ours
+from topics.retry_headers import OURS, Headers, RetryState
 
 OWN: Headers = [("tenant", b"7"), ("tenant", None)]
 LIFE = RetryState("orders:0:7", "orders", 16, 0, 1, 2, 3, "http-500")

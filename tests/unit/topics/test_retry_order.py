@@ -7,21 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sidecar.core.outcome import Failed
 from tests.sim.samples import WALL, life, policy, record
 from topics.copies import Copy, writes_of
 from topics.partition import Partition
 from topics.reasons import reason_class
-from topics.retry_headers import BadHeader, RetryState, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import BadHeader, RetryState, parse_retry_headers
 from topics.retry_order import Order, parse_order, render_order
 from topics.transitions import DeadLetter, Retry, after_failure, after_success, into_queue, put_behind
 
 QUEUED = policy(ladder=(10_000,), queued=True, retries=1)
 QUEUE = "billing-ORDERED-orders"
 ORDERS = st.builds(Order, st.integers(0, 2**63 - 1), st.integers(0, 999_999_999))
-
-
-class Asked:
-    reason, text, delay, level = "http-500", "", None, None
 
 
 def copy_of(state: RetryState) -> RetryState | BadHeader:
@@ -72,7 +70,7 @@ def test_behind_has_one_value(value: bytes) -> None:
 
 def test_a_failure_goes_to_the_queue_partition_of_its_own_number_with_its_offset_as_its_place() -> None:
     failed = record(41, source=Partition("orders", 3))
-    decision = after_failure(failed, Asked, QUEUED, WALL)
+    decision = after_failure(failed, Failed("http-500"), QUEUED, WALL)
     assert isinstance(decision, Retry)
     assert (decision.life.order, decision.life.due_at, decision.life.behind) == (Order(41), WALL + 10_000, False)
     copy, _event = writes_of(failed, decision, QUEUED, WALL)
@@ -93,10 +91,10 @@ def test_each_further_failure_keeps_the_place_and_a_dead_letter_has_none() -> No
     behind = record(
         7, source=Partition(QUEUE, 3), life=put_behind(record(42, source=Partition("orders", 3)), QUEUED).life
     )
-    first = after_failure(behind, Asked, QUEUED, WALL)
+    first = after_failure(behind, Failed("http-500"), QUEUED, WALL)
     assert isinstance(first, Retry)
     assert (first.life.order, first.life.behind, first.life.times) == (Order(42), False, 1)
-    last = after_failure(record(8, source=Partition(QUEUE, 3), life=first.life), Asked, QUEUED, WALL)
+    last = after_failure(record(8, source=Partition(QUEUE, 3), life=first.life), Failed("http-500"), QUEUED, WALL)
     assert isinstance(last, DeadLetter)
     assert (last.life.order, last.life.behind) == (None, False)
 
@@ -132,5 +130,5 @@ def test_a_sound_copy_is_believed(state: RetryState) -> None:
 
 
 def test_a_copy_for_any_other_topic_goes_wherever_it_did() -> None:
-    copies = list(writes_of(record(), after_failure(record(), Asked, policy(), WALL), policy(), WALL))
+    copies = list(writes_of(record(), after_failure(record(), Failed("http-500"), policy(), WALL), policy(), WALL))
     assert all(isinstance(copy, Copy) and not copy.exact and copy.topic != QUEUE for copy in copies)

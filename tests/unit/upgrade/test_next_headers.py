@@ -13,7 +13,8 @@ from tests.golden.written import EVENT, LIFE, NOW, POLICY, ROW, SUMS, TOPICS
 from topics.copies import redriven_writes, writes_of
 from topics.events import BadEvent, Event, decode_event, encode_event
 from topics.headers_fast import parse_rendered
-from topics.retry_headers import Headers, parse_retry_headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, parse_retry_headers
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
 from topics.view_record import BadRow, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 

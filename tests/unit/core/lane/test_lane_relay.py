@@ -11,7 +11,8 @@ from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, life
 from topics.copies import Copy
-from topics.retry_headers import Headers, render_retry_headers
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers
 from topics.transitions import DeadLetter, Forward, Hop
 
 LEVEL = Partition("billing-RETRY-1s", 3)

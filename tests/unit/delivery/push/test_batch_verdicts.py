@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer
 from sidecar.delivery.push.response_reader import Judged
-from sidecar.delivery.verdict import MISSING, NO_ID, UNKNOWN_ID, UNKNOWN_WORD, UNREADABLE, OddAnswer, VerdictRules
+from sidecar.delivery.verdict import (
+    EXPIRES,
+    MISSING,
+    NO_ID,
+    UNKNOWN_ID,
+    UNKNOWN_WORD,
+    UNREADABLE,
+    OddAnswer,
+    VerdictRules,
+)
 from tests.support.sidecar.push_requests import a_record
+from topics.expiry import Expiry
 
 WALL = 1_763_690_000_000
 JSON = (b"content-type", b"application/json")
@@ -129,3 +139,10 @@ def test_no_list_raises(verdicts: object, status: int) -> None:
 def test_no_body_raises(text: bytes) -> None:
     """Given any bytes, then there is an outcome."""
     assert read(b'{"verdicts": ' + text) is not None
+
+
+def test_an_entry_may_say_when_its_record_expires_and_an_odd_one_is_counted() -> None:
+    good = {"id": A, "verdict": "retry", "expires": "6h"}
+    odd = {"id": B, "verdict": "retry", "expires": "soon"}
+    expected = Verdicts([Failed("retry-asked", asked=True, expires=Expiry(after=21_600_000)), RETRY, MISSING])
+    assert listed(good, odd) == OddAnswer(expected, (EXPIRES,))

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled
 from sidecar.delivery.push.batch_verdicts import read_envelope_answer
 from sidecar.delivery.verdict import UNREADABLE, OddAnswer, VerdictRules, verdict_from_response
+from topics.expiry import Expiry
 
 WALL = 1_763_690_000_000
 """Fri, 21 Nov 2025 01:53:20 GMT"""
 JSON = (b"content-type", b"application/json; charset=utf-8")
 RULES = VerdictRules(frozenset({410, 429}))
+SIX_HOURS, EVENING = Expiry(after=21_600_000), Expiry(at=1_795_716_000_000)
 
 
 def header(verdict: bytes, status: int = 500) -> Outcome:
@@ -47,6 +49,10 @@ def meant(judged: Outcome | OddAnswer) -> Outcome:
         (b"retry; level=0", Failed("retry-asked", level=0, asked=True)),
         (b"retry; delay=90; level=high; dely=1s", Failed("retry-asked", asked=True)),
         (b"retry; delay=", Failed("retry-asked", asked=True)),
+        (b"retry; expires=6h", Failed("retry-asked", asked=True, expires=SIX_HOURS)),
+        (b'retry;Expires="2026-11-26T18:00:00Z"', Failed("retry-asked", asked=True, expires=EVENING)),
+        (b"retry; expires=soon", Failed("retry-asked", asked=True)),
+        (b"commit; expires=6h", COMMITTED),
         (b"dead-letter", Rejected("dead-letter-asked")),
         (b"dead-letter; reason=bad-sku", Rejected("bad-sku")),
         (b'dead-letter; reason="no such sku"', Rejected("dead-letter-asked", "no such sku")),
@@ -69,6 +75,8 @@ def test_the_verdict_header_decides_whatever_the_status(said: bytes, expected: O
         (b'{"verdict": "commit"}', COMMITTED),
         (b'{"verdict": "retry", "delay": "90s"}', Failed("retry-asked", delay=90_000, asked=True)),
         (b'{"verdict": "retry", "level": 3, "more": [1, {}]}', Failed("retry-asked", level=3, asked=True)),
+        (b'{"verdict": "retry", "expires": "6h"}', Failed("retry-asked", asked=True, expires=SIX_HOURS)),
+        (b'{"verdict": "retry", "expires": {"at": 6}}', Failed("retry-asked", asked=True)),
         (b'{"verdict": "retry", "level": true, "delay": 90}', Failed("retry-asked", asked=True)),
         (b'{"verdict": "retry", "level": 1e300, "delay": {"a": 1}}', Failed("retry-asked", asked=True)),
         (b'{"verdict": "dead-letter", "reason": "bad-sku"}', Rejected("bad-sku")),

@@ -1,0 +1,70 @@
+"""What stops `policy set`: a policy that instances could not read, or whose level topics are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sidecar.cli.terminal.output import talk
+from sidecar.clock import wall
+from sidecar.errors import ContractError
+from sidecar.settings.group_policy import KEYS, levels_of, mend_levels
+from sidecar.settings.model import Settings
+from topics.policy_record import KEY, RULES, PolicyHeard, PolicyRecord, parse_record, render_record
+
+if TYPE_CHECKING:
+    from sidecar.group_policy.store import Entry
+
+
+def fitting(record: PolicyRecord) -> PolicyRecord:
+    """Return a record that instances can read: if it is too large, without the keys that this version does not know."""
+    if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
+        return record
+    unknown = sorted(record.policy.keys() - KEYS.keys())
+    talk(
+        f"warning: {len(unknown)} keys that this version does not know are left out: the policy is too large with them"
+    )
+    known, was = (
+        {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
+    )
+    return PolicyRecord(known, record.who, record.at, was)
+
+
+def expect_readable(entries: list[Entry]) -> None:
+    """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
+    from sidecar.group_policy.store import unread_of
+
+    if why := unread_of(entries):
+        raise ContractError(
+            f"the group's policy cannot be read: {why}. Set it with that version; "
+            "--replace writes one of this version in its place, without the values that it has"
+        )
+
+
+def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
+    """Raise ContractError if the policy has rules and an instance lives that refuses a policy with them."""
+    from sidecar.group_policy.members import SILENT_AFTER
+    from sidecar.group_policy.topic import read_policy_topic, unaware
+    from sidecar.kafka.admin.cluster import Cluster
+
+    if not new.get(RULES):
+        return
+    records = read_policy_topic(Cluster(settings.kafka), settings.names) or ()
+    if old := unaware(records, RULES, wall() - SILENT_AFTER):
+        names = ", ".join(old[:3]) + (" and others" if len(old) > 3 else "")
+        raise ContractError(
+            f"{names} would refuse a policy with rules, as an older version; finish the roll-out first, or "
+            "--replace to write it all the same"
+        )
+
+
+def expect_levels(settings: Settings) -> None:
+    """Raise ContractError, with the fix, if a level topic that the settings need does not exist."""
+    from sidecar.kafka.admin.cluster import Cluster
+
+    needed = levels_of(settings)
+    missing = needed - Cluster(settings.kafka).find(needed).keys()
+    if missing:
+        raise ContractError(
+            f"level topics are missing: {', '.join(sorted(missing))}; create them first: {mend_levels(settings)}"
+        )

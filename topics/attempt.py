@@ -1,0 +1,74 @@
+"""What a decision needs to know of a record and of its failed attempt, as protocols: sidecar and Spark have their own
+types."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from topics.expiry import Expiry
+from topics.partition import Partition
+from topics.retry_headers import Headers, RetryState
+
+
+class ReadRecord(Protocol):
+    """A record as its reader knows it.
+
+    - `source`, `offset`, `timestamp`: the position of this copy, and its Kafka timestamp (epoch ms, −1: none).
+    - `headers`: all of them; None if they cannot be read.
+    - `life`: the retry state in the headers; None on a main topic.
+    - `fault`: why the record may not be delivered; empty for a good record.
+    - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far.
+    - `failed_at`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
+    """
+
+    @property
+    def source(self) -> Partition: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers | None: ...
+    @property
+    def life(self) -> RetryState | None: ...
+    @property
+    def fault(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def times(self) -> int: ...
+    @property
+    def failed_at(self) -> int: ...
+
+
+class Failure(Protocol):
+    """A failed attempt: its class and text, and the delay (ms) or level that the service asked for.
+
+    `level` is −1 for the DLQ, 0 for the ladder, n > 0 for level n of the table, or None. `expires`: when the record is
+    worth no retry any more; None if the service did not say.
+    """
+
+    @property
+    def reason(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def delay(self) -> int | None: ...
+    @property
+    def level(self) -> int | None: ...
+    @property
+    def expires(self) -> Expiry | None: ...
+
+
+def topic_of(record: ReadRecord) -> str:
+    """Return the main topic of a record."""
+    return record.source.topic if record.life is None else record.life.topic
+
+
+def retry_state_of(record: ReadRecord) -> RetryState:
+    """Return the retry state from the record's headers, or a new one if it has none (it comes from a main topic)."""
+    return record.life or RetryState(record.id, record.source.topic, timestamp=record.timestamp)

@@ -1,0 +1,87 @@
+"""Write the headers that Reconsume adds to a copy, and leave out those that it had (contract 3.5)."""
+
+from __future__ import annotations
+
+import re
+
+from topics.dead_letter_headers import DEAD_LETTER
+from topics.retry_headers import (
+    LARGEST_COUNT,
+    ORIGIN_MESSAGE_ID,
+    OURS,
+    REAL_TOPIC,
+    RECONSUMETIMES,
+    RETRY_DUE_AT,
+    RETRY_EXPIRES_AT,
+    RETRY_FIRST_FAILED_AT,
+    RETRY_GROUP,
+    RETRY_LAST_FAILED_AT,
+    RETRY_MOST_TIMES,
+    RETRY_POSTPONED_AT,
+    RETRY_REAL_TIMESTAMP,
+    RETRY_REASON,
+    RETRY_REDRIVES,
+    RETRY_TOPIC,
+    Headers,
+    RetryState,
+)
+from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, render_order
+
+RETRY_TRACEPARENT = "RETRY_TRACEPARENT"
+"""The trace context of the previous attempt, in the form of W3C's `traceparent`. It is there only if attempts are
+traced. The record's own `traceparent` stays that of its producer."""
+TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+DROPPED = OURS | DEAD_LETTER | {RETRY_TRACEPARENT}
+
+
+def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) -> Headers:
+    """Return our headers for a copy that is written to `retry_topic`.
+
+    `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
+    """
+    # Those that not every copy has are before the others, where an older reader looks for headers of later versions.
+    headers = _rare_headers(retry_state)
+    headers += (
+        (REAL_TOPIC, retry_state.topic.encode()),
+        (ORIGIN_MESSAGE_ID, retry_state.id.encode()),
+        (RETRY_TOPIC, retry_topic.encode()),
+        (RECONSUMETIMES, b"%d" % min(retry_state.times, LARGEST_COUNT)),
+        (RETRY_REDRIVES, b"%d" % min(retry_state.redrives, LARGEST_COUNT)),
+        (RETRY_DUE_AT, b"%d" % retry_state.due_at),
+        # Kafka gives −1 for a record without a timestamp. 0 also means "none", and has the strict form.
+        (RETRY_REAL_TIMESTAMP, b"%d" % max(retry_state.timestamp, 0)),
+        (RETRY_FIRST_FAILED_AT, b"%d" % retry_state.first_failed_at),
+        (RETRY_REASON, retry_state.reason.encode()),
+        (RETRY_GROUP, group.encode()),
+    )
+    return headers
+
+
+def _rare_headers(retry_state: RetryState) -> Headers:
+    """Return our headers that not every copy has."""
+    rare: Headers = []
+    if retry_state.order is not None:
+        rare.append((RETRY_ORDER, render_order(retry_state.order)))
+    if retry_state.behind:
+        rare.append((RETRY_BEHIND, BEHIND))
+    if retry_state.postponed_at:
+        rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
+    if retry_state.most_times:
+        rare.append((RETRY_MOST_TIMES, b"%d" % min(retry_state.most_times, LARGEST_COUNT)))
+    if retry_state.expires_at:
+        rare.append((RETRY_EXPIRES_AT, b"%d" % retry_state.expires_at))
+    if retry_state.last_failed_at not in (0, retry_state.first_failed_at):  # most records fail once
+        rare.append((RETRY_LAST_FAILED_AT, b"%d" % retry_state.last_failed_at))
+    return rare
+
+
+def without_ours(headers: Headers) -> Headers:
+    """Return the record's own headers, with order, duplicates and nulls, without ours and those of KIP-1191."""
+    return [header for header in headers if header[0] not in DROPPED]
+
+
+def attempt_before(headers: Headers) -> bytes | None:
+    """Return the trace context of the previous attempt. None if there is none in its strict form."""
+    values = (value for name, value in headers if name == RETRY_TRACEPARENT)
+    return next((value for value in values if value is not None and TRACEPARENT.fullmatch(value)), None)
