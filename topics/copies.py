@@ -81,7 +81,7 @@ def _copy(
     if rules.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
     headers += render_retry_headers(state, rules.names.group, topic)
-    if rules.queued and topic == rules.names.ordered(state.topic):  # who owns the main partition reads the copy
+    if rules.has_queues and topic == rules.names.ordered(state.topic):  # who owns the main partition reads the copy
         return Copy(topic, record.key, record.value, headers, number_of(state.id), scattered=True, exact=True)
     return Copy(topic, record.key, record.value, headers, record.source.number)
 

@@ -44,6 +44,7 @@ class GroupRules(msgspec.Struct, frozen=True):
     - `traced`: copies carry the trace context of the attempt before.
     - `queued`: order survives long waits: what fails waits in the queue topic of its main topic, and later records of
       its key behind it. Such a group has no levels.
+    - `drained`: what waits in queue topics is delivered in order, though a failure is retried in place.
     """
 
     names: Names
@@ -57,6 +58,7 @@ class GroupRules(msgspec.Struct, frozen=True):
     traced: bool = False
     relay: bool = False
     queued: bool = False
+    drained: bool = False
     retry_rules: tuple[RetryRule, ...] = ()
     max_age: int | None = None
     jitter: int = 0
@@ -105,7 +107,7 @@ class GroupRules(msgspec.Struct, frozen=True):
 
     def retry_topic(self, level: int | None, state: RetryState) -> str:
         """Return the topic that a copy waits in; the ready topic if the wait is shorter than every level."""
-        if self.queued and state.topic in self.topics:
+        if self.has_queues and state.topic in self.topics:
             return self.names.ordered(state.topic)
         return self.names.ready if level is None else self.names.level(level, state.topic)
 
@@ -139,7 +141,12 @@ class GroupRules(msgspec.Struct, frozen=True):
 
         None in a group without queues.
         """
-        return state.order or Order(offset_of(state.id)) if self.queued else None
+        return state.order or Order(offset_of(state.id)) if self.has_queues else None
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether records may wait in queue topics."""
+        return self.queued or self.drained
 
     def queue_fault(self, source: Partition, state: RetryState) -> str:
         """Return why a copy of a queue topic may not be trusted, in one sentence; empty if it may.

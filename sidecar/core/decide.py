@@ -102,6 +102,8 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) 
 def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) -> Decision:
     if policy.in_place is not None:
         return _in_place(record, failure, policy, policy.in_place, now)
+    if policy.queued and record.again:  # what was tried in place before the ladder began is no retry of the ladder
+        record = replace(record, again=0)
     return DONE if policy.broadcast else transitions.after_failure(record, failure, policy, now)
 
 

@@ -21,6 +21,7 @@ from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.events import DISMISSALS
 from topics.policy_record import (
     PARTITION,
+    QUEUES,
     RULES,
     Heard,
     InstanceHeard,
@@ -30,7 +31,7 @@ from topics.policy_record import (
     render_record,
 )
 
-READS = (DISMISSALS, RULES)
+READS = (DISMISSALS, RULES, QUEUES)
 """New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sidecar.core.participation import Others
 from sidecar.core.record import Now
-from topics.policy_record import SubscriptionRecord, same_subscription
+from topics.policy_record import QUEUES, SubscriptionRecord, same_subscription
 
 SILENT_AFTER = 180_000
 """ms, three times the heartbeat. An instance that was silent for so long is gone and does not count."""
@@ -25,7 +25,8 @@ class Member(NamedTuple):
     """The subscription of another instance.
 
     `signs`: its characters, 0 if it is the same as ours. `until`: the end of its validity, in steady ms. `well`: it
-    works, or is of a version that does not say it. `order`: the position of its heartbeat among all of them.
+    works, or is of a version that does not say it. `order`: the position of its heartbeat among all of them. `queues`:
+    it reads queue topics.
     """
 
     subscription: Mapping[str, str]
@@ -33,6 +34,7 @@ class Member(NamedTuple):
     until: int
     well: bool
     order: int
+    queues: bool = True
 
 
 class GroupMembers:
@@ -66,7 +68,8 @@ class GroupMembers:
         if len(self._members) < MOST and self._signs + signs <= MOST_SIGNS:
             age = 0 if live else max(0, now.wall - record.at)
             until, well = now.steady + SILENT_AFTER - age, record.well is not False
-            self._members[instance] = Member(subscription, signs, until, well, self._order)
+            queues = isinstance(record.reads, tuple) and QUEUES in record.reads
+            self._members[instance] = Member(subscription, signs, until, well, self._order, queues)
             self._signs += signs
 
     def _hear_own(self, record: SubscriptionRecord | None, *, live: bool) -> None:
@@ -80,6 +83,10 @@ class GroupMembers:
         well = [member.order for member in self._members.values() if member.well and member.until > now.steady]
         behind = self._not_well_at is not None and max(well, default=0) > self._not_well_at
         return Others(bool(well), behind)
+
+    def without_queues(self, now: Now) -> list[str]:
+        """Return the live instances that do not read queue topics, as older versions."""
+        return sorted(name for name, one in self._members.items() if one.until > now.steady and not one.queues)
 
     def differing(self, now: Now) -> dict[str, Mapping[str, str]]:
         """Return the instances with another subscription, and that subscription. Drop the silent ones."""

@@ -119,9 +119,11 @@ class LaneRunner:
         due_offsets = self.consumer.looks.due_offsets
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
-        if policy.queued and not plan.waits:
-            room = plan.terms.room // QUEUES_SHARE
-            self.queues = QueueThread(kafka, plan.group, client, self.driver, lambda: self.policy, registry, room)
+        if policy.has_queues and not plan.waits and isinstance(self.committer, Committer):
+            room, missing = plan.terms.room // QUEUES_SHARE, None if policy.queued else self.committer.look_up_missing
+            self.queues = QueueThread(
+                kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing
+            )
         ports = Ports(
             self.consumer,
             delivery,

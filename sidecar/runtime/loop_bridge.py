@@ -68,6 +68,9 @@ class LoopBridge:
     def queue_opened(self, grant: AssignedPartition) -> None:
         self._loop.call_soon_threadsafe(self._queue_opened, grant)
 
+    def queue_absent(self, queue: Partition, epoch: int) -> None:
+        self._loop.call_soon_threadsafe(self._queue_absent, queue, epoch)
+
     def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         self._queue_runs_given += 1
         self._loop.call_soon_threadsafe(self._queue_read, run, caught_up)
@@ -108,6 +111,10 @@ class LoopBridge:
     def _queue_opened(self, grant: AssignedPartition) -> None:
         if self.lane.queues is not None:
             self.lane.queues.opened(grant, now())
+
+    def _queue_absent(self, queue: Partition, epoch: int) -> None:
+        if self.lane.queues is not None:
+            self.lane.queues.absent(queue, epoch, now())
 
     def _queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         self._queue_runs_taken += 1

@@ -167,6 +167,17 @@ class Settings(Section):
         """Whether order survives long waits, in queue topics."""
         return self.retry.ordered_ladder is not None
 
+    @property
+    def drained(self) -> bool:
+        """Whether queue topics are read where they exist, so that what waits there goes on without a ladder too."""
+        if self.deliver.order == "none" or self.deliver.mode != "push" or self.deliver.broadcast:
+            return False
+        try:
+            self.names.check(self.topic_names, (), ordered=True)
+        except ValueError:
+            return False  # Kafka takes no such names, so nothing waits there
+        return True
+
     @functools.cached_property
     def retry_rules(self) -> tuple[RetryRule, ...]:
         """The rules by topic and reason, complete. Raises ValueError if a ladder is invalid; `load` has checked it."""

@@ -29,6 +29,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         postpone_limit=settings.retry.postpone_limit,
         unknown_topic=settings.retry.unknown_topic,
         queued=settings.queued,
+        drained=settings.drained,
         max_waiting=settings.retry.ordered_max_waiting,
         retry_rules=settings.retry_rules,
         max_age=settings.retry.max_age,

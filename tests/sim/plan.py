@@ -20,6 +20,8 @@ class Config(NamedTuple):
     topics: tuple[str, ...] = ("orders",)
     table: tuple[int, ...] = TABLE
     ladder: str = "pulsar"
+    in_place: bool = False
+    """Whether failures are retried in place although the plan has queues: what waits there is drained."""
 
 
 class Fault(NamedTuple):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sidecar.core.lane.key_queues import OrderBy
 from tests.sim.checker import Found, quarantined
-from tests.sim.ladder_checker import check_ladder, waits
-from tests.sim.plan import Fault, Plan
+from tests.sim.ladder_checker import check_ladder, check_order_alone, waits
+from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights
 from tests.sim.stories import plans, story
 from tests.sim.world import World
@@ -62,6 +62,21 @@ def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     found = Found(world)
     assert {origin for origin in world.sent if quarantined(found, origin)} == world.deaths.keys()
     assert all(count <= deaths + len(world.deaths) for count in world.deaths.values()), world.deaths
+
+
+WITH, WITHOUT = Config(), Config(in_place=True)
+
+
+@story
+@given(
+    ladders("rollout", "rollout", "revoke", "crash", "outage"),
+    st.sampled_from([(WITH, WITHOUT), (WITHOUT, WITH), (WITH, WITHOUT, WITH)]),
+    st.sampled_from([None, 3]),
+)
+def test_a_rollout_that_ends_or_begins_the_ladder_keeps_the_order(
+    plan: Plan, configs: tuple[Config, ...], tries: int | None
+) -> None:
+    check_order_alone(World(plan._replace(configs=configs, tries=tries, deaths=None, failures=None)).run())
 
 
 @pytest.mark.parametrize("order", ["key", "partition"])

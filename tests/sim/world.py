@@ -103,7 +103,10 @@ class World:
             topics=config.topics,
             queued=plan.queued,
         )
-        return policy if plan.order is None or plan.queued else replace(policy, in_place=InPlace(INTERVAL, plan.tries))
+        if plan.queued:
+            in_place = InPlace(INTERVAL, plan.tries)
+            return replace(policy, queued=False, drained=True, in_place=in_place) if config.in_place else policy
+        return policy if plan.order is None else replace(policy, in_place=InPlace(INTERVAL, plan.tries))
 
     @property
     def everything(self) -> Policy:

@@ -18,7 +18,7 @@ OrderBy: TypeAlias = Literal["key", "partition"]
 Key: TypeAlias = tuple[Partition, bytes | None]
 
 
-LONGEST_NAME = 32
+LONGEST_NAME = 64
 """Bytes of a key that stands for itself in a ledger; a longer one is known by its digest."""
 
 

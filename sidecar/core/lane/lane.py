@@ -61,7 +61,7 @@ class Lane:
         partitions: dict[Partition, LanePartition] = {}
         self._partitions: Mapping[Partition, LanePartition] = partitions
         memory = self.memory = LaneMemory(options.room, partitions, dispatcher.pace, ordered=self._ordered)
-        queued = policy.queued and not waits
+        queued = policy.has_queues and not waits
         waiting = self._waiting = WaitingRecords(options.room, options.order, named=queued)
         self.ready = waiting.ready
         outbox = self.outbox = Outbox()

@@ -133,6 +133,14 @@ class LongWaits:
             owned.opened, owned.keep_at = True, now.steady + KEEP_MS
             self._ties.end_turn(now)
 
+    def absent(self, queue: Partition, epoch: int, now: Now) -> None:
+        """Note that there is no such queue: nothing waits."""
+        main, owned = self._owned(queue, epoch)
+        if main is not None and owned is not None and not owned.caught_up:
+            owned.caught_up = True
+            self._let_go_on(main, now)
+            self._ties.end_turn(now)
+
     def _owned(self, queue: Partition, epoch: int) -> tuple[LanePartition | None, OwnedQueue | None]:
         """Return the main partition and the queue, unless it was given up, or is being given up."""
         for source, owned in self._queues.items():
@@ -157,8 +165,7 @@ class LongWaits:
         if caught_up and not owned.caught_up:
             owned.caught_up = True
             self._ties.ownership.caught_up(queue, now)
-            if main.paused is not None and main.paused.because is Because.QUEUE_UNREAD:
-                self._let_go_on(main, now)
+            self._let_go_on(main, now)
         self._stale = True
         self._ties.end_turn(now)
 
@@ -296,7 +303,7 @@ class LongWaits:
         self._stale, self.alarm = False, NEVER
         for source, owned in self._queues.items():
             owner = self._ties.ownership.partitions.get(source)
-            if owner is not None and owned.caught_up and not owner.closing:
+            if owner is not None and owned.opened and owned.caught_up and not owner.closing:
                 self._look(owner, owned, now)
 
     def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
@@ -378,7 +385,9 @@ class LongWaits:
                 owned.ledger.let_go(identity)
 
     def _let_go_on(self, main: LanePartition, now: Now) -> None:
-        assert main.paused is not None
+        """Fetch a main partition again that waited for its queue."""
+        if main.paused is None or main.paused.because not in (Because.QUEUE_UNREAD, Because.BEHIND_KEYS):
+            return
         main.pause(Pause(main.paused.offset, now.steady, main.paused.because))
         self._ties.paused.alarm = now.steady
         self._ties.paused.resume_if_ready(main, now.steady)

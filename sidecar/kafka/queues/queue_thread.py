@@ -36,12 +36,17 @@ from topics.retry_headers import Headers, RetryState
 POLL, BUSY_POLL = 0.05, 0.005
 """Seconds of a wait for records, and while records are being read by their offsets. A request by another thread waits
 so long at most."""
+IDLE = 1.0
+"""Seconds between two turns while there is no queue to read; a command comes at once."""
 AGAIN = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 EDGES_WITHIN = 2.0
 """Seconds for the request for the ends of a log."""
 LATE = 30.0
 """Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
+
+NO_PARTITION = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""Answers by which a partition does not exist."""
 
 _LOG = logging.getLogger("reconsume.queues")
 
@@ -51,6 +56,9 @@ class QueueListener(Protocol):
 
     def queue_opened(self, grant: AssignedPartition) -> None:
         """Begin with a queue."""
+
+    def queue_absent(self, queue: Partition, epoch: int) -> None:
+        """Go on without a queue: there is no such partition."""
 
     def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         """Take over what lies in a queue."""
@@ -73,13 +81,18 @@ class QueueReading:
     since: float
     position: int = -1
     end: int = -1
+    exists: bool = True
     told_end: int = -1
     caught_up: bool = False
     named: bool = False
 
 
 class QueueThread(threading.Thread):
-    """Port `QueueReads` on Kafka. `group`: the one that commits the queues' progress. `room`: bytes of the cache."""
+    """Port `QueueReads` on Kafka. `group`: the one that commits the queues' progress. `room`: bytes of the cache.
+
+    `missing`: returns which of some topics do not exist, or None if Kafka does not tell; for a group that goes on
+    without its queues where there are none. It has no client before there is one to read.
+    """
 
     def __init__(
         self,
@@ -90,6 +103,7 @@ class QueueThread(threading.Thread):
         policy: Callable[[], Policy],
         registry: CredentialRegistry,
         room: int,
+        missing: Callable[[frozenset[str]], frozenset[str] | None] | None = None,
     ) -> None:
         super().__init__(name=f"queues-{group}", daemon=True)
         self.failure: BaseException | None = None
@@ -97,7 +111,7 @@ class QueueThread(threading.Thread):
         self.last_error = ""
         config = whole_fetches(follower_config(kafka, group, client_id))
         self._config: Mapping[str, object] = {**config, "auto.offset.reset": "error"}
-        self._listener, self._reading = listener, queue_reading_of(policy)
+        self._listener, self._reading, self._missing = listener, queue_reading_of(policy), missing
         self._credentials = registry.register(self.name)
         self._stopping = StopRequest()
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -153,7 +167,10 @@ class QueueThread(threading.Thread):
 
     def _turn(self) -> None:
         self._run_commands(wait=not self._readings)
-        if not self._readings or not self._has_clients():
+        if self._missing is not None and self._again_at <= time.monotonic():
+            self._leave_out(self._missing)
+        if all(not reading.exists for reading in self._readings.values()) or not self._has_clients():
+            self._stopping.wait(BUSY_POLL if self._readings else 0)
             return
         if self._again_at <= time.monotonic():
             self._open_more()
@@ -166,7 +183,7 @@ class QueueThread(threading.Thread):
     def _run_commands(self, *, wait: bool) -> None:
         try:
             while True:
-                command = self._commands.get(block=wait, timeout=POLL if wait else None)
+                command = self._commands.get(block=wait, timeout=IDLE if wait else None)
                 if command is not None:
                     command()
                 wait = False
@@ -200,7 +217,8 @@ class QueueThread(threading.Thread):
 
     def _open(self, queue: Partition, epoch: int) -> None:
         self._close(queue)
-        self._readings[queue] = QueueReading(epoch, time.monotonic())
+        self._readings[queue] = QueueReading(epoch, time.monotonic(), exists=self._missing is None)
+        self._again_at = 0.0
 
     def _close(self, queue: Partition) -> None:
         reading = self._readings.pop(queue, None)
@@ -209,10 +227,29 @@ class QueueThread(threading.Thread):
         if reading is not None and reading.position >= 0 and self._has_both:
             self._following.incremental_unassign([TopicPartition(*queue)])
 
+    def _leave_out(self, missing: Callable[[frozenset[str]], frozenset[str] | None]) -> None:
+        """Go on without the queues that do not exist."""
+        unknown = {queue: reading for queue, reading in self._readings.items() if not reading.exists}
+        if not unknown:
+            return
+        self._again_at = time.monotonic() + AGAIN
+        told = missing(frozenset(queue.topic for queue in unknown))
+        for queue, reading in unknown.items() if told is not None else ():
+            if queue.topic in (told or ()):
+                self._drop(queue, reading)
+            else:
+                reading.exists, self._again_at = True, 0.0
+
+    def _drop(self, queue: Partition, reading: QueueReading) -> None:
+        del self._readings[queue]
+        self._listener.queue_absent(queue, reading.epoch)
+
     def _open_more(self) -> None:
         """Open the queues whose progress, and whose end, Kafka tells."""
         self._again_at = time.monotonic() + AGAIN
-        waiting = {queue: reading for queue, reading in self._readings.items() if reading.position < 0}
+        waiting = {
+            queue: reading for queue, reading in self._readings.items() if reading.position < 0 and reading.exists
+        }
         for queue, progress in committed(self._following, list(waiting), patient=False).items() if waiting else ():
             self._begin(queue, waiting[queue], progress)
         for queue, reading in self._readings.items():
@@ -229,6 +266,8 @@ class QueueThread(threading.Thread):
             low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
         except KafkaException as failure:
             self.last_error = str(failure.args[0])
+            if self._missing is not None and failure.args[0].code() in NO_PARTITION:
+                self._drop(queue, reading)  # the topic is narrower than the main topic
             return
         if low == OFFSET_INVALID or high == OFFSET_INVALID:
             return
