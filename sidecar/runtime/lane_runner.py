@@ -195,15 +195,16 @@ class LaneRunner:
         """Return the lane's threads. A committer that keeps nothing has none."""
         name, consumer, committer = self.plan.name, self.consumer, self.committer
         limit = STALLED_AFTER + self.plan.lock_timeout
-        found = [
+        threads = [
             WatchedThread(f"consumer-{name}", consumer, lambda: consumer.last_poll_at, limit, lambda: consumer.failure)
         ]
         if (queues := self.queues) is not None:
-            failure = WatchedThread(f"queues-{name}", queues, lambda: queues.turned_at, limit, lambda: queues.failure)
-            found.append(failure)
+            threads += [
+                WatchedThread(f"queues-{name}", queues, lambda: queues.turned_at, limit, lambda: queues.failure)
+            ]
         if isinstance(committer, Committer):
-            found.append(WatchedThread(f"committer-{name}", committer, lambda: committer.turned_at))
-        return found
+            threads.append(WatchedThread(f"committer-{name}", committer, lambda: committer.turned_at))
+        return threads
 
     async def drain(self, timeout: float) -> int:
         """Give all partitions up in order and leave the group, within `timeout` seconds and one more.

@@ -13,6 +13,7 @@ from sidecar.core.lane.partition import LanePartition, Pause
 from sidecar.core.lane.suspicion import Stage
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import Partition
+from topics.attempt import retry_state_of
 
 
 class PartitionFacts(NamedTuple):
@@ -105,7 +106,7 @@ def _due(
     for record in chain(waiting.overdue(steady), refused):
         partition = levels.get(record.source)
         # An attempt in place has no due time of its own, and neither has what came behind another.
-        if partition is not None and record.again == 0 and not (record.life is not None and record.life.behind):
+        if partition is not None and record.again == 0 and not retry_state_of(record).behind:
             at = partition.due(record)
             due[record.source] = min(at, due.get(record.source, at))
     return due

@@ -4,21 +4,21 @@ A record that failed waits in the queue topic, and later ones of its key behind 
 knows of each its place among those of its key, its counts, and where its copy lies; the payload is read when it is due.
 Order comes from RETRY_ORDER alone, so that copies may be read, repeated and written again in any order.
 
-    place    | what happens                        | then
-    ---------|-------------------------------------|---------
-    none     | it fails, or comes behind its head  | writing
-    none     | its copy is read in the queue       | queued
-    writing  | its copy is committed               | expected
-    writing  | its copy is read, then committed    | queued
-    writing  | it ends otherwise                   | none
-    expected | its copy is read in the queue       | queued
-    queued   | a newer copy is read                | queued
-    queued   | it is the head, due, and asked for  | asked
-    asked    | its payload is read                 | taken
-    asked    | its payload is let go               | queued
-    taken    | its payload is let go               | queued
-    taken    | it fails                            | writing
-    taken    | it is done or dead                  | none
+    phase     | what happens                        | then
+    ----------|-------------------------------------|----------
+    none      | it fails, or comes behind its head  | writing
+    none      | its copy is read in the queue       | queued
+    writing   | its copy is committed               | expected
+    writing   | its copy is read, then committed    | queued
+    writing   | it ends otherwise                   | none
+    expected  | its copy is read in the queue       | queued
+    queued    | a newer copy is read                | queued
+    queued    | it is the head, due, and asked for  | requested
+    requested | its payload is read                 | taken
+    requested | its payload is let go               | queued
+    taken     | its payload is let go               | queued
+    taken     | it fails                            | writing
+    taken     | it is done or dead                  | none
 
 One record of a key is asked or taken at a time, and only the head: the lowest of its key. Main records of a key wait
 while one below them is here.
@@ -45,7 +45,7 @@ Identity: TypeAlias = tuple[int, int]
 of a former log, after the main topic was deleted and made anew."""
 
 
-class Place(Enum):
+class Phase(Enum):
     """Where a record of the ledger is; the module has the table."""
 
     WRITING = "writing"
@@ -54,13 +54,13 @@ class Place(Enum):
     """Its copy is in Kafka, and was not read back yet."""
     QUEUED = "queued"
     """Its copy lies in the queue at `Entry.offset`."""
-    ASKED = "asked"
+    REQUESTED = "requested"
     """Its copy is being read by its offset."""
     TAKEN = "taken"
     """The lane has the record."""
 
 
-OUT = (Place.ASKED, Place.TAKEN)
+OUT = (Phase.REQUESTED, Phase.TAKEN)
 
 
 class QueuedCopy(NamedTuple):
@@ -79,7 +79,7 @@ class QueuedCopy(NamedTuple):
 class Entry:
     """One record that waits.
 
-    `offset`: of its copy (−1: none is known). `seen`: a copy that was read while the lane does not know yet that it is
+    `offset`: of its copy (−1: none is known). `early`: a copy that was read while the lane does not know yet that it is
     committed. `later`: a copy with greater counts than those that the lane has.
     """
 
@@ -87,12 +87,12 @@ class Entry:
     key: bytes
     order: Order
     counts: tuple[int, int]
-    place: Place
+    phase: Phase
     offset: int = -1
     due: int = 0
     listed: bool = False
     """Whether it waits for its time, for main records before it, or to be asked for."""
-    seen: QueuedCopy | None = None
+    early: QueuedCopy | None = None
     later: QueuedCopy | None = None
 
     @property
@@ -153,7 +153,7 @@ class KeyLedger:
     def is_expected(self, identity: Identity) -> bool:
         """Return whether the copy of this record is in Kafka, or on its way, and was not read back."""
         entry = self._entries.get(identity)
-        return entry is not None and entry.place in (Place.WRITING, Place.EXPECTED)
+        return entry is not None and entry.phase in (Phase.WRITING, Phase.EXPECTED)
 
     def next_at(self) -> int:
         """Return the steady time (ms) at which the next head is due; NEVER if none waits for its time."""
@@ -165,7 +165,7 @@ class KeyLedger:
 
     def lowest(self, most: int) -> list[Entry]:
         """Return the records whose copies lie lowest in the queue, and are not being read."""
-        queued = (entry for entry in self._entries.values() if entry.place is Place.QUEUED)
+        queued = (entry for entry in self._entries.values() if entry.phase is Phase.QUEUED)
         return nsmallest(most, queued, key=_OFFSET)
 
     @property
@@ -173,7 +173,7 @@ class KeyLedger:
         """How many keys have a record that waits."""
         return len(self._lines)
 
-    def places(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Entry]:
         """Return all records that wait."""
         return iter(self._entries.values())
 
@@ -183,19 +183,19 @@ class KeyLedger:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on."""
         entry = self._entries.get(identity)
         if entry is None:
-            self._insert(Entry(identity, key, order, counts, Place.WRITING))
+            self._insert(Entry(identity, key, order, counts, Phase.WRITING))
             return
         self._leave_out(entry)
-        entry.place, entry.counts, entry.offset, entry.seen = Place.WRITING, counts, -1, None
+        entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
 
     def written(self, identity: Identity) -> list[int]:
         """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more."""
         entry = self._entries.get(identity)
-        if entry is None or entry.place is not Place.WRITING:
+        if entry is None or entry.phase is not Phase.WRITING:
             return []
-        entry.place = Place.EXPECTED
-        late = [copy for copy in (entry.seen, entry.later) if copy is not None]
-        entry.seen = entry.later = None
+        entry.phase = Phase.EXPECTED
+        late = [copy for copy in (entry.early, entry.later) if copy is not None]
+        entry.early = entry.later = None
         return [offset for copy in late for offset in self.read(copy)]
 
     def done(self, identity: Identity) -> list[int]:
@@ -204,7 +204,7 @@ class KeyLedger:
         if entry is None:
             return []
         self._remove(entry)
-        gone = [] if entry.seen is None else [entry.seen.offset]
+        gone = [] if entry.early is None else [entry.early.offset]
         return gone if entry.later is None else gone + self.read(entry.later)
 
     # --- the queue is read -------------------------------------------------------------------------------------------
@@ -213,14 +213,14 @@ class KeyLedger:
         """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
         entry = self._entries.get(copy.identity)
         if entry is None:
-            self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Place.QUEUED, copy.offset, copy.due))
+            self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, copy.offset, copy.due))
             return []
         if copy.counts < entry.counts:
             return [copy.offset]
-        if entry.place is Place.WRITING and copy.counts == entry.counts:
-            before, entry.seen = entry.seen, copy
+        if entry.phase is Phase.WRITING and copy.counts == entry.counts:
+            before, entry.early = entry.early, copy
             return [] if before is None else [before.offset]
-        if entry.place in (Place.EXPECTED, Place.QUEUED):
+        if entry.phase in (Phase.EXPECTED, Phase.QUEUED):
             return self._replace(entry, copy)
         if copy.counts == entry.counts:  # the lane has the same record already
             return [copy.offset]
@@ -231,7 +231,7 @@ class KeyLedger:
         gone = [] if entry.offset < 0 else [entry.offset]
         del self._entries[entry.identity]
         self._remove(entry)
-        self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Place.QUEUED, copy.offset, copy.due))
+        self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, copy.offset, copy.due))
         return gone
 
     # --- heads go out ------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class KeyLedger:
             elif entry.order.offset > self.read_to or under_way(entry.key):
                 self._pass(entry, under_way)
             else:
-                entry.listed, entry.place = False, Place.ASKED
+                entry.listed, entry.phase = False, Phase.REQUESTED
                 self._lines[entry.key].out = entry
                 return entry
         return None
@@ -271,23 +271,23 @@ class KeyLedger:
         line = self._lines[entry.key]
         if line.out is not None:
             return False
-        entry.listed, entry.place, line.out = False, Place.ASKED, entry
+        entry.listed, entry.phase, line.out = False, Phase.REQUESTED, entry
         return True
 
     def taken(self, identity: Identity, offset: int) -> bool:
         """Note that the payload of a head was read; return whether it is still wanted from this offset."""
         entry = self._entries.get(identity)
-        if entry is None or entry.place is not Place.ASKED or entry.offset != offset:
+        if entry is None or entry.phase is not Phase.REQUESTED or entry.offset != offset:
             return False
-        entry.place = Place.TAKEN
+        entry.phase = Phase.TAKEN
         return True
 
     def let_go(self, identity: Identity) -> None:
         """Note that the lane has dropped a record, or cannot read it now: it goes out later."""
         entry = self._entries.get(identity)
-        if entry is not None and entry.place in OUT:
+        if entry is not None and entry.phase in OUT:
             self._leave_out(entry)
-            entry.place = Place.QUEUED
+            entry.phase = Phase.QUEUED
             self._offer(self._lines[entry.key])
 
     def _pass(self, entry: Entry, under_way: Callable[[bytes], bool]) -> None:
@@ -307,7 +307,7 @@ class KeyLedger:
         line = self._lines.get(entry.key)
         if line is None or line.out is not None or line.entries[0] is not entry:
             return False
-        return entry.listed and entry.place is Place.QUEUED
+        return entry.listed and entry.phase is Phase.QUEUED
 
     # --- lines -------------------------------------------------------------------------------------------------------
 
@@ -337,7 +337,7 @@ class KeyLedger:
     def _offer(self, line: KeyLine) -> None:
         """List the head of a line, if it lies in the queue and nothing of its key is out."""
         head = line.entries[0]
-        if line.out is None and head.place is Place.QUEUED and not head.listed:
+        if line.out is None and head.phase is Phase.QUEUED and not head.listed:
             head.listed = True
             heappush(self._due, (head.due, next(self._numbers), head))
 
@@ -350,14 +350,14 @@ class KeyLedger:
             ensure(bool(line.entries), "no line is empty")
             ensure(line.entries == sorted(line.entries, key=_AT), "a line is in the order of its records")
             ensure(all(entry.key == key for entry in line.entries), "a line has no other keys")
-            out = [entry for entry in line.entries if entry.place in OUT]
+            out = [entry for entry in line.entries if entry.phase in OUT]
             ensure(out == ([] if line.out is None else [line.out]), "one record of a key is out at most")
             head = line.entries[0]
-            waits = head.place is Place.QUEUED and line.out is None
+            waits = head.phase is Phase.QUEUED and line.out is None
             ensure(head.listed or not waits, f"the head at {head.order} is listed")
             for entry in line.entries:
                 ensure(
-                    (entry.offset >= 0) == (entry.place in (Place.QUEUED, *OUT)),
+                    (entry.offset >= 0) == (entry.phase in (Phase.QUEUED, *OUT)),
                     f"{entry.identity} has its copy's place",
                 )
 

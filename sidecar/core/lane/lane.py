@@ -45,6 +45,7 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Partition, Record
+from topics.attempt import retry_state_of
 from topics.copies import writes_of
 from topics.transitions import Commit, Forward, Wait, Written, after_wait
 
@@ -244,7 +245,7 @@ class Lane:
         if suspicion is not None and gate is not None and not gate.pass_or_keep(partition, suspicion, record, now):
             return False
         # An attempt in place has no due time of its own, and neither has what came behind another.
-        if record.life is not None and record.again == 0 and not record.life.behind:
+        if record.life is not None and record.again == 0 and not retry_state_of(record).behind:
             self.counters.late(record, partition.level_delay, now.wall)
         partition.sent()
         self._ports.deliver(record, self.answered)

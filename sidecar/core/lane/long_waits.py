@@ -20,7 +20,7 @@ from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.calls import Write
 from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.key_ledger import Entry, Identity, KeyLedger, Place, QueuedCopy
+from sidecar.core.lane.key_ledger import Entry, Identity, KeyLedger, Phase, QueuedCopy
 from sidecar.core.lane.key_queues import OrderBy, line_of
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.ownership import Ownership
@@ -31,12 +31,13 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import QueueReads
 from sidecar.core.progress import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
+from topics.attempt import retry_state_of
 from topics.group_rules import offset_of
 from topics.retry_order import Order
-from topics.transitions import Commit, Hop, Retry, Written, put_behind
+from topics.transitions import DONE, Commit, Hop, Retry, Written, put_behind
 
 MOST_OUT = 64
-"""Records of one queue that are asked for, or in memory, at a time. A read by offset takes a few ms, so this keeps some
+"""Records of one queue that are requested, or in memory, at a time. A read by offset takes a few ms, so this keeps some
 thousand a second on their way."""
 ROOM_SHARE = 4
 """One part in this many of the lane's room is for the records of all queues. One record always fits."""
@@ -60,7 +61,7 @@ class OwnedQueue:
     opened: bool = False
     caught_up: bool = False
     keep_at: int = NEVER
-    asked: dict[int, Identity] = field(default_factory=dict)
+    requested: dict[int, Identity] = field(default_factory=dict)
     """The records that are being read, by the offset of their copy."""
     inside: dict[int, Identity] = field(default_factory=dict)
     """Those that the lane has, by the same."""
@@ -170,15 +171,15 @@ class LongWaits:
         self._ties.end_turn(now)
 
     def _read_one(self, queue: LanePartition, owned: OwnedQueue, record: Record, now: Now) -> None:
-        life = record.life
-        if record.fault or life is None or life.order is None:
+        state = retry_state_of(record)
+        if record.fault or state.order is None:
             if queue.tracker.begin(record.offset):
                 self._ties.memory.add(queue, record.weight)
                 self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall), now)
         elif queue.put_off(record.offset):
-            due = now.steady + max(0, life.due_at - now.wall)
-            count = (life.redrives, life.times)
-            copy = QueuedCopy(record.offset, identity_of(record), self._line(record), life.order, count, due)
+            due = now.steady + max(0, state.due_at - now.wall)
+            count = (state.redrives, state.times)
+            copy = QueuedCopy(record.offset, identity_of(record), self._line(record), state.order, count, due)
             self._pass_over(owned, owned.ledger.read(copy))
 
     def _pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
@@ -259,10 +260,10 @@ class LongWaits:
         if (owned := self._of(record)) is None:
             return False
         if isinstance(decision, Retry | Hop):
-            life = decision.life
-            assert life.order is not None, "a copy in a queue has its place"
-            owned.ledger.writing(identity_of(record), self._line(record), life.order, (life.redrives, life.times))
-        elif isinstance(decision, Commit) and decision.life is None and partition.under is not None:
+            state = decision.life
+            assert state.order is not None, "a copy in a queue has its place"
+            owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
+        elif decision == DONE and partition.under is not None:
             self._ended(owned, record, owned.ledger.done(identity_of(record)))
             self._ties.finish(partition, record)
             return True
@@ -327,7 +328,7 @@ class LongWaits:
 
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
-        while len(owned.asked) + len(owned.inside) < MOST_OUT and (queue.load < room or not owned.inside):
+        while len(owned.requested) + len(owned.inside) < MOST_OUT and (queue.load < room or not owned.inside):
             entry = owned.ledger.ask(lambda line: self._ties.waiting.holds(main.source, line))
             if entry is None:
                 return
@@ -337,7 +338,7 @@ class LongWaits:
             self._fetch(owned, entry)
 
     def _fetch(self, owned: OwnedQueue, entry: Entry) -> None:
-        owned.asked[entry.offset] = entry.identity
+        owned.requested[entry.offset] = entry.identity
         self._ties.queues.fetch(owned.source, owned.epoch, entry.offset)
 
     def _hop(self, queue: LanePartition, owned: OwnedQueue) -> None:
@@ -356,7 +357,7 @@ class LongWaits:
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
         """Take in a record that was read by its offset; None: it is gone."""
         _, owned = self._owned(queue, epoch)
-        if owned is None or (identity := owned.asked.pop(offset, None)) is None:
+        if owned is None or (identity := owned.requested.pop(offset, None)) is None:
             return
         self._stale = True
         if record is None:
@@ -372,8 +373,8 @@ class LongWaits:
         ensure(partition.tracker.begin(record.offset), "what is read again was let go")
         owned.inside[record.offset] = identity
         self._ties.memory.add(partition, record.weight)
-        if record.offset in owned.hopping and record.life is not None:
-            self._ties.write(partition, record, Hop(record.life, None), now)
+        if record.offset in owned.hopping:
+            self._ties.write(partition, record, Hop(retry_state_of(record), None), now)
         else:
             self._ties.waiting.release(record)
 
@@ -409,18 +410,17 @@ class LongWaits:
                 self._check_offsets(partitions[owned.source], owned)
 
     def _check_offsets(self, queue: LanePartition, owned: OwnedQueue) -> None:
-        at_rest = {entry.offset for entry in owned.ledger.places() if entry.place in (Place.QUEUED, Place.ASKED)}
-        taken = {entry.offset for entry in owned.ledger.places() if entry.place is Place.TAKEN}
+        at_rest = {entry.offset for entry in owned.ledger.entries() if entry.phase in (Phase.QUEUED, Phase.REQUESTED)}
+        taken = {entry.offset for entry in owned.ledger.entries() if entry.phase is Phase.TAKEN}
         let_go = owned.inside.keys() & queue.tracker.dropped
-        seen = {entry.seen.offset for entry in owned.ledger.places() if entry.seen is not None}
-        later = {entry.later.offset for entry in owned.ledger.places() if entry.later is not None}
-        found = at_rest | let_go | seen | later
-        ensure(queue.tracker.dropped == found, f"{queue.source} has let go {queue.tracker.dropped ^ found} otherwise")
+        early = {entry.early.offset for entry in owned.ledger.entries() if entry.early is not None}
+        later = {entry.later.offset for entry in owned.ledger.entries() if entry.later is not None}
+        expected = at_rest | let_go | early | later
+        ensure(queue.tracker.dropped == expected, f"{queue.source} has let go what waits in it, and nothing else")
         ensure(taken <= owned.inside.keys(), f"{queue.source} has {taken - owned.inside.keys()} nowhere")
 
 
 def identity_of(record: Record) -> Identity:
     """Return which record of the main partition this is, or is a copy of."""
-    if record.life is None:
-        return record.offset, max(record.timestamp, 0)
-    return offset_of(record.life.id), record.life.timestamp
+    state = retry_state_of(record)
+    return offset_of(state.id), max(state.timestamp, 0)

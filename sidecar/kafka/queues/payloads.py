@@ -53,11 +53,11 @@ class RecentRecords:
 class Payloads:
     """The records that are to be read by their offsets, on one client; used on one thread.
 
-    `found` gets each message, and `gone` the place of one that is not in its log any more.
+    `arrived` gets each message, and `gone` the place of one that is not in its log any more.
     """
 
-    def __init__(self, found: Callable[[Partition, Message], None], gone: Callable[[Partition, int], None]) -> None:
-        self._found, self._gone = found, gone
+    def __init__(self, arrived: Callable[[Partition, Message], None], gone: Callable[[Partition, int], None]) -> None:
+        self._arrived, self._gone = arrived, gone
         self._wanted: dict[Partition, set[int]] = {}
         self._at: dict[Partition, int] = {}
         """The next offset that the client reads, of each partition that it has."""
@@ -119,7 +119,7 @@ class Payloads:
         if offset in wanted:
             wanted.discard(offset)
             self._doubts.pop((source, offset), None)
-            self._found(source, message)
+            self._arrived(source, message)
 
     def _miss(self, source: Partition, offset: int) -> None:
         """Take in that a record was not where it lay."""

@@ -38,7 +38,7 @@ POLL, BUSY_POLL = 0.05, 0.005
 so long at most."""
 IDLE = 1.0
 """Seconds between two turns while there is no queue to read; a command comes at once."""
-AGAIN = 0.3
+RETRY_EVERY = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 EDGES_WITHIN = 2.0
 """Seconds for the request for the ends of a log."""
@@ -74,7 +74,7 @@ class QueueListener(Protocol):
 class QueueReading:
     """One queue: under which epoch it is read, from where, and up to where it must be read first.
 
-    `position`, `end`: −1 while they are not known. `told_end`: the end of the log that was handed over last.
+    `position`, `end`: −1 while they are not known. `known_end`: the end of the log that was handed over last.
     """
 
     epoch: int
@@ -82,7 +82,7 @@ class QueueReading:
     position: int = -1
     end: int = -1
     exists: bool = True
-    told_end: int = -1
+    known_end: int = -1
     caught_up: bool = False
     named: bool = False
 
@@ -117,12 +117,12 @@ class QueueThread(threading.Thread):
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._readings: dict[Partition, QueueReading] = {}
         self._recent = RecentRecords(room)
-        self._payloads = Payloads(self._found, self._gone)
+        self._payloads = Payloads(self._arrived, self._gone)
         self._has_both = False
         self._following: Consumer
         self._reader: Consumer
         """The clients, once they are made: one reads what is committed, the other what there is."""
-        self._again_at = 0.0
+        self._open_at = 0.0
 
     @property
     def turned_at(self) -> float:
@@ -167,12 +167,12 @@ class QueueThread(threading.Thread):
 
     def _turn(self) -> None:
         self._run_commands(wait=not self._readings)
-        if self._missing is not None and self._again_at <= time.monotonic():
+        if self._missing is not None and self._open_at <= time.monotonic():
             self._leave_out(self._missing)
         if all(not reading.exists for reading in self._readings.values()) or not self._has_clients():
             self._stopping.wait(BUSY_POLL if self._readings else 0)
             return
-        if self._again_at <= time.monotonic():
+        if self._open_at <= time.monotonic():
             self._open_more()
         if not self._listener.queue_full():
             self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL))
@@ -203,8 +203,8 @@ class QueueThread(threading.Thread):
             return False
         self._following, self._reader, self._has_both = made, reader, True
         self._payloads.begin_anew()
-        places = [TopicPartition(*queue, one.position) for queue, one in self._readings.items() if one.position >= 0]
-        self._following.assign(places)
+        positions = [TopicPartition(*queue, one.position) for queue, one in self._readings.items() if one.position >= 0]
+        self._following.assign(positions)
         return True
 
     def _drop_clients(self) -> None:
@@ -218,7 +218,7 @@ class QueueThread(threading.Thread):
     def _open(self, queue: Partition, epoch: int) -> None:
         self._close(queue)
         self._readings[queue] = QueueReading(epoch, time.monotonic(), exists=self._missing is None)
-        self._again_at = 0.0
+        self._open_at = 0.0
 
     def _close(self, queue: Partition) -> None:
         reading = self._readings.pop(queue, None)
@@ -232,13 +232,15 @@ class QueueThread(threading.Thread):
         unknown = {queue: reading for queue, reading in self._readings.items() if not reading.exists}
         if not unknown:
             return
-        self._again_at = time.monotonic() + AGAIN
-        told = missing(frozenset(queue.topic for queue in unknown))
-        for queue, reading in unknown.items() if told is not None else ():
-            if queue.topic in (told or ()):
+        self._open_at = time.monotonic() + RETRY_EVERY
+        absent = missing(frozenset(queue.topic for queue in unknown))
+        if absent is None:
+            return
+        for queue, reading in unknown.items():
+            if queue.topic in absent:
                 self._drop(queue, reading)
             else:
-                reading.exists, self._again_at = True, 0.0
+                reading.exists, self._open_at = True, 0.0
 
     def _drop(self, queue: Partition, reading: QueueReading) -> None:
         del self._readings[queue]
@@ -246,7 +248,7 @@ class QueueThread(threading.Thread):
 
     def _open_more(self) -> None:
         """Open the queues whose progress, and whose end, Kafka tells."""
-        self._again_at = time.monotonic() + AGAIN
+        self._open_at = time.monotonic() + RETRY_EVERY
         waiting = {
             queue: reading for queue, reading in self._readings.items() if reading.position < 0 and reading.exists
         }
@@ -307,17 +309,17 @@ class QueueThread(threading.Thread):
 
     def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
         """Hand over what was read; nothing is handed over for an end of the log that says nothing new."""
-        caught_up, new_end = reading.position >= reading.end, end is not None and end > reading.told_end
+        caught_up, new_end = reading.position >= reading.end, end is not None and end > reading.known_end
         if records or new_end or (caught_up and not reading.caught_up):
             reading.caught_up = reading.caught_up or caught_up
-            reading.told_end = reading.told_end if end is None else end
+            reading.known_end = reading.known_end if end is None else end
             self._listener.queue_read(FetchedRecords(queue, reading.epoch, 0, records, end), reading.caught_up)
 
     def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
         self.last_error = f"{error.name()}: {error.str()}"
         if error.fatal():
             raise KafkaException(error)
-        _LOG.warning("%s: %s", queue, self.last_error, extra={"event": "kafka-error", "partition": str(queue)})
+        _LOG.warning("%s: %s", queue, self.last_error, extra={"event": "kafka-error"})
         if error.code() != KafkaError._AUTO_OFFSET_RESET:
             return
         low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
@@ -328,7 +330,7 @@ class QueueThread(threading.Thread):
         self._following.incremental_unassign([TopicPartition(*queue)])
         self._following.incremental_assign([TopicPartition(*queue, reading.position)])
 
-    def _found(self, queue: Partition, message: Message) -> None:
+    def _arrived(self, queue: Partition, message: Message) -> None:
         if (reading := self._readings.get(queue)) is not None:
             record = to_record(message, queue, reading.epoch, self._reading)
             self._listener.queue_fetched(queue, reading.epoch, record.offset, record)
@@ -375,9 +377,9 @@ def queue_reading_of(policy: Callable[[], Policy]) -> Reading:
 
     def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
         rules = policy()
-        life, fault = reading_of(rules)(headers, source, offset, timestamp)
-        if life is not None and (why := rules.queue_fault(source, life)):
+        state, fault = reading_of(rules)(headers, source, offset, timestamp)
+        if state is not None and (why := rules.queue_fault(source, state)):
             return None, f"bad-header: {why}"
-        return life, fault
+        return state, fault
 
     return read

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.lane import key_ledger as module
-from sidecar.core.lane.key_ledger import KeyLedger, Place, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger, Phase, QueuedCopy
 from sidecar.core.record import NEVER
 from topics.retry_order import Order
 
@@ -36,7 +36,7 @@ def ask(ledger: KeyLedger) -> None:
 
 def place_of(ledger: KeyLedger) -> str:
     ledger.check()
-    return next((entry.place.value for entry in ledger.places() if entry.identity == ONE), "none")
+    return next((entry.phase.value for entry in ledger.entries() if entry.identity == ONE), "none")
 
 
 ACTS: dict[str, Callable[[KeyLedger], object]] = {
@@ -60,9 +60,9 @@ def brought(place: str) -> KeyLedger:
         writing(ledger)
     if place == "expected":
         ledger.written(ONE)
-    if place in ("queued", "asked", "taken"):
+    if place in ("queued", "requested", "taken"):
         ledger.read(copy())
-    if place in ("asked", "taken"):
+    if place in ("requested", "taken"):
         ask(ledger)
     if place == "taken":
         assert ledger.taken(ONE, 3)
@@ -83,10 +83,10 @@ def test_each_row_of_the_table_is_what_happens(was: str, event: str, then: str) 
 
 
 def test_the_table_names_every_place() -> None:
-    assert {cell for row in rows() for cell in (row[0], row[2])} == {place.value for place in Place} | {"none"}
+    assert {cell for row in rows() for cell in (row[0], row[2])} == {place.value for place in Phase} | {"none"}
 
 
-@pytest.mark.parametrize("place", [place.value for place in Place])
+@pytest.mark.parametrize("place", [place.value for place in Phase])
 def test_a_key_is_blocked_for_later_main_records_wherever_its_head_is(place: str) -> None:
     ledger = brought(place)
     assert ledger.blocks(KEY, 8)
@@ -100,7 +100,7 @@ def test_a_main_record_before_all_that_waits_is_not_blocked(place: str) -> None:
     assert not brought(place).blocks(KEY, 6)
 
 
-@pytest.mark.parametrize("place", ["asked", "taken"])
+@pytest.mark.parametrize("place", ["requested", "taken"])
 def test_no_main_record_goes_out_beside_one_of_its_key(place: str) -> None:
     assert brought(place).blocks(KEY, 6)
 
@@ -141,13 +141,13 @@ def test_a_lower_one_that_is_read_later_goes_first() -> None:
     assert second.identity == ONE
 
 
-@pytest.mark.parametrize("place", ["expected", "queued", "asked", "taken"])
+@pytest.mark.parametrize("place", ["expected", "queued", "requested", "taken"])
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_of_two_copies_one_is_done_and_the_other_stands(place: str, times: int) -> None:
     ledger = brought(place)
     gone = ledger.read(copy(10, times))
     ledger.check()
-    if place in ("asked", "taken") and times == 2:
+    if place in ("requested", "taken") and times == 2:
         assert gone == []  # the lane has the older one: the newer follows once that has ended
         assert ledger.done(ONE) == []
         assert place_of(ledger) == "queued"
