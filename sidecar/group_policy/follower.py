@@ -50,6 +50,8 @@ LOOK_EVERY = 60.0
 HURRY = 5.0
 """Seconds between two checks while something is awaited: the topic, a level that a policy needs, or the end of a
 removed level."""
+GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+"""Errors by which a topic does not exist any more."""
 AGAIN = 1.0
 """Seconds until the thread starts again, after an error or with new credentials."""
 
@@ -127,9 +129,13 @@ class PolicyFollower(threading.Thread):
         self._stopping = StopRequest()
         self._said = ""
         self._reading = self._live = False
+        self._is_stale = False
+        """Whether the client has read a former topic of this name."""
         self._end = 0
         self._first: tuple[int, int] | None = None
         self._looked_at = -LOOK_EVERY
+        self._gone = False
+        """Whether the topic that was read exists no more."""
         self._leaders = Leaders()
         self._counts: dict[str, int] = {}
         self._told_at: dict[str, float] = {}
@@ -157,13 +163,13 @@ class PolicyFollower(threading.Thread):
         self._heartbeat.take_back()
 
     def _follow(self) -> None:
-        self._reading = self._live = False
+        self._reading = self._live = self._is_stale = self._gone = False
         self._looked_at = -LOOK_EVERY
         consumer = new_client(Consumer, self._reader, self._credentials, self._stopping)
         if consumer is None:
             return
         try:
-            while not self._stopping.is_set() and self._keys_hold(consumer):
+            while not self._stopping.is_set() and self._keys_hold(consumer) and not self._is_renewed():
                 self._turn(consumer)
         finally:
             consumer.close()
@@ -177,6 +183,15 @@ class PolicyFollower(threading.Thread):
             return True
         self._heartbeat.renew()
         return False
+
+    def _is_renewed(self) -> bool:
+        """Whether the topic was deleted and created again: no client that knows the former one may ever read it.
+
+        (`consumer/client_watch.py` says why.) Nor may a producer write to it.
+        """
+        if self._is_stale:
+            self._heartbeat.renew()
+        return self._is_stale
 
     def _turn(self, consumer: Consumer) -> None:
         if self._is_time_to_look():
@@ -221,6 +236,7 @@ class PolicyFollower(threading.Thread):
             raise KafkaException(error)
         if not error.retriable():
             consumer.unassign()
+            self._gone = error.code() in GONE
             self._reading = self._live = False
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -236,7 +252,10 @@ class PolicyFollower(threading.Thread):
         there = counts = self._list(consumer, wanted | {self._topic, *source.topics})
         left = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
         look = TopicSnapshot(frozenset(there), wanted, left)
-        if self._topic in there and (not self._reading or self._is_other_log(consumer)):
+        if self._topic in there and (self._gone or (self._reading and self._is_other_log(consumer))):
+            self._is_stale = True
+            return
+        if self._topic in there and not self._reading:
             self._begin(consumer)
         elif self._topic not in there:
             self._say(

@@ -42,7 +42,7 @@ class LaneSource:
 
     `rebalances`: by kind. `unread_progress`: how often committed progress could not be read.
     `misplaced_progress`: how often it was made for another place. `unanswered`: the partitions of which Kafka does not
-    say what they hold.
+    say what they hold. `replaced`: how many clients of the consumer were replaced, by why.
     """
 
     lane: Lane
@@ -53,6 +53,7 @@ class LaneSource:
     unread_progress: Callable[[], int] = lambda: 0
     misplaced_progress: Callable[[], int] = lambda: 0
     unanswered: Callable[[], Collection[Partition]] = frozenset
+    replaced: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ def _lane_source(runner: LaneRunner) -> LaneSource:
         lambda: starts.unread_progress,
         lambda: starts.misplaced_progress,
         lambda: looks.unanswered,
+        runner.consumer.client_watch.replaced,
     )
 
 

@@ -73,6 +73,8 @@ class ViewReader:
         self._config = view_config(kafka, names.retry_group, client)
         self._small = form.source is Source.EVENTS
         self._consumer = Consumer(self._config)
+        self._has_read = False
+        """Whether the consumer was ever told to read something."""
         self._topics: Mapping[str, Topic] = {}
         self._begins: Mapping[PartitionName, int] = {}
         self._positions: dict[PartitionName, int] = {}
@@ -196,7 +198,21 @@ class ViewReader:
         self._positions = {
             partition: max(begin, stored.get(partition, begin)) for partition, begin in self._begins.items()
         }
+        if self._has_read and self._positions:
+            # A topic of them may have been deleted and created again: no client that knows the former one may ever
+            # read it (`consumer/client_watch.py`).
+            self._renew_consumer()
+        else:
+            self._begin_reading()
+
+    def _begin_reading(self) -> None:
         self._consumer.assign([TopicPartition(*partition, after) for partition, after in self._positions.items()])
+        self._has_read |= bool(self._positions)
+
+    def _renew_consumer(self) -> None:
+        former, self._consumer = self._consumer, Consumer(self._config)
+        former.close()
+        self._begin_reading()
 
     def _check(self) -> None:
         asked_at = now().wall
@@ -241,10 +257,8 @@ class ViewReader:
         return items
 
     def _fetch_whole(self) -> None:
-        self._small, former = False, self._consumer
-        self._consumer = Consumer(whole_fetches(self._config))
-        former.close()
-        self._consumer.assign([TopicPartition(*partition, after) for partition, after in self._positions.items()])
+        self._small, self._config = False, whole_fetches(self._config)
+        self._renew_consumer()
 
     def _take(self, messages: Iterable[Message]) -> list[Item]:
         batch = self._intake.read(messages)

@@ -93,6 +93,7 @@ class Assignment:
         It is called again for other topics, if the client takes these, or with a new client.
         """
         self._leave_by, self._closing, self.topics = None, False, topics
+        self.group.subscribed()
         consumer.subscribe(list(topics), on_assign=self.on_assign, on_revoke=self.on_revoke, on_lost=self.on_lost)
 
     def leave(self, consumer: Consumer) -> None:
@@ -107,6 +108,20 @@ class Assignment:
         sources = [slot.partition for slot in self.slots.values()]
         release(sources, self._listener, self.lock_timeout, lambda: self._serve(consumer))
         self._closing = True
+
+    def abandon(self) -> None:
+        """Drop everything at once: the group does not know this member any more. The client is to be closed next."""
+        self.rebalances["lost"] += 1
+        self._listener.dropped([slot.partition for slot in self.slots.values()])
+        self._leave_by, self._closing = time.monotonic(), True
+        self.group.end()
+
+    def closed(self) -> None:
+        """Forget what a client has left that was closed: it may not have revoked all of it."""
+        self.slots.clear()
+        self.awaited.clear()
+        self.put_off.clear()
+        self.client = ClientAssignment()
 
     def ask_membership(self) -> None:
         """Request a renewal of the membership, from any thread. It is replaced once that is done."""
@@ -142,7 +157,7 @@ class Assignment:
         self.rebalances["revoked"] += 1
         sources = [Partition(topic_partition.topic, topic_partition.partition) for topic_partition in partitions]
         if not self._closing:
-            self._give_up(consumer, sources)
+            self.group.revoked(consumer, given_away=self._give_up(consumer, sources))
         self._forget(consumer, sources)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -234,13 +249,14 @@ class Assignment:
         if told:
             self._start_others(consumer)
 
-    def _give_up(self, consumer: Consumer, sources: Sequence[Partition]) -> None:
+    def _give_up(self, consumer: Consumer, sources: Sequence[Partition]) -> bool:
+        """Give revoked partitions up; return whether the group did not wait for that."""
         if self.group.is_overtaken(consumer):
             drop_given_away(sources, self._listener)
-            return
+            return True
         self._take_membership(consumer)  # the last transactions of these partitions need the present generation
         within = self.lock_timeout if self._leave_by is None else self._leave_by - time.monotonic()
-        release(sources, self._listener, within, lambda: self.group.has_moved_on(consumer))
+        return release(sources, self._listener, within, lambda: self.group.has_moved_on(consumer))
 
     def _serve(self, consumer: Consumer) -> bool:
         """Let the client call back, and drop what it has read; False: what a rebalance takes away is dropped there."""

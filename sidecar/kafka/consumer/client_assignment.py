@@ -27,6 +27,10 @@ SHORTEST_TURN = 0.25
 """Seconds. An offset that is not held back comes within 5 ms, and the first record or the end of the log soon after."""
 LONGEST_TURN = 4.0
 """Seconds, on a slow cluster. Turns become longer while all of them are in vain."""
+LOST_AFTER = 10.0
+"""Seconds that a partition keeps its turn after the end of it while no other waits. The client repeats a request that
+Kafka puts off. But if the answer was lost with its connection, and the assignment has changed since, it takes the
+partition for one whose request is still under way, for ever (2.16)."""
 REST = 2.0
 """Seconds from a partition's turn to its next one. `retry.backoff.max.ms` is 1 s."""
 
@@ -79,10 +83,10 @@ class ClientAssignment:
             return None
         source = next((source for source, rests_until in self.waiting.items() if rests_until <= now), None)
         if source is None:
+            if now >= self._turn_ends + LOST_AFTER:
+                self._put_off(consumer, now)
             return None
-        if (last := self._turn_of) is not None:
-            self._unassign(consumer, [last])
-            self.waiting[last] = now + REST
+        self._put_off(consumer, now)
         del self.waiting[source]
         if source in self._in_vain:
             self._turn_lasts = min(2 * self._turn_lasts, LONGEST_TURN)
@@ -91,6 +95,12 @@ class ClientAssignment:
         self._assign(consumer, [Start(source, OFFSET_STORED, None)])
         self._turn_of, self._turn_since, self._turn_ends = source, self._changes, now + self._turn_lasts
         return source
+
+    def _put_off(self, consumer: Consumer, now: float) -> None:
+        """End the turn, if there is one, with a rest."""
+        if (last := self._turn_of) is not None:
+            self._unassign(consumer, [last])
+            self.waiting[last] = now + REST
 
     def has_no_offset(self, partition: Partition) -> bool:
         """Return whether the client's report that the group has no offset of a partition can be believed."""

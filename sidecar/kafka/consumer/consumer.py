@@ -17,6 +17,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.client_config import fetches_whole, whole_fetches
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import HEAVY
+from sidecar.kafka.consumer.client_watch import ClientWatch, Useless
 from sidecar.kafka.consumer.hand_over import HandedOver, HandOver
 from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.looks import Looks, named
@@ -67,6 +68,7 @@ class ConsumerThread(threading.Thread):
         self.last_poll_at = time.monotonic()
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
         self.looks = Looks()
+        self.client_watch = ClientWatch()
         self._poll = POLL
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
@@ -144,9 +146,15 @@ class ConsumerThread(threading.Thread):
         """Give everything up in order, and leave the group together with the client."""
         if self._has_client:
             self.assignment.leave(self._consumer)
+            self._close()
+
+    def _close(self) -> None:
+        """End the client. It may call back."""
+        if self._has_client:
             # No other method: after its last partition librdkafka may never return from one, with the interpreter's
             # lock held.
             self._consumer.close()
+            self.assignment.closed()
             self._has_client, self._full_since, self.assignment.all_paused = False, None, False
 
     def _stay_outside(self) -> None:
@@ -178,24 +186,36 @@ class ConsumerThread(threading.Thread):
         self.assignment.answer(self._consumer)
         self.assignment.request_offsets(self._consumer, self.last_poll_at)
         self._run_commands()
-        if self.looks.is_time(self.last_poll_at):
-            self._look(self.last_poll_at)
+        if self.looks.is_time(self.last_poll_at) and (useless := self._look(self.last_poll_at)) is not None:
+            self._replace_client(useless)
+            return
         if self._handler.full():
             self._wait_for_room()
             return
         self._full_since = None
         if self.assignment.all_paused:
             self._pause_all(False)
-        self._give(self._hand_overs.take(self._consumer, self._poll, self.looks.due_offsets.waits()))
+        taken = self._hand_overs.take(self._consumer, self._poll, self.looks.due_offsets.waits())
+        if not taken.messages:
+            self.client_watch.emptied()
+        self._give(taken)
 
-    def _look(self, now: float) -> None:
-        """Look at the logs, and at the group. `now`: steady seconds."""
-        if self.looks.begins:
+    def _look(self, now: float) -> Useless | None:
+        """Look at the logs, at the group, and at the client; return why it must be replaced. `now`: steady seconds."""
+        begins = self.looks.begins
+        if begins:
             self.assignment.group.look(self._consumer)
         slots = self.assignment.slots
         self._poll = POLL if any(slot.paused for slot in slots.values()) else QUIET_POLL
         logs = self.assignment.starts.lookup(self._consumer)
         self.assignment.restart_recreated(self._consumer, self.looks.ask(logs, slots, now))
+        return self.client_watch.look(self._consumer, self.assignment, self.looks.answered if begins else None, now)
+
+    def _replace_client(self, why: Useless) -> None:
+        if why is Useless.UNKNOWN:  # nothing of what is under way can be committed, and others may have it
+            self.assignment.abandon()
+            self._close()
+        self._begin_anew()
 
     def _run_commands(self) -> None:
         while not self._commands.empty():  # only this thread takes them
@@ -215,6 +235,7 @@ class ConsumerThread(threading.Thread):
 
     def _pause_all(self, choked: bool) -> None:
         self.assignment.all_paused = choked
+        self.client_watch.choked()
         topic_partitions = [slot.topic_partition for slot in self.assignment.slots.values() if not slot.paused]
         (self._consumer.pause if choked else self._consumer.resume)(topic_partitions)
 

@@ -104,6 +104,7 @@ class HandOver:
                 errors.append((message, error))
             elif slot is not None and slot.awaits is not None:
                 firsts.setdefault(slot.partition, message.offset() or 0)
+                slot.arrivals += 1
             elif slot is not None and not gaps and slot.is_behind_gap(message.offset() or 0):
                 gap = slot.partition
             elif slot is not None and error is not None:
@@ -122,8 +123,8 @@ class HandOver:
 
     # The client calls back in each `consume`, so a rebalance may happen inside a hand-over.
     def _is_ours(self, run: FetchedRecords) -> bool:
-        slot = self._slots.get(run.partition)
-        return slot is not None and slot.epoch == run.epoch
+        owned = self._slots.get(run.partition)
+        return owned is not None and owned.epoch == run.epoch
 
     def _still_wanted(self) -> Iterator[Message]:
         """Yield what is left, without messages that were fetched before a seek or under another epoch."""
@@ -140,13 +141,14 @@ class HandOver:
 
 def _begin_run(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition) -> FetchedRecords:
     run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.seek_count, [])
-    slot.sought = None
+    slot.begin_run()
     return run
 
 
 def _take_end(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition, end: int, *, told: bool) -> None:
     """Note that the log ends at this offset. `told`: the lane is told each time, and else only what is news."""
-    if not told and slot.note_end(end):
+    known = slot.note_end(end)
+    if known and not told:
         return
     run = runs.get(key)
     if run is None or run.epoch != slot.epoch:

@@ -39,11 +39,17 @@ _LOG = logging.getLogger("reconsume.assignment")
 
 
 class Looks:
-    """The looks of one lane's consumer, on its thread: one question in each turn, the three of them in turn."""
+    """The looks of one lane's consumer, on its thread: one question in each turn, the three of them in turn.
 
-    def __init__(self) -> None:
+    `every`: seconds until each question is asked again.
+    """
+
+    def __init__(self, every: float = LOOK_EVERY) -> None:
         self.ends: Mapping[Partition, int] = {}
         """The ends at the last look; replaced as a whole."""
+        self.answered: Mapping[Partition, int] = {}
+        """Those that were answered at the last look itself."""
+        self._every = every
         self.unanswered: frozenset[Partition] = frozenset()
         """The partitions whose ends have not been answered for `UNANSWERED_FOR`; replaced as a whole."""
         self.due_offsets = DueOffsets()
@@ -70,7 +76,7 @@ class Looks:
 
     def ask(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
         """Ask the next question; return the partitions whose log has turned out to be another one."""
-        self._next_at = now + LOOK_EVERY / len(self._questions)
+        self._next_at = now + self._every / len(self._questions)
         question = self._questions[self._asked % len(self._questions)]
         self._asked += 1
         return question(logs, slots, now)
@@ -79,7 +85,7 @@ class Looks:
         owned = [slot.partition for slot in slots.values()]
         ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in owned], ANSWER_WITHIN)
         earlier = {source: self.ends[source] for source in owned if source in self.ends}
-        self.ends = earlier | ends
+        self.ends, self.answered = earlier | ends, ends
         self._unanswered_since = {
             source: self._unanswered_since.get(source, now) for source in owned if source not in ends
         }

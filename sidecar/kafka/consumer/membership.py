@@ -9,6 +9,11 @@ to the next member while deliveries are still awaited here:
 - Partitions are unassigned and assigned outside the callbacks, to be read from another offset, while a revocation waits
   to be learned: the client takes these calls for the answers to it and to the assignment behind it.
 
+In both, the client keeps the second half of the first rebalance for later (`rkcg_rebalance_incr_assignment`). It is
+"rebalancing" for ever then: it takes part in no further rebalance, and all members wait for it, as long as
+`max.poll.interval.ms`. When the group has put it out, it ignores that too, and reads on what others own. Such a client
+is `overtaken`, and is replaced (`client_watch.py`).
+
 So what was revoked is committed under the generation that revoked it, and under no later one. Callbacks do not say of
 which generation they are. But each rebalance of a classic group ends in one, so they can be counted.
 
@@ -29,6 +34,9 @@ from sidecar.core.record import Partition
 FORM = b"CGMDv2:"
 """How librdkafka's serialized group metadata begins. The generation follows as an int32 of the machine's byte order,
 then group and member id, each with a zero byte behind it."""
+
+NEVER_WAS = -2
+"""A generation that no group has."""
 
 REFUSALS = frozenset(
     {
@@ -61,6 +69,13 @@ class GroupMembership:
         self.refused = ""
         """Why the group does not take this member; empty once it does."""
         self._stepwise = stepwise
+        self.overtaken = False
+        """Whether the group moved on while this member was still in a revocation: the client is of no more use."""
+        self._revoked: int | None = None
+        """The generation in which the last revocation ended, until the callback behind it."""
+        self._subscribed = False
+        """Whether other topics were subscribed to since the last callback: the client may revoke some by itself then,
+        before it joins again for that."""
         self._served: int | None = None
         """The generation of the last rebalance whose callbacks were called, or an earlier one. None: not known."""
         self._looked: int | None = None
@@ -69,11 +84,23 @@ class GroupMembership:
         """Take the membership at the end of a rebalance, in the callback that gives new partitions."""
         self.refused = ""
         generation = generation_of(metadata_of(consumer))
+        self.overtaken |= self._stepwise and self._revoked is not None and generation != self._revoked
+        self._revoked, self._subscribed = None, False
         if self._served is None or generation is None:
             self._served = generation
         else:
             self._served = min(self._served + 1, generation)
         self.take(consumer, epochs)
+
+    def revoked(self, consumer: Consumer, *, given_away: bool) -> None:
+        """Note that a revocation has ended. `given_away`: the group did not wait for that."""
+        # `NEVER_WAS` is no generation: the next callback finds that the group has moved on.
+        if given_away or not self._subscribed:
+            self._revoked = NEVER_WAS if given_away else generation_of(metadata_of(consumer))
+
+    def subscribed(self) -> None:
+        """Note that the client is told to subscribe to other topics."""
+        self._subscribed = True
 
     def hear(self, code: int, text: str) -> None:
         """Take in an error of the client. `text`: what is said of it to people."""
@@ -128,7 +155,8 @@ class GroupMembership:
 
     def lose(self) -> None:
         """Forget the group's generations: all is lost, and the client joins as a new member."""
-        self._served = self._looked = None
+        self._served = self._looked = self._revoked = None
+        self.overtaken = False
 
     def end(self) -> None:
         """Commit nothing more: the group is left."""

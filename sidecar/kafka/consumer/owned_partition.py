@@ -36,24 +36,42 @@ class OwnedPartition:
     """Of a level: the greatest timestamp (epoch ms) of what was read, as in `Progress`."""
     told_end: bool = False
     """Of a main topic: whether the lane was told of an end of the log in this epoch."""
+    ended: tuple[int, int] = (-1, -1)
+    """The last offset that had been read when the client last said that the log ends, and where it ended."""
+    arrivals: int = 0
+    """How often something has come of it: records, or an end."""
 
     @property
     def topic_partition(self) -> TopicPartition:
         """The partition in the client's type."""
         return TopicPartition(*self.partition)
 
+    @property
+    def position(self) -> int:
+        """The offset that is to be read next."""
+        if self.sought is not None:
+            return self.sought
+        after, end = self.ended  # behind the last record there may be markers of transactions
+        return max(self.last + 1, end) if after == self.last else self.last + 1
+
+    def begin_run(self) -> None:
+        """Note that something has come: what was sought is reached."""
+        self.sought = None
+        self.arrivals += 1
+
     def is_behind_gap(self, offset: int) -> bool:
         """Return whether offsets are missing between what was read, or sought, and this one."""
         return offset > (self.last + 1 if self.sought is None else self.sought)
 
-    def note_end(self, offset: int | None) -> bool:
-        """Note that the log of a main topic ends at `offset`; return whether the lane knows that without being told.
+    def note_end(self, offset: int) -> bool:
+        """Note that the log ends at `offset`; return whether the lane knows that without being told, of a main topic.
 
         The client says so after each record at a low rate. It is news once in an epoch (`crash_gate.py`), and if
         markers of transactions follow the last record.
         """
         known = self.told_end and self.sought is None and offset == self.last + 1
-        self.told_end = True
+        self.told_end, self.ended = True, (self.last, offset)
+        self.arrivals += 1
         return known
 
 

@@ -18,10 +18,11 @@ _LOG = logging.getLogger("reconsume.assignment")
 
 def release(
     sources: Sequence[Partition], listener: AssignmentListener, lock_timeout: float, is_given_away: Callable[[], bool]
-) -> None:
+) -> bool:
     """Wait until nothing of the partitions is under way. Drop them after `lock_timeout` seconds.
 
-    Drop them at once if they may be another member's already: then nothing of them may be committed any more.
+    Drop them at once if they may be another member's already: then nothing of them may be committed any more. Return
+    whether that was so.
     """
     done = threading.Event()
     listener.release(sources, done.set)
@@ -29,12 +30,13 @@ def release(
     while not done.wait(LOOK_EVERY) and time.monotonic() < deadline:
         if is_given_away():
             drop_given_away(sources, listener)
-            return
+            return True
     if not done.is_set():
         text = "gave up %d partitions with deliveries still out: %s"
         extra = {"event": "gave-up-unanswered", "about": list(map(str, sources))}
         _LOG.warning(text, len(sources), _names(sources), extra=extra)
         listener.dropped(sources)
+    return False
 
 
 def drop_given_away(sources: Sequence[Partition], listener: AssignmentListener) -> None:

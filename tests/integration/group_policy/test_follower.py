@@ -18,10 +18,10 @@ from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, commit
 from tests.support.deadline import until
-from tests.support.kafka.broker import Broker
+from tests.support.kafka.broker import Broker, embedded
 from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 from topics.names import Names
-from topics.policy_record import PaceTold, PolicyHeard
+from topics.policy_record import PaceTold, PolicyHeard, instance_key
 
 POLICY = json.dumps({"v": 1, "policy": {"max_deaths": 4}, "who": "x", "at": 1}).encode()
 
@@ -74,6 +74,34 @@ def follower(kafka: Broker, names: Names, desk: Desk) -> Iterator[PolicyFollower
 
 def compacted(kafka: Broker, topic: str) -> None:
     create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+
+
+def test_a_policy_topic_that_is_made_anew_is_read_although_its_leader_had_changed(names: Names, desk: Desk) -> None:
+    """The client that has read the former topic would hold all that is said of the new one's leader for out of date."""
+    with embedded() as own:
+        compacted(Broker(own.bootstrap), names.policy)
+        produce(own.bootstrap, names.policy, [Out(POLICY, b"policy")])
+        properties, desk.hurry = {"bootstrap.servers": own.bootstrap}, True
+        place = PolicySource(names, ("orders",), InstanceInfo("pod-0", {"orders": "*"}, lambda: desk.pace))
+        thread = PolicyFollower(
+            follower_config(properties, names.retry_group, "t"), teller_config(properties, "t"), place, desk
+        )
+        thread.start()
+        try:
+            until(lambda: len(desk.policies()) == 1, SECONDS, "the first topic is read")
+            own.node(0).restart()
+            produce(own.bootstrap, names.policy, [Out(POLICY, b"policy")])
+            until(lambda: len(desk.policies()) == 2, SECONDS, "it is read by its next leader")
+            delete_topics(own.bootstrap, names.policy)
+            compacted(Broker(own.bootstrap), names.policy)
+            produce(own.bootstrap, names.policy, [Out(POLICY, b"policy")])
+            until(lambda: len(desk.policies()) == 3, SECONDS, "the second topic is read")
+            told = instance_key("pod-0")
+            until(lambda: told in [record.key for record in dump(own.bootstrap, names.policy)], SECONDS, "it says so")
+        finally:
+            thread.stop()
+            thread.join(SECONDS)
+    assert not thread.is_alive()
 
 
 def test_what_was_written_before_is_read_at_once_and_what_is_written_then_is_live(

@@ -441,3 +441,4 @@ def test_a_consumer_reads_other_topics_when_it_is_told_and_gives_up_those_it_lea
     until(lambda: keeper.gone == [Partition(first, 0)], SECONDS, "the first is given up in order")
     produce(kafka.bootstrap, second, [b"c"])
     until(lambda: len(keeper.offsets()) == 6, SECONDS, "the second is read on")
+    assert not thread.assignment.group.overtaken, "the revocation was the client's own"

@@ -63,6 +63,7 @@ class World:
         self.main = Lane(policy, {}, ports, self.gate, LaneOptions(ROOM, None, wanted))
         self.retry = Lane(policy, WAITS, ports, self.gate, LaneOptions(ROOM))
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
+        self.replaced: dict[str, int] = {}
         self.ends: dict[Partition, int] = {}
         self.durations = Histogram(DURATION_BOUNDS)
         self.transactions = TransactionMeter()
@@ -80,6 +81,7 @@ class World:
                         unread_progress=lambda: self.told.get("unread_progress", 0),
                         misplaced_progress=lambda: self.told.get("misplaced_progress", 0),
                         unanswered=lambda: [Partition("orders", n) for n in range(self.told.get("unanswered", 0))],
+                        replaced=self.replaced,
                     ),
                     LaneSource(self.retry, {"assigned": 1}),
                 ),

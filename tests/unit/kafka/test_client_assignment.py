@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_STORED, Consumer, TopicPartition
 
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.client_assignment import LONGEST_TURN, REST, SHORTEST_TURN, ClientAssignment
+from sidecar.kafka.consumer.client_assignment import LONGEST_TURN, LOST_AFTER, REST, SHORTEST_TURN, ClientAssignment
 from sidecar.kafka.consumer.start_offsets import Start
 
 FIRST, SECOND, THIRD = (Partition("orders", number) for number in range(3))
@@ -83,6 +83,23 @@ def test_a_partition_rests_between_two_turns_and_the_last_one_keeps_its_turn() -
     assert told.has == {1}
     assert assignment.next_turn(client, SHORTEST_TURN + REST) == FIRST
     assert told.has == {0}
+
+
+def test_a_partition_that_waits_alone_is_asked_for_anew_in_case_the_answer_was_lost() -> None:
+    """The client forgot an answer that was lost with the coordinator: the partition was never read."""
+    assignment, client, told = given(unknown(FIRST))
+    assert assignment.next_turn(client, 0.0) == FIRST
+    for now in (SHORTEST_TURN, LOST_AFTER):
+        assert assignment.next_turn(client, now) is None
+        assert told.has == {0}, "the client repeats by itself what Kafka puts off"
+    ended = SHORTEST_TURN + LOST_AFTER
+    assert assignment.next_turn(client, ended) is None
+    assert told.has == set()
+    assert assignment.next_turn(client, ended + REST / 2) is None
+    assert assignment.next_turn(client, ended + REST) == FIRST
+    assignment.started(FIRST)
+    assert assignment.next_turn(client, ended + 10 * LOST_AFTER) is None
+    assert told.has == {0}, "what is read keeps being read"
 
 
 def test_turns_become_longer_while_all_are_in_vain() -> None:

@@ -120,6 +120,52 @@ def test_a_revocation_that_is_learned_a_rebalance_too_late_commits_nothing() -> 
     assert client.assigned == []
 
 
+@pytest.mark.parametrize(
+    ("learned_at", "given_up_at", "assigned_at", "overtaken"),
+    [
+        (8, 8, 8, False),  # each revocation is followed by an assignment of the same rebalance
+        (8, 8, 9, True),  # it joined again after it was given up, and before it was told of the rest
+        (8, 9, 9, True),  # while it was given up
+        (9, 9, 9, True),  # before it was told
+    ],
+)
+def test_a_client_that_joins_again_within_a_revocation_is_overtaken(
+    learned_at: int, given_up_at: int, assigned_at: int, overtaken: bool
+) -> None:
+    """It would take part in no further rebalance, and all others would wait for it for `max.poll.interval.ms`."""
+    client = Client(7)
+
+    def given_up() -> None:
+        client.generation = given_up_at
+
+    assignment = owner(client, Lane(during=given_up, answered=learned_at == given_up_at))
+    client.generation = learned_at
+    revoke(assignment, client)
+    assert not assignment.group.overtaken, "what it still has can be given up in order after the rebalance"
+    client.generation = assigned_at
+    assignment.group.rebalanced(cast("Consumer", client), {})
+    assert assignment.group.overtaken is overtaken
+    assignment.group.rebalanced(cast("Consumer", client), {})
+    assert assignment.group.overtaken is overtaken
+    assignment.group.end()
+    assert not assignment.group.overtaken
+
+
+def test_what_a_client_gives_up_because_it_subscribes_to_less_overtakes_nobody() -> None:
+    """It revokes these by itself and then joins again: the assignment behind it is of the next generation."""
+    client = Client(7)
+    assignment = owner(client, Lane(answered=True))
+    assignment.group.subscribed()
+    revoke(assignment, client)
+    client.generation = 8
+    assignment.group.rebalanced(cast("Consumer", client), {})
+    assert not assignment.group.overtaken
+    revoke(assignment, client)
+    client.generation = 9
+    assignment.group.rebalanced(cast("Consumer", client), {})
+    assert assignment.group.overtaken, "only once"
+
+
 def test_by_the_brokers_own_protocol_an_epoch_may_skip_some() -> None:
     client, lane = Client(7), Lane(answered=True)
     assignment = owner(client, lane, stepwise=False)

@@ -31,6 +31,19 @@ def test_an_end_behind_markers_is_always_news() -> None:
     assert not slot.note_end(44)
 
 
+def test_the_position_is_behind_what_was_read_or_sought_and_behind_markers() -> None:
+    """Given what came last, then the position is behind it, also if only markers of transactions follow the records."""
+    slot = a_slot(41)
+    assert slot.position == 42
+    slot.note_end(44)
+    assert slot.position == 44
+    slot.sought = 7
+    assert slot.position == 7
+    slot.begin_run()
+    slot.last = 8
+    assert slot.position == 9, "what was said of the end is of before the seek"
+
+
 def test_an_end_after_a_seek_is_news() -> None:
     """Given a seek that no message has followed, when the log ends there, then the lane is told."""
     slot = a_slot(41)

@@ -41,6 +41,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "records_lost": "counter",
         "unread_progress": "counter",
         "misplaced_progress": "counter",
+        "clients_replaced": "counter",
         "unanswered_partitions": "gauge",
         "bad_headers": "counter",
         "unknown_topic_records": "counter",

@@ -153,6 +153,7 @@ MOVES: dict[str, Move] = {
     "progress_lag": ended_in_time,
     "pace": lambda world: delivered(world, NotSent("connection-refused")),
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
+    "clients_replaced": lambda world: world.replaced.update({"deaf": 1}),
     "rebalances": lambda world: world.rebalances.update({"revoked": 1}),
     "fenced_answers": answered_too_late,
     "records_lost": lambda world: world.main.ownership.records_lost.update({"orders": 17}),

@@ -1,0 +1,170 @@
+"""Find out when a client is of no more use, whatever it is told (librdkafka 2.16), so that a new one must replace it.
+
+- It is *overtaken*: it takes part in no further rebalance (`membership.py`).
+- It is *unknown*: the group has put it out. It has learned that, but neither gives its partitions up nor joins again.
+- It is *deaf* to a partition: there is something to read, and nothing comes. A topic that is deleted and created again
+  begins with a leader epoch of 0. A client that knows a higher one of the topic before takes all that the cluster says
+  of its leaders for out of date (`rd_kafka_toppar_leader_update`), and fetches nothing. No seek, pause, assignment or
+  subscription changes that; the epochs are kept as long as the client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from confluent_kafka import OFFSET_STORED, Consumer
+
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.looks import named
+from sidecar.kafka.consumer.membership import member_of, metadata_of
+from sidecar.kafka.consumer.owned_partition import OwnedPartition
+
+DEAF_AFTER = 3
+"""Looks in a row, of ten seconds each. A fetch takes half a second, and a leader that has moved one or two."""
+UNKNOWN_AFTER = 2
+"""Turns of the looks (3 s each) in a row. The callback for a lost membership comes with the next poll."""
+REST = 60.0
+"""Seconds after a client was replaced until the next may be for the same cause; doubled each time. If the cause is not
+the client's, or a sign was mistaken, that costs few rebalances. An unknown member is replaced each time: it reads what
+others own."""
+LONGEST_REST = 600.0
+CALM = 3_600.0
+"""Seconds after which the rests begin anew."""
+
+_LOG = logging.getLogger("reconsume.consumer")
+
+
+class Useless(StrEnum):
+    """Why a client is of no more use."""
+
+    OVERTAKEN = "overtaken"
+    UNKNOWN = "unknown"
+    DEAF = "deaf"
+
+
+class ClientWatch:
+    """The watch over one consumer's client, on its thread."""
+
+    def __init__(self) -> None:
+        self.replaced: Counter[str] = Counter()
+        """How many clients were replaced, by why."""
+        self._silence = Silence()
+        self._outside = 0
+        self._emptied = self._choked = False
+        self._rests = {why: Rest() for why in (Useless.OVERTAKEN, Useless.DEAF)}
+
+    def emptied(self) -> None:
+        """Note that all that the client had fetched has been taken."""
+        self._emptied = True
+
+    def choked(self) -> None:
+        """Note that for want of room nothing is fetched."""
+        self._choked = True
+
+    def look(
+        self, consumer: Consumer, assignment: Assignment, ends: Mapping[Partition, int] | None, now: float
+    ) -> Useless | None:
+        """Return why the client must be replaced, which is logged; None if it need not be.
+
+        Call this in each turn of the looks. `ends`: where partitions end, by a request of just now; None if none was
+        made. `now`: steady seconds.
+        """
+        why, about = self._judge(consumer, assignment, ends, now)
+        if why is not None:
+            _LOG.warning(TEXTS[why], named(about), extra={"event": "client-replaced", "why": str(why)})
+            self.replaced[why] += 1
+            self._outside, self._silence = 0, Silence()
+        return why
+
+    def _judge(
+        self, consumer: Consumer, assignment: Assignment, ends: Mapping[Partition, int] | None, now: float
+    ) -> tuple[Useless | None, Collection[Partition]]:
+        slots = list(assignment.slots.values())
+        mine = [owned.partition for owned in slots]
+        if assignment.in_group and self._is_outside(consumer, slots):
+            return Useless.UNKNOWN, mine
+        deaf = [] if ends is None else self._deaf(slots, assignment.client.waiting, ends)
+        if assignment.group.overtaken and self._rests[Useless.OVERTAKEN].is_over(now):
+            return Useless.OVERTAKEN, mine
+        if deaf and self._rests[Useless.DEAF].is_over(now):
+            return Useless.DEAF, deaf
+        return None, ()
+
+    def _is_outside(self, consumer: Consumer, slots: Collection[OwnedPartition]) -> bool:
+        outside = bool(slots) and member_of(metadata_of(consumer)) == ""
+        self._outside = self._outside + 1 if outside else 0
+        return self._outside >= UNKNOWN_AFTER
+
+    def _deaf(
+        self, slots: Collection[OwnedPartition], waiting: Collection[Partition], ends: Mapping[Partition, int]
+    ) -> list[Partition]:
+        # What was fetched of a partition may still lie behind that of others, and a pause throws it away.
+        whole, self._emptied, self._choked = self._emptied and not self._choked, False, False
+        if not whole:
+            return []
+        return self._silence.look((owned for owned in slots if owned.partition not in waiting), ends)
+
+
+TEXTS = {
+    Useless.OVERTAKEN: "the group moved on while this instance gave partitions up, and its client would take part in "
+    "no further rebalance: the group is joined anew, with a new client (it has %s)",
+    Useless.UNKNOWN: "the group does not know this member any more, and its client does not join again: all is "
+    "dropped, and the group is joined anew, with a new client (it had %s)",
+    Useless.DEAF: "nothing is read of %s, although there is something to read: the group is joined anew, with a new "
+    "client",
+}
+
+
+class Rest:
+    """The pause until the next client may be replaced for one cause."""
+
+    def __init__(self) -> None:
+        self._seconds = REST / 2
+        self._began = -2 * CALM
+
+    def is_over(self, now: float) -> bool:
+        """Return whether it is over at a steady time (seconds); if so, the next one begins."""
+        since = now - self._began
+        if since < self._seconds:
+            return False
+        self._seconds = REST if since > CALM else min(2 * self._seconds, LONGEST_REST)
+        self._began = now
+        return True
+
+
+class _Arrived(NamedTuple):
+    """What has come of a partition until a look. It changes with each message, seek and assignment."""
+
+    epoch: int
+    seek_count: int
+    arrivals: int
+
+
+class Silence:
+    """The partitions of which nothing came from one look to the next, and for how many looks in a row."""
+
+    def __init__(self) -> None:
+        self._last: dict[Partition, tuple[_Arrived, int]] = {}
+
+    def look(self, slots: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> list[Partition]:
+        """Return the partitions that are deaf. `ends`: of those whose leader has just answered."""
+        looked: dict[Partition, tuple[_Arrived, int]] = {}
+        for owned in slots:
+            if not owned.paused and owned.partition in ends and _has_news(owned, ends[owned.partition]):
+                arrived = _Arrived(owned.epoch, owned.seek_count, owned.arrivals)
+                before, looks = self._last.get(owned.partition, (arrived, -1))
+                looked[owned.partition] = arrived, looks + 1 if before == arrived else 0
+        self._last = looked
+        return [source for source, (_, looks) in looked.items() if looks >= DEAF_AFTER]
+
+
+def _has_news(owned: OwnedPartition, end: int) -> bool:
+    """Return whether the client has to say something of a partition: records, a first end, or a log that is shorter."""
+    if owned.awaits is not None:
+        return owned.awaits.offset != OFFSET_STORED
+    return end != owned.position

@@ -1,0 +1,150 @@
+"""Clients that are of no more use on a real broker: the consumer's thread finds out, and takes a new one.
+
+Without that, one read nothing of a topic until its process ended, and another read on what others owned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from sidecar.core.record import Partition
+from sidecar.dev.kafka.embedded import EmbeddedKafka
+from sidecar.kafka.client_config import consumer_config
+from sidecar.kafka.consumer.assignment import Assignment
+from sidecar.kafka.consumer.client_watch import Useless
+from sidecar.kafka.consumer.consumer import ConsumerThread
+from sidecar.kafka.consumer.looks import Looks
+from tests.conftest import MakeTopic
+from tests.integration.kafka.test_consumer import SECONDS, Keeper
+from tests.support.deadline import until
+from tests.support.kafka.broker import Broker, embedded
+from tests.support.kafka.topic_io import Out, create_topic, delete_topics, produce
+
+OFTEN = 0.9
+"""Seconds between two looks at the ends."""
+LATER = 60.0
+WAITED_FOR = 12_000
+"""ms for which a rebalance waits for a member."""
+QUICK = 500
+"""ms between two looks of the client at the topics."""
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[EmbeddedKafka]:
+    with embedded() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def started(
+    stack: ExitStack, bootstrap: str, group: str, topic: str, keeper: Keeper, *, counts: bool = True
+) -> ConsumerThread:
+    """A running consumer, which looks often. `counts`: whether it counts the group's rebalances."""
+    assignment = Assignment(keeper, start_at="earliest", lock_timeout=LATER, stepwise=counts)
+    config = {**consumer_config({"bootstrap.servers": bootstrap}, group, "test"), "metadata.max.age.ms": 2 * QUICK}
+    config |= {"topic.metadata.refresh.interval.ms": QUICK, "max.poll.interval.ms": WAITED_FOR}
+    thread = ConsumerThread(config, [topic], keeper, assignment, None)
+    thread.looks = Looks(OFTEN)
+    thread.start()
+    stack.callback(stop, thread)
+    return thread
+
+
+def stop(thread: ConsumerThread) -> None:
+    thread.stop(1.0)
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert thread.failure is None
+
+
+@pytest.mark.parametrize(
+    ("times", "before", "after"),
+    [("LogAppendTime", 3, 5), pytest.param("CreateTime", 3, 6, marks=pytest.mark.long), ("CreateTime", 5, 3)],
+)
+def test_a_topic_that_is_made_anew_is_read_although_its_leader_had_changed(
+    own_kafka: EmbeddedKafka, stack: ExitStack, times: str, before: int, after: int
+) -> None:
+    """A level was stuck at offset 0 until each pod was started anew: the client held the new epochs for old ones."""
+    bootstrap, keeper = own_kafka.bootstrap, Keeper()
+    config = {"message.timestamp.type": times}
+    create_topic(bootstrap, "orders", 1, config)
+    thread = started(stack, bootstrap, "billing", "orders", keeper)
+    if times == "LogAppendTime":
+        thread.looks.due_offsets.waits = lambda: {"orders": 1_000}
+    produce(bootstrap, "orders", [b"old"] * before)
+    until(lambda: len(keeper.offsets()) == before, SECONDS, "the first topic is read")
+    own_kafka.node(0).restart()
+    produce(bootstrap, "orders", [b"old"])
+    until(lambda: keeper.offsets()[-1] == before, SECONDS, "it is read by its next leader")
+    delete_topics(bootstrap, "orders")
+    create_topic(bootstrap, "orders", 1, config)
+    produce(bootstrap, "orders", [b"new"] * after)
+    until(lambda: news(keeper) == list(range(after)), LATER, "the second topic is read")
+    assert thread.client_watch.replaced == {Useless.DEAF: 1}
+
+
+def news(keeper: Keeper) -> list[int]:
+    """The offsets of the new records that were handed over."""
+    return [record.offset for run in keeper.runs for record in run.records if record.value == b"new"]
+
+
+def read_of(keepers: Sequence[Keeper]) -> set[int]:
+    """The partitions of which records were handed over."""
+    return {run.partition.number for keeper in keepers for run in list(keeper.runs) if run.records}
+
+
+class Reluctant(Keeper):
+    """Gives nothing up before it is told to; `during` is called once it is asked to."""
+
+    def __init__(self, during: Callable[[], None]) -> None:
+        super().__init__()
+        self._during: Callable[[], None] | None = during
+
+    def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
+        during, self._during = self._during, None
+        if during is None:
+            super().release(partitions, done)
+            return
+        self.gone += partitions
+        during()
+
+
+@pytest.mark.parametrize("sign", [Useless.OVERTAKEN, Useless.UNKNOWN])
+def test_a_member_whose_topic_grows_while_it_gives_partitions_up_takes_part_in_later_rebalances(
+    kafka: Broker, make_topic: MakeTopic, group: str, stack: ExitStack, sign: Useless
+) -> None:
+    """Its client stood for ever in the first of two rebalances, and ignored even that the group put it out.
+
+    It is found out as soon as the rebalance is over; where that is missed, as soon as it is no member any more.
+    """
+    topic = make_topic(4)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+
+    def grow() -> None:
+        admin.create_partitions([NewPartitions(topic, 6)])[topic].result(SECONDS)
+
+    keepers = [Reluctant(grow), Keeper(), Keeper()]
+    first = started(stack, kafka.bootstrap, group, topic, keepers[0], counts=sign is Useless.OVERTAKEN)
+    until(lambda: len(first.assignment.slots) == 4, SECONDS, "the first has all")
+    if sign is Useless.UNKNOWN:  # it does not see that the group moves on, so it gives up by itself
+        first.assignment.lock_timeout = 4.0
+    second = started(stack, kafka.bootstrap, group, topic, keepers[1])
+    until(lambda: len(second.assignment.slots) >= 2, SECONDS, "the second has some")
+    third = started(stack, kafka.bootstrap, group, topic, keepers[2])
+    threads = (first, second, third)
+    until(lambda: [len(thread.assignment.slots) for thread in threads] == [2, 2, 2], LATER, "each has its share")
+    owned = [slot.partition.number for thread in threads for slot in list(thread.assignment.slots.values())]
+    assert sorted(owned) == list(range(6)), "nobody reads what another one owns"
+    produce(kafka.bootstrap, topic, [Out(b"x", partition=number) for number in range(6)])
+    until(lambda: read_of(keepers) == set(range(6)), SECONDS, "all are read")
+    assert first.client_watch.replaced == {sign: 1}  # another one may be overtaken in the rebalances for it
