@@ -78,6 +78,11 @@ class KafkaFaults:
                     self.world.kafka.hold(group, source)
                     self.world.later(fault.lasts, partial(self.world.kafka.let_go, group, source))
 
+    def _forget(self, fault: Fault) -> None:
+        """Somebody deletes the progress of the main group on a main partition; its next owner begins anew."""
+        mains = sorted(place for place in self.world.kafka.logs if place.topic in self.world.mains)
+        self.world.kafka.committed.pop(("billing", mains[fault.whom % len(mains)]), None)
+
     def _unled(self, fault: Fault) -> None:
         """A partition has no leader: nothing of it is read or written."""
         self._without(fault, "led")

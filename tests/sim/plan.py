@@ -61,6 +61,10 @@ class Plan(NamedTuple):
     """What is delivered one at a time."""
     queued: bool = False
     """Whether what fails waits in a queue, and what follows behind it."""
+    most_waiting: int = 20_000
+    """How many records of a partition may wait in its queue."""
+    hop_span: int = 8_192
+    """Offsets of a queue beyond which its first records are written again at its end."""
     tries: int | None = None
     """Retries in place before an ordered record goes to the DLQ; None: without limit."""
     stall: int = 30

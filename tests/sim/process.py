@@ -109,6 +109,8 @@ class LaneHost(ConsumerSide):
         ports = Ports(self, self._deliver, commit, self._wake, recall, queues=self.queues)
         terms = LaneOptions(self.world.plan.room, self.world.plan.order)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
+        if self.lane.queues is not None:
+            self.lane.queues.hop_span = self.world.plan.hop_span
 
     def widen(self, levels: dict[str, int]) -> None:
         """Read more levels; never fewer, as the product does it."""

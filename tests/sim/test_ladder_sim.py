@@ -64,6 +64,24 @@ def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     assert all(count <= deaths + len(world.deaths) for count in world.deaths.values()), world.deaths
 
 
+@story
+@given(
+    ladders("outage", "failing", "revoke", "crash", "freeze"),
+    st.sampled_from([1, 4, 20_000]),
+    st.sampled_from([1, 3, 8, 8_192]),
+)
+def test_a_queue_that_is_full_or_long_goes_on(plan: Plan, most_waiting: int, hop_span: int) -> None:
+    """As much waits as may, so main partitions pause; what lies first in a long queue is written again at its end."""
+    check_ladder(World(plan._replace(most_waiting=most_waiting, hop_span=hop_span)).run())
+
+
+@story
+@given(ladders("forget", "forget", "revoke", "crash", "join"))
+def test_order_is_kept_where_the_progress_beside_a_queue_is_lost(plan: Plan) -> None:
+    """What was done is delivered again, and what waits is not delivered from the main topic."""
+    check_order_alone(World(plan._replace(deaths=None)).run(), kept=False)
+
+
 WITH, WITHOUT = Config(), Config(in_place=True)
 
 

@@ -104,6 +104,7 @@ class World:
             queued=plan.queued,
         )
         if plan.queued:
+            policy = replace(policy, max_waiting=plan.most_waiting)
             in_place = InPlace(INTERVAL, plan.tries)
             return replace(policy, queued=False, drained=True, in_place=in_place) if config.in_place else policy
         return policy if plan.order is None else replace(policy, in_place=InPlace(INTERVAL, plan.tries))

@@ -187,6 +187,7 @@ class KeyLedger:
             return
         self._leave_out(entry)
         entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
+        self._offer(self._lines[entry.key])  # a record that is written again as it is need not have been the head
 
     def written(self, identity: Identity) -> list[int]:
         """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more."""

@@ -97,6 +97,7 @@ class LongWaits:
     def __init__(self, by: OrderBy, ties: LaneTies) -> None:
         self.alarm = NEVER
         """The steady time (ms) at which a head is due, or progress must be committed again."""
+        self.hop_span = HOP_SPAN
         self.lost = 0
         """Records that were gone from their queue before they were delivered."""
         self._by, self._ties = by, ties
@@ -211,7 +212,7 @@ class LongWaits:
         if queue is None or ledger.waits_for_main():  # what waits for main records could never go
             return False
         most = self._ties.policy().max_waiting
-        return len(ledger) >= most * span // SPAN or queue.tracker.span(queue.tracker.next) >= span
+        return len(ledger) >= max(1, most * span // SPAN) or queue.tracker.span(queue.tracker.next) >= span
 
     def keeps(self, main: LanePartition, record: Record) -> bool:
         """Return whether a main record that begins is not to be delivered: its copy waits, or its key is blocked."""
@@ -347,7 +348,7 @@ class LongWaits:
         span, waiting = tracker.span(tracker.next), len(owned.ledger)
         # Where nearly all between is open, a round of hops would only move the gap.
         gains = 2 * waiting <= span if span < SPAN * 7 // 8 else 8 * waiting <= 7 * span
-        if span < HOP_SPAN or not gains or len(owned.hopping) >= MOST_HOPS:
+        if span < self.hop_span or not gains or len(owned.hopping) >= MOST_HOPS:
             return
         for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
             if owned.ledger.take_aside(entry):

@@ -260,6 +260,14 @@ class Model:
                 assert not any(other.key == copied.key for other in self.out.values()), "two of a key are out"
                 self.out[identity] = copied
 
+    def hop(self) -> None:
+        """Write the first record of the queue again at its end, as it is."""
+        for entry in self.ledger.lowest(1):
+            if self.ledger.take_aside(entry) and self.ledger.taken(entry.identity, entry.offset):
+                copied = self.log[entry.offset]
+                self.open.discard(entry.offset)
+                self.write(entry.identity, copied.key, copied.counts, copied.due)
+
     def queue_answers(self) -> None:
         if not self.out:
             return
@@ -274,7 +282,7 @@ class Model:
             self.finish(self.ledger.done(identity))
 
     def step(self, *, arrive: bool) -> None:
-        acts = [self.main_answers, self.commit, self.read_queue, self.ask, self.payload, self.queue_answers]
+        acts = [self.main_answers, self.commit, self.read_queue, self.ask, self.payload, self.queue_answers, self.hop]
         self.random.choice([*acts, self.arrive] if arrive else acts)()
         self.steady += self.random.choice((0, 0, 1, 10))
         self.ledger.check()
