@@ -6,12 +6,14 @@ import itertools
 import threading
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 from confluent_kafka import Producer
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group, specs_of
 from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
+from tests.support.proof.audited import violations
 from tests.support.proof.ledger import FAILED, TOOK, Delivery, Ledger
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import Answer, Behaviour, Request, by_name
@@ -116,7 +118,7 @@ def test_the_next_record_of_a_failing_key_waits_behind_it_and_all_others_go_on(
 
 
 def test_order_survives_kills_rebalances_and_a_restart_while_a_tenth_of_the_keys_fails(
-    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
     group, failing = queued(new_group()), Failing()
     service = start_service(failing)
@@ -154,6 +156,7 @@ def test_order_survives_kills_rebalances_and_a_restart_while_a_tenth_of_the_keys
     assert {ident for ident, found in deliveries.items() if any(d.means == TOOK for d in found)} == sources
     assert_in_order(group, service.ledger)
     assert dump(group.bootstrap, group.dlq) == []
+    assert violations(group, tmp_path, LADDER) == []
     counted: dict[str, list[int]] = defaultdict(list)
     for row in dump(group.bootstrap, group.queues[0]):
         copy = dict(row.headers)

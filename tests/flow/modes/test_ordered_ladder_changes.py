@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.proof.audited import violations
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request, by_name
 from tests.support.sidecar.redrive import DlqProcess
@@ -85,4 +86,5 @@ def test_a_dead_letter_lets_the_next_of_its_key_go_and_its_redrive_comes_through
     assert [d.times for d in service.ledger.of(bad)] == [0, 1, 0]
     assert service.ledger.of(behind)[0].received >= (service.ledger.of(bad)[1].answered or 0)
     redriven = [dict(row.headers) for row in dump(group.bootstrap, group.queues[0])][-1]
+    assert violations(group, tmp_path, LADDER) == []
     assert (redriven["RETRY_REDRIVES"], redriven["ORIGIN_MESSAGE_ID"]) == (b"1", bad.encode())
