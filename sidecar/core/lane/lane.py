@@ -30,9 +30,10 @@ from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.facts import LaneFacts, facts_of
 from sidecar.core.lane.invariants import check_records
-from sidecar.core.lane.long_waits import LaneTies, LongWaits
+from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.owned_queue import LaneTies
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions

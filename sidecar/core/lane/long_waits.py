@@ -11,24 +11,15 @@ While it is not in memory it counts as let go (`Tracker.dropped`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.calls import Write
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.key_ledger import Entry, Identity, KeyLedger, Phase, QueuedCopy
+from sidecar.core.lane.key_ledger import Entry, Identity, Phase, QueuedCopy
 from sidecar.core.lane.key_queues import OrderBy, line_of
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.ownership import Ownership
+from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.policy import Policy
-from sidecar.core.ports import QueueReads
 from sidecar.core.progress import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.attempt import retry_state_of
@@ -51,42 +42,6 @@ KEEP_MS = 12 * 3_600_000
 topic to which the group is not subscribed, seven days after their last commit by default (KIP-496)."""
 
 
-@dataclass(slots=True)
-class OwnedQueue:
-    """One queue partition. `opened`: how far the group has read it is known. `caught_up`: what waits is known."""
-
-    source: Partition
-    epoch: int
-    ledger: KeyLedger = field(default_factory=KeyLedger)
-    opened: bool = False
-    caught_up: bool = False
-    keep_at: int = NEVER
-    requested: dict[int, Identity] = field(default_factory=dict)
-    """The records that are being read, by the offset of their copy."""
-    inside: dict[int, Identity] = field(default_factory=dict)
-    """Those that the lane has, by the same."""
-    hopping: set[int] = field(default_factory=set)
-    """The offsets of those that are read to be written again at the end."""
-
-
-class LaneTies(NamedTuple):
-    """What the queues of a lane act on.
-
-    `finish` ends the way of a record. `policy` is the one in force. `end_turn` does what follows from a call of a lane.
-    """
-
-    ownership: Ownership
-    waiting: WaitingRecords
-    memory: LaneMemory
-    commits: Commits
-    paused: PausedPartitions
-    queues: QueueReads
-    policy: Callable[[], Policy]
-    write: Write
-    finish: Callable[[LanePartition, Record], None]
-    end_turn: Callable[[Now], None]
-
-
 class LongWaits:
     """The queues of one lane. `by`: as `LaneOptions.order`.
 
@@ -104,7 +59,8 @@ class LongWaits:
         self._queues: dict[Partition, OwnedQueue] = {}
         self._behind: list[tuple[LanePartition, Record]] = []
         """Main records that are to be written behind their keys, by the end of this call of the lane."""
-        self._stale = False
+        self._stale: set[Partition] = set()
+        """The main partitions of the queues of which something has changed since they were looked at."""
         ties.ownership.gone = self.dropped
 
     # --- partitions come and go --------------------------------------------------------------------------------------
@@ -115,7 +71,7 @@ class LongWaits:
         for grant in grants:
             main = self._ties.ownership.partitions[grant.partition]
             source = Partition(names.ordered(grant.partition.topic), grant.partition.number)
-            self._queues[grant.partition] = OwnedQueue(source, grant.epoch)
+            self._queues[grant.partition] = OwnedQueue(source, grant.partition, grant.epoch)
             self._ties.paused.pause(main, main.tracker.unread, NEVER, Because.QUEUE_UNREAD)
             self._ties.queues.open(source, grant.epoch)
 
@@ -168,7 +124,7 @@ class LongWaits:
             owned.caught_up = True
             self._ties.ownership.caught_up(queue, now)
             self._let_go_on(main, now)
-        self._stale = True
+        self._stale.add(owned.main)
         self._ties.end_turn(now)
 
     def _read_one(self, queue: LanePartition, owned: OwnedQueue, record: Record, now: Now) -> None:
@@ -201,7 +157,8 @@ class LongWaits:
         owned = self._queues.get(main.source)
         if owned is None or not run.records:
             return True
-        self._stale = self._stale or owned.ledger.waits_for_main()
+        if owned.ledger.waits_for_main():
+            self._stale.add(main.source)
         if not self._full(owned, SPAN):
             return True
         self._ties.paused.pause(main, run.records[0].offset, NEVER, Because.BEHIND_KEYS)
@@ -249,7 +206,7 @@ class LongWaits:
             return
         if not waiting.holds(record.source, line):
             owned.ledger.main_ended(line)
-            self._stale = True
+            self._stale.add(record.source)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -283,7 +240,7 @@ class LongWaits:
             owned.inside.pop(record.offset, None)
             owned.hopping.discard(record.offset)
         self._pass_over(owned, gone)
-        self._stale = True
+        self._stale.add(owned.main)
 
     def _of(self, record: Record) -> OwnedQueue | None:
         """Return the queue that a record belongs to, be it of the main partition or of the queue itself."""
@@ -300,20 +257,26 @@ class LongWaits:
             behind, self._behind = self._behind, []
             for main, record in behind:
                 self._ties.write(main, record, put_behind(record, self._ties.policy()), now)
-        if not self._stale and now.steady < self.alarm:
-            return
-        self._stale, self.alarm = False, NEVER
-        for source, owned in self._queues.items():
-            owner = self._ties.ownership.partitions.get(source)
+        stale, self._stale = self._stale, set()
+        if now.steady >= self.alarm:
+            stale |= {source for source, owned in self._queues.items() if owned.alarm <= now.steady}
+        for source in stale & self._queues.keys():
+            owned, owner = self._queues[source], self._ties.ownership.partitions.get(source)
+            owned.alarm = NEVER
             if owner is not None and owned.opened and owned.caught_up and not owner.closing:
                 self._look(owner, owned, now)
+                self.alarm = min(self.alarm, owned.alarm)
+        if now.steady >= self.alarm:
+            self.alarm = min((owned.alarm for owned in self._queues.values()), default=NEVER)
 
     def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
         queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
         if queue.paused is not None:
             self._forget_what_was_let_go(queue, owned)
         ledger.advance(now.steady, main.tracker.unread, lambda line: self._ties.waiting.holds(main.source, line))
-        if not queue.blocked:
+        if queue.blocked:
+            self._stale.add(main.source)  # it is looked at as soon as it goes on
+        else:
             self._ask(main, queue, owned)
             self._hop(queue, owned)
         if (
@@ -325,7 +288,7 @@ class LongWaits:
         if now.steady >= owned.keep_at:
             owned.keep_at = now.steady + KEEP_MS
             self._ties.commits.soon(queue)
-        self.alarm = min(self.alarm, ledger.next_at(), owned.keep_at)
+        owned.alarm = min(ledger.next_at(), owned.keep_at)
 
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
@@ -360,7 +323,7 @@ class LongWaits:
         _, owned = self._owned(queue, epoch)
         if owned is None or (identity := owned.requested.pop(offset, None)) is None:
             return
-        self._stale = True
+        self._stale.add(owned.main)
         if record is None:
             self.lost += 1
             owned.hopping.discard(offset)
