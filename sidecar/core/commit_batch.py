@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+from sidecar.core.offset_ranges import NONE, OffsetRanges
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from topics.copies import Copy
@@ -23,11 +24,13 @@ class SettledRecord(NamedTuple):
 class PartitionCommit(NamedTuple):
     """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done.
 
+    `kept`: the done offsets that must be in the metadata, however short it is; empty where none need be named.
     `under`: the main partition with whose assignment a queue partition is owned; None: it is assigned itself.
     """
 
     epoch: int
     progress: Progress
+    kept: OffsetRanges = NONE
     under: Partition | None = None
 
 
@@ -71,6 +74,8 @@ class CommitResult:
     known against them. `committed`: whether the progress of the partitions that are not fenced is in Kafka. `apart`:
     the next batches must be smaller, because Kafka refuses this one and names no cause, or a quota holds it back.
     `unwritable`: the partitions whose progress Kafka refuses, with the reason for people; their entries are in `again`.
+    `too_long`: the partitions whose progress does not fit, and must wait until more of their records are done; the
+    same holds for their entries. `most`: characters of metadata that the brokers take, if that is known better now.
     """
 
     batch: CommitBatch
@@ -81,3 +86,5 @@ class CommitResult:
     fenced: frozenset[Partition] = frozenset()
     apart: bool = False
     unwritable: Mapping[Partition, str] = field(default_factory=dict)
+    too_long: Mapping[Partition, str] = field(default_factory=dict)
+    most: int | None = None

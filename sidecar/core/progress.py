@@ -1,24 +1,33 @@
 """The progress of a partition, although deliveries end out of order.
 
-Progress is *the next offset, and the set of done offsets above it*. Both are in the committed offset: the set is a
-bitmap in its metadata. A new owner therefore repeats no attempt that was counted. Offsets have gaps (compaction,
-transaction markers), so nothing here assumes that the one after n is n + 1.
+Progress is *the next offset, and the set of done offsets above it*. Both are in the committed offset: the set is in its
+metadata. A new owner therefore repeats no attempt that was counted. Offsets have gaps (compaction, transaction
+markers), so nothing here assumes that the one after n is n + 1.
+
+The metadata is short (`progress_bounds.py`), so a record may begin only if the progress can be written *whatever ends
+next*, in whatever order:
+
+- up to `span` offsets from the first open one, because a bitmap says any set of these;
+- and at any distance, if a bitmap says the last `window` offsets, and what is open below them costs `far_bytes` at
+  most (`far_offsets.py`): there all but the open offsets is done.
+
+Ends make neither longer: a bitmap has its length whatever its bits are, and the cost of the far offsets only falls. So
+it is enough to look when a record begins. What a new owner may have open is what the last one had open, or less, so
+until it is behind all that the last owner has done it needs no look at all.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Set
 
 import msgspec
 
+from sidecar.core.far_offsets import FarOffsets
 from sidecar.core.invariant import ensure
-
-SPAN = 16_384
-"""Offsets: the greatest distance between the first offset that is not done and the last one begun.
-
-Its bitmap is 2 048 bytes, at worst 2 732 characters as base64; Kafka takes 4 096 (`offset.metadata.max.bytes`).
-"""
+from sidecar.core.offset_ranges import NONE, OffsetRanges
+from sidecar.core.progress_bounds import Bounds
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -40,7 +49,7 @@ class Progress(msgspec.Struct, frozen=True):
     """
 
     next: int
-    done: frozenset[int] = frozenset()
+    done: Set[int] = NONE
     clean: bool = False
     ours: bool = True
     deaths: int = 0
@@ -57,27 +66,55 @@ class Progress(msgspec.Struct, frozen=True):
 class Tracker:
     """Track what was begun and what is done in one partition under one assignment.
 
-    `begin` takes offsets in ascending order, `finish` in any order. A deque holds the offsets that are open or not yet
-    passed over, and a set holds the done ones above the first open one. It costs 0.2–0.3 µs a record, and gaps cost
-    nothing.
+    `begin` takes offsets in ascending order, `finish` in any order. Far below the highest begun offset only the open
+    ones are kept. Near it, a deque holds the offsets that are open or not yet passed over, and a set holds the done
+    ones above the first open one. It costs 0.2-0.3 us a record, and gaps cost nothing. `bounds` may be replaced at any
+    time.
 
-    Invariants: the deque ascends, lies below `next`, and begins with an open offset; `dropped` holds open offsets.
+    Invariants: the deque ascends, lies below `next` and above the far ones, and begins with an open offset; `dropped`
+    and the offsets of copies are of those that they name.
     """
 
-    __slots__ = ("_done", "_order", "dropped", "next")
+    __slots__ = (
+        "_ahead",
+        "_copied",
+        "_done",
+        "_far",
+        "_order",
+        "_to_reread",
+        "_top",
+        "bounds",
+        "dropped",
+        "next",
+        "waits",
+    )
 
-    def __init__(self, resume: Progress) -> None:
+    def __init__(self, resume: Progress, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it is a constant
         self.next = resume.next
         """The offset that is to be begun next, or a lower one if the log has a gap here."""
         self.dropped: set[int] = set()
         """Offsets that were begun and then dropped from memory, unanswered. They must be fetched and begun again."""
+        self.bounds = bounds
+        self.waits = False
+        """Whether its progress is too long for the brokers: nothing new begins until it is committed."""
+        self._far = FarOffsets()
         self._order: deque[int] = deque()
-        self._done: set[int] = set(resume.done)
+        self._done: set[int] = set()
+        self._copied: set[int] = set()
+        """Done offsets whose attempt is counted: something was written for them. Passed ones leave now and then."""
+        self._top = resume.next
+        """The offset behind the highest one that was begun."""
+        self._ahead = OffsetRanges.of(resume.done) if resume.done else NONE
+        """What the last owner has done; empty once all of it is passed."""
+        self._to_reread: list[int] | None = None
+        """The dropped offsets in their order, and some that are no longer dropped. None: to be sorted."""
+
+    # --- may it begin -----------------------------------------------------------------------------------------------
 
     @property
     def first(self) -> int:
         """The lowest offset that is not done."""
-        return self._order[0] if self._order else self.next
+        return self._far.offsets[0] if self._far.offsets else self._order[0] if self._order else self.next
 
     @property
     def unread(self) -> int:
@@ -86,7 +123,56 @@ class Tracker:
 
     def span(self, offset: int) -> int:
         """Return how far `offset` is from the first open one; 0 if none is open: a gap in the log is no distance."""
-        return offset - self._order[0] if self._order else 0
+        return offset - self.first if self._far.offsets or self._order else 0
+
+    def make_way(self, offset: int) -> bool:
+        """Have the progress take `offset` too; return False if it may not begin: it could not be written."""
+        order = self._order
+        if not (self.waits or self._far.offsets) and (not order or offset - order[0] < self.bounds.span):
+            return True  # nearly always: asked for each record
+        return self._make_way_far(offset, self.bounds.span)
+
+    def make_room(self, offset: int) -> bool:
+        """Do the same for a quarter of the bound behind `offset`: with less, a partition would be paused again at
+        once."""
+        return self._make_way_far(offset, self.bounds.span * 3 // 4 + 1, self.bounds.window // 4)
+
+    def _make_way_far(self, offset: int, span: int, more: int = 0) -> bool:
+        bounds = self.bounds
+        if offset < self.next or offset < self._ahead.end:
+            return True  # it was begun, and dropped from memory, or it is open in the progress that is in Kafka
+        if self.waits or self.span(offset) < span:
+            return not self.waits
+        if not (bounds.far and bounds.window):
+            return False
+        if self._ahead is not NONE:
+            self._pass_ahead()
+        return self._leave_below(offset + more + 1 - bounds.window, bounds.far_bytes)
+
+    def _leave_below(self, end: int, most: int | None = None) -> bool:
+        """Make the open offsets below `end` far ones; return False if that takes more than `most` bytes."""
+        far, order, done = self._far, self._order, self._done
+        while order and order[0] < end:
+            if most is not None and far.cost_with(order[0]) > most:
+                return False
+            far.append(order.popleft())
+            while order and order[0] in done:
+                done.discard(order.popleft())
+        return True
+
+    def _pass_ahead(self) -> None:
+        """Take what the last owner has done as done by this one: all of it is passed."""
+        ahead, self._ahead = self._ahead, NONE
+        self._top, self.next = max(self._top, ahead.end), max(self.next, ahead.end)
+        if self.span(ahead.end) > self.bounds.span:
+            self._leave_below(ahead.end - self.bounds.window)
+        if self._order:
+            done = set(ahead.within(self._order[0], ahead.end))
+            self._order = deque(sorted(done.union(self._order)))
+            self._done |= done
+            self._copied |= done
+
+    # --- what was begun, and what is done ---------------------------------------------------------------------------
 
     @property
     def open(self) -> int:
@@ -95,15 +181,32 @@ class Tracker:
 
     def open_from(self, offset: int) -> int:
         """Return how many offsets, from `offset` on, were begun and are not done."""
-        return sum(1 for begun in self._order if begun >= offset and begun not in self._done)
+        return sum(1 for begun in self.open_offsets() if begun >= offset)
 
     def open_offsets(self) -> set[int]:
         """Return the offsets that were begun and are not done."""
-        return set(self._order) - self._done
+        return set(self._far.offsets).union(self._order) - self._done
 
     def is_done(self, offset: int) -> bool:
         """Return whether the record at `offset` is known to be done."""
-        return offset < self.first or offset in self._done
+        if offset >= self.next:
+            return offset in self._ahead
+        if self._order and offset >= self._order[0]:
+            return offset in self._done or offset in self._ahead
+        return offset not in self._far.offsets
+
+    def end_of_done(self, offset: int) -> int | None:
+        """Return the end of the done offsets from `offset` on that are not worth to be read; None if there are none."""
+        if offset >= self.next:
+            end = None if self._ahead is NONE else self._ahead.end_of(offset)
+        elif offset in self.dropped:
+            return None
+        else:  # all that was begun is done, or at hand
+            if self._to_reread is None:
+                self._to_reread = sorted(self.dropped)
+            at = bisect_right(self._to_reread, offset)
+            end = self._to_reread[at] if at < len(self._to_reread) else self.next
+        return end if end is not None and end - offset >= self.bounds.skip else None
 
     def begin(self, offset: int) -> bool:
         """Begin an offset; return False if it is done already, or was begun before and not let go."""
@@ -112,19 +215,19 @@ class Tracker:
                 return False
             self.dropped.discard(offset)
             return True
-        self.next = offset + 1
-        if offset not in self._done:
-            self._order.append(offset)
-            return True
-        if self._order:
-            self._order.append(offset)
-        else:
-            self._done.discard(offset)
-        return False
+        self.next = self._top = offset + 1
+        if self._ahead is not NONE:
+            if offset in self._ahead:
+                return False
+            if offset >= self._ahead.end:
+                self._pass_ahead()
+        self._order.append(offset)
+        return True
 
     def let_go(self, offset: int) -> None:
         """Undo the begin of an offset: it stays open, and is begun again when it is fetched again."""
         self.dropped.add(offset)
+        self._to_reread = None
 
     def cut(self, wanted: int, low: int) -> int:
         """Move on to `low`, where the log begins now; return how many offsets from `wanted` on are lost unread.
@@ -137,20 +240,24 @@ class Tracker:
             self.dropped.discard(offset)
             self.finish(offset)
         first = max(wanted, self.next)
-        unread = max(0, low - first) - sum(1 for offset in self._done if first <= offset < low)
+        unread = max(0, low - first) - len(self._ahead.within(first, low))
         self.next = max(self.next, low)
         return len(gone) + max(0, unread)
 
-    def finish(self, offset: int) -> None:
-        """Mark an offset as done."""
+    def finish(self, offset: int, *, copied: bool = False) -> None:
+        """Mark an offset as done. `copied`: something was written for it, so that its attempt is counted."""
         order = self._order
         if order and order[0] == offset:
             order.popleft()
             done = self._done
             while order and order[0] in done:
                 done.discard(order.popleft())
-        elif offset >= self.first:
+        elif order and offset > order[0]:
             self._done.add(offset)
+            if copied:
+                self._copied.add(offset)
+        else:
+            self._far.remove(offset)
 
     def reached(self, offset: int) -> bool:
         """Move on to `offset`, where the log ends, behind all markers; return False if nothing changed."""
@@ -159,15 +266,39 @@ class Tracker:
         self.next = offset
         return True
 
+    # --- what is committed ------------------------------------------------------------------------------------------
+
     def snapshot(self, extra: Collection[int] = (), *, clean: bool = False) -> Progress:
-        """Return the progress as it will be once `extra` is done too; change nothing."""
-        done: Set[int] = self._done.union(extra) if extra else self._done
-        first = next((offset for offset in self._order if offset not in done), self.next)
-        return Progress(first, frozenset(offset for offset in done if offset >= first), clean)
+        """Return the progress as it will be once `extra` is done too."""
+        self._copied &= self._done  # not at each end: that costs a twentieth of a record's way
+        extra = frozenset(extra)
+        done = self._done.union(extra) if extra else self._done
+        first = next((offset for offset in self._far.offsets if offset not in extra), None)
+        below = self._far_done(extra)
+        if first is None:
+            first = next((offset for offset in self._order if offset not in done), None)
+        if first is None:
+            first = self._ahead.end_of(self.next) or self.next
+        near = OffsetRanges.of(offset for offset in done if offset > first)
+        ahead = self._ahead.within(first, self._ahead.end)
+        return Progress(first, below.union(near).union(ahead), clean)
+
+    def kept(self, extra: Collection[int] = ()) -> OffsetRanges:
+        """Return the done offsets, with `extra`, whose attempts are or may be counted: no metadata may leave them out.
+
+        What is far below, and what the last owner has done, is not known one by one.
+        """
+        far = self._far_done(frozenset(extra))
+        return far.union(OffsetRanges.of(self._copied.union(extra))).union(self._ahead)
+
+    def _far_done(self, extra: Set[int]) -> OffsetRanges:
+        return OffsetRanges(self._far.done_up_to(self._order[0] if self._order else self._top, extra))
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        begun = list(self._order)
+        begun, far = list(self._order), self._far.offsets
+        self._far.check()
         ensure(begun == sorted(set(begun)), "offsets are begun in ascending order")
         ensure(not begun or (begun[-1] < self.next and begun[0] not in self._done), "the first offset is not done")
-        ensure(self.dropped <= set(begun) - self._done, "what was dropped from memory was begun and is not done")
+        ensure(not (begun and far) or far[-1] < begun[0], "far offsets lie below the near ones")
+        ensure(self.dropped <= self.open_offsets(), "what was dropped from memory was begun and is not done")

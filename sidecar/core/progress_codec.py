@@ -1,15 +1,23 @@
-"""Progress as the metadata of a committed offset: a bitmap of the done offsets, and a few numbers behind it."""
+"""Progress as the metadata of a committed offset: the done offsets, and a few numbers behind them.
+
+There are two forms. `rc1` has the done set as a bitmap, up to SPAN from the next offset. `rc2` has it at any distance;
+0.2 and earlier cannot read it, so it is written only where `rc1` cannot say the same (`done_set.py`).
+"""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-import zlib
+from typing import NamedTuple
 
-from sidecar.core.progress import SPAN, Progress
+from sidecar.core.done_set import MOST_BYTES, MOST_DISTANCE, parse_done, render_done
+from sidecar.core.offset_ranges import NONE, OffsetRanges
+from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import LONGEST, SPAN
 
-_TAG = "rc1"
+_NEAR, _FAR = "rc1", "rc2"
+_HEADS = tuple(form + mark for form in (_NEAR, _FAR) for mark in "co")
+FAR_PROGRESS = "rc2"
+"""The name of the newer form among the forms that an instance says to read (`reads` in its heartbeat)."""
 _OURS = re.compile(r"rc[0-9]+")
 """The start of the tag of any version: `rc`, and a number that rises when older versions cannot read what follows."""
 _CLEAN, _OPEN = "c", "o"
@@ -19,68 +27,125 @@ MOST_WIDTH = 99_999
 """Partitions: more than any topic has."""
 MOST_AT = 9_999_999_999_999
 """Epoch ms of the year 2286: later timestamps are not kept."""
-LONGEST = 4_096
-"""Characters of the metadata: Kafka's default of `offset.metadata.max.bytes`. Our longest form has 2 900."""
 STAMP_AT = 7
 """The position of the stamp (`progress_stamp.py`) among the parts."""
+LONGEST_DONE = MOST_BYTES * 4 // 3
+"""Characters of the longest done set, nearly."""
+FILL_TRIES = 4
+"""Tries to name as much as there is room for. Each costs about a millisecond on the committer's thread."""
+
+
+class Length(NamedTuple):
+    """How many characters metadata may have.
+
+    `most`: those that the brokers take. `ceiling`: they may take so many. It is tried with what must be written alone.
+    `spare`: so many are filled up behind a done set, less the numbers of crashes (`SPARE`).
+    """
+
+    most: int
+    ceiling: int
+    spare: int = 0
 
 
 def encode(progress: Progress, stamp: str = "", most: int = LONGEST) -> str:
     """Return the metadata of a commit, of `most` characters at most.
 
-    It is a tag, the clean mark, a dot, and the done set as a compressed bitmap. Then follow, each after a dot: the
-    crashes, the distances of mark and reach from the next offset, the width, the time of the last record, and the
-    stamp. Empty parts at the end are left out.
+    It is a tag, the clean mark, a dot, and the done set, compressed. Then follow, each after a dot: the
+    crashes, the distances of mark and reach from the next offset, the width, the time of the last record, the stamp,
+    and what means nothing (`once`, and the filling of `Length.spare`). Empty parts at the end are left out.
 
-    Offsets further off than `SPAN` are left out, and so are the furthest ones where `most` is too little for all. That
-    can only cost a second delivery, never a record. Where `most` is too little for the numbers too, all is left out.
+    The furthest offsets are left out where `most` is too little for all. That can only cost a second delivery, never a
+    record. Where `most` is too little for the numbers too, all is left out.
     """
-    head, tail = f"{_TAG}{_CLEAN if progress.clean else _OPEN}.", _numbers(progress, stamp)
-    if len(head) + len(tail) > most:
-        return ""
-    return f"{head}{_body(progress, most - len(head) - len(tail))}{tail}"
+    return encode_with(progress, NONE, stamp, Length(most, most)) or ""
 
 
-def _body(progress: Progress, room: int) -> str:
-    """Return the bitmap of the done set as text: all of it, or its beginning if that alone fits."""
-    bits = bytearray(SPAN // 8)
-    for offset in progress.done:
-        bit = offset - progress.next
-        if 0 <= bit < SPAN:
-            bits[bit >> 3] |= 1 << (bit & 7)
-    packed = bits.rstrip(b"\0")
-    while packed:
-        body = base64.urlsafe_b64encode(zlib.compress(packed, 1)).decode()
-        if len(body) <= room:
-            return body
-        packed = packed[: len(packed) * 3 // 4].rstrip(b"\0")
-    return ""
+def encode_with(progress: Progress, kept: OffsetRanges, stamp: str, length: Length, once: str = "") -> str | None:
+    """Return the same, with all `kept` offsets of the done set; None if there is no room for these.
+
+    `once`: stands behind the stamp where an offset was left out.
+    """
+    done, kept = (one.within(progress.next, one.end) for one in (OffsetRanges.of(progress.done), kept))
+    end = _End(stamp, "", length.spare)
+    whole = _text(progress, done, end)
+    if whole is not None and len(whole) <= (length.ceiling if done == kept else length.most):
+        return whole
+    end = end._replace(once=once)
+    least = _text(progress, kept, end)
+    if least is None or len(least) > length.ceiling:
+        return None if kept.ranges else ""
+    share = (length.most - len(least)) / ((len(whole) if whole else LONGEST_DONE) - len(least) or 1)
+    return _filled(progress, (done, kept), end, length.most, least, share)
 
 
-def _numbers(progress: Progress, stamp: str) -> str:
-    deaths = str(min(progress.deaths, MOST_DEATHS) or "")
-    mark = "" if progress.mark is None else _distance(progress.mark - progress.next)
-    reach = "" if progress.reach is None else _distance(progress.reach - progress.next + 1)
+class _End(NamedTuple):
+    """What stands behind the numbers. `spare`: as in `Length`."""
+
+    stamp: str
+    once: str
+    spare: int
+
+
+def _filled(
+    progress: Progress, sets: tuple[OffsetRanges, OffsetRanges], end: _End, most: int, least: str, share: float
+) -> str:
+    """Return `least`, with as many of the first done ranges as there is room for, nearly. `share`: a first guess."""
+    done, kept = sets
+    low, high = 0, len(done.ranges)
+    at = int(high * share)
+    for _ in range(FILL_TRIES if len(least) < most else 0):
+        at = max(low + 1, min(at, high - 1))
+        if at >= high:
+            break
+        text = _text(progress, done.first_ranges(at).union(kept), end)
+        if text is not None and len(text) <= most:
+            least, low = text, at
+        else:
+            high = at
+        at = (low + high) // 2
+    return least
+
+
+def _text(progress: Progress, done: OffsetRanges, end: _End) -> str | None:
+    """Return the metadata with this done set; None if it is longer than any that is read."""
+    marks = (progress.mark or 0) - progress.next, (progress.reach or 0) - progress.next + 1
+    far = done.end - progress.next > SPAN or any(SPAN < distance <= MOST_DISTANCE for distance in marks)
+    body = render_done(progress.next, done, far=far)
+    head = f"{_FAR if far else _NEAR}{_CLEAN if progress.clean else _OPEN}."
+    return None if body is None else f"{head}{body}{_numbers(progress, end, MOST_DISTANCE if far else SPAN, body)}"
+
+
+def _numbers(progress: Progress, end: _End, most: int, body: str) -> str:
+    crash = _crash_numbers(progress, most)
     width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
     last_at = str(progress.last_at) if progress.last_at is not None and 0 <= progress.last_at <= MOST_AT else ""
-    return f".{deaths}.{mark}.{reach}.{width}.{last_at}.{stamp}".rstrip(".")
+    spare = "_" * (end.spare - sum(map(len, crash))) if body else ""
+    return ".".join(("", *crash, width, last_at, end.stamp, end.once + spare)).rstrip(".")
 
 
-def _distance(distance: int) -> str:
-    return str(distance) if 0 <= distance <= SPAN else ""
+def _crash_numbers(progress: Progress, most: int) -> tuple[str, str, str]:
+    deaths = str(min(progress.deaths, MOST_DEATHS) or "")
+    mark = "" if progress.mark is None else _distance(progress.mark - progress.next, most)
+    reach = "" if progress.reach is None else _distance(progress.reach - progress.next + 1, most)
+    return deaths, mark, reach
+
+
+def _distance(distance: int, most: int) -> str:
+    return str(distance) if 0 <= distance <= most else ""
 
 
 def decode(offset: int, metadata: str | None) -> Progress:
     """Return the progress in a committed offset. Foreign metadata, or a broken part of it, counts as absent."""
     head, _, rest = (metadata or "").partition(".")
-    if head not in (_TAG + _CLEAN, _TAG + _OPEN):
+    if head not in _HEADS:
         return Progress(offset, ours=False)
     body, _, rest = rest.partition(".")
     numbers = [*rest.split("."), *[""] * 4]  # a newer version may have written more parts
-    mark, reach = _number(numbers[1], SPAN), _number(numbers[2], SPAN)
+    most = MOST_DISTANCE if head.startswith(_FAR) else SPAN
+    mark, reach = _number(numbers[1], most), _number(numbers[2], most)
     return Progress(
         offset,
-        _offsets(offset, body),
+        parse_done(offset, body, far=head.startswith(_FAR)) or NONE,
         head.endswith(_CLEAN),
         deaths=_number(numbers[0], MOST_DEATHS) or 0,
         mark=None if mark is None else offset + mark,
@@ -99,31 +164,13 @@ def unread(metadata: str | None) -> str:
     head, _, rest = (metadata or "").partition(".")
     if _OURS.match(head) is None:
         return ""
-    if head not in (_TAG + _CLEAN, _TAG + _OPEN):
+    if head not in _HEADS:
         return f"a newer version of Reconsume wrote it, in the form {head[:12]!r}"
     body = rest.partition(".")[0]
-    return "its done set is broken" if body and not _bits(body) else ""
+    return "its done set is broken" if parse_done(0, body, far=head.startswith(_FAR)) is None else ""
 
 
 def _number(text: str, most: int) -> int | None:
     if not 1 <= len(text) <= 13 or not text.isascii() or not text.isdigit():
         return None
     return number if (number := int(text)) <= most else None
-
-
-def _offsets(start: int, body: str) -> frozenset[int]:
-    bits = _bits(body) if body else b""
-    return frozenset(start + i for i in range(len(bits) * 8) if bits[i >> 3] >> (i & 7) & 1)
-
-
-def _bits(body: str) -> bytes:
-    """Return the bitmap; empty only if it is broken, because `encode` never writes an empty bitmap."""
-    try:
-        packed = base64.b64decode(body.encode("ascii"), altchars=b"-_", validate=True)
-        unpacking = zlib.decompressobj()
-        bits = unpacking.decompress(packed, SPAN // 8 + 1)  # bounded: metadata may be a decompression bomb
-    except (zlib.error, binascii.Error, ValueError):
-        return b""
-    if len(bits) > SPAN // 8 or not unpacking.eof or unpacking.unused_data:
-        return b""  # only a complete bitmap has a checksum: a part may claim offsets that are not done
-    return bits

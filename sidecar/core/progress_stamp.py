@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 import zlib
 
+from sidecar.core.offset_ranges import NONE, OffsetRanges
 from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import LONGEST, STAMP_AT, decode, encode
+from sidecar.core.progress_bounds import LONGEST
+from sidecar.core.progress_codec import STAMP_AT, Length, decode, encode_with
 from sidecar.core.record import Partition
 
 _STAMP = re.compile(r"([0-9]{1,6})-([0-9]{1,19})-([0-9a-f]{8})(?:-[A-Za-z0-9+/=_-]{1,40})?")
@@ -25,14 +27,23 @@ def stamp_of(source: Partition, offset: int) -> str:
     return f"{source.number}-{offset}-{zlib.crc32(source.topic.encode()):08x}"
 
 
-def encode_at(source: Partition, progress: Progress, most: int = LONGEST, once: str = "") -> str:
-    """Return the metadata with its stamp. `most`: as in `encode`. `once`: another part behind the stamp.
+def encode_at(source: Partition, progress: Progress, most: int = LONGEST) -> str:
+    """Return the metadata with its stamp. `most`: as in `encode`.
 
     Where `most` leaves no room for a stamp the done set, mark and reach are left out with it: without a stamp they
     would be believed at any offset.
     """
-    stamp = stamp_of(source, progress.next)
-    return encode(progress, f"{stamp}.{once}" if once else stamp, most)
+    return encode_kept_at(source, progress, NONE, Length(most, most)) or ""
+
+
+def encode_kept_at(
+    source: Partition, progress: Progress, kept: OffsetRanges, length: Length, once: str = ""
+) -> str | None:
+    """Return the same, with all `kept` offsets of the done set; None if there is no room for these.
+
+    `once`: another part behind the stamp, where an offset was left out.
+    """
+    return encode_with(progress, kept, stamp_of(source, progress.next), length, once)
 
 
 def decode_at(source: Partition, offset: int, metadata: str | None) -> Progress:

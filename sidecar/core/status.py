@@ -13,6 +13,7 @@ from sidecar.core.record import Now
 WORDS: Mapping[Because, str] = {
     Because.NOT_DUE: "not due",
     Because.AT_BOUND: "at its bound",
+    Because.SKIPS: "passing over done records",
     Because.SLOWED: "slowed by failures",
     Because.BEHIND_RETRY: "behind a retry",
     Because.SHARED: "holds its share of the memory",

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from sidecar.clock import now
 from sidecar.core.participation import Others
+from sidecar.core.progress_codec import FAR_PROGRESS
+from sidecar.core.record import Now
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.members import GroupMembers
@@ -41,6 +43,8 @@ from topics.removed import removed_topics
 KNOWN_WITHIN = 10.0
 """Seconds that the lanes wait for the group's policy at the start. Then they use the configuration's values, because a
 policy topic without a leader must not stop the records. In strict mode they keep waiting."""
+FORMS_EVERY = 10.0
+"""Seconds between two checks whether all instances still read the newest form of progress, while it is written."""
 MOST_NAMED = 30
 """Level topics that one sentence names. There are 18 by default, and a policy record may ask for thousands."""
 
@@ -53,7 +57,17 @@ _LOG = logging.getLogger("reconsume.policy")
 class PolicyController:
     """The policy in force in this instance. The topic's thread calls `on_update`, `wanted` and `hurried`."""
 
-    def __init__(self, settings: Settings, instance: str, apply: Apply, known_within: float = KNOWN_WITHIN) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        instance: str,
+        apply: Apply,
+        known_within: float = KNOWN_WITHIN,
+        allow_far: Callable[[bool], None] = lambda _allowed: None,
+        clock: Callable[[], Now] = now,
+        forms_every: float = FORMS_EVERY,
+    ) -> None:
+        """Begin with the configuration. `allow_far`: take in whether all instances read progress of any distance."""
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
@@ -65,6 +79,11 @@ class PolicyController:
         self.bad_records = 0
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
         self._file, self._apply, self._known_within = settings, apply, known_within
+        self._clock, self._forms_every = clock, forms_every
+        self._allow_far, self._far = allow_far, False
+        self._forms_timed = False
+        self._forms_told = False
+        """Whether a heartbeat may have changed which forms of records all instances read."""
         self._newest: PolicyRecord | None = None
         self._newer: int | None = None
         """The `v` of the group's newest policy if a newer version of Reconsume wrote it. Nothing of it can be read."""
@@ -140,7 +159,7 @@ class PolicyController:
             },
             "subscriptions_differ": [
                 {"instance": name, "subscription": dict(subscription)}
-                for name, subscription in self._members.differing(now()).items()
+                for name, subscription in self._members.differing(self._clock()).items()
             ],
         }
 
@@ -151,7 +170,7 @@ class PolicyController:
 
     def others(self) -> Others:
         """Return whether other instances are well, by their heartbeats."""
-        return self._members.others(now())
+        return self._members.others(self._clock())
 
     def without_queues(self) -> list[str]:
         """Return the live instances that do not read queue topics, by their heartbeats."""
@@ -159,7 +178,7 @@ class PolicyController:
 
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""
-        return bool(self._members.differing(now()))
+        return bool(self._members.differing(self._clock()))
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
@@ -172,13 +191,15 @@ class PolicyController:
             _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
+        if news.look is not None or self._forms_told:
+            self._agree_on_forms()
         if news.caught_up or (self._known.is_set() and news.look is not None):
             self._compare()
             self._consider()
 
     def _compare(self) -> None:
         """Log once that another instance wants other records, and once that all agree again."""
-        differing = self._members.differing(now())
+        differing = self._members.differing(self._clock())
         if differing and differing != self._differing:
             name, other = next(iter(differing.items()))
             _LOG.warning(
@@ -194,6 +215,20 @@ class PolicyController:
             _LOG.info("all instances want the same records again", extra={"event": "subscriptions-agree"})
         self._differing = differing
 
+    def _agree_on_forms(self) -> None:
+        self._forms_told = False
+        far = self._members.all_read(FAR_PROGRESS, self._clock())
+        if far != self._far:
+            self._far = far
+            self._allow_far(far)
+        if far and not self._forms_timed:  # heartbeats may cease, and then there is no news
+            self._forms_timed = True
+            self._loop.call_later(self._forms_every, self._check_forms)
+
+    def _check_forms(self) -> None:
+        self._forms_timed = False
+        self._agree_on_forms()
+
     def _hear_newer(self, instance: str, v: int) -> None:
         if not self._newer_told:
             self._newer_told = True
@@ -205,13 +240,16 @@ class PolicyController:
             case PolicyHeard(record=record):
                 self._newest, self._newer = record, None
             case InstanceHeard(instance=instance, record=subscribed):
-                self._members.hear(instance, subscribed, now(), live=live)
+                self._members.hear(instance, subscribed, self._clock(), live=live)
+                if not self._far or subscribed is None or FAR_PROGRESS not in (subscribed.reads or ()):
+                    self._forms_told = True
             case NewerRecord(v=v, instance=None):
                 self._newer = v
             case NewerRecord(v=v, instance=str(name)):
                 self._hear_newer(name, v)
             case BadRecord():
                 self.bad_records += 1
+                self._members.miss(self._clock())
             case SettlementHeard():
                 pass  # of a dead letter: only those who list or redrive it obey
 

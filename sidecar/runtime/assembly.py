@@ -80,7 +80,7 @@ def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
 def main_plan(settings: Settings) -> LaneSpec:
     """Return the lane of the service's own topics."""
     weight = 100 - settings.retry.share
-    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings), wanted_of(settings), weight)
+    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings), wanted_of(settings), weight=weight)
     understand, lock = settings.retry.understand, settings.lock_timeout / 1000
     return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 

@@ -149,6 +149,10 @@ class LaneRunner:
             self.queues.start()
         self.consumer.start()
 
+    def allow_far(self, allowed: bool) -> None:
+        """Let records begin at any distance from the first open one, or only where older versions read progress."""
+        self.lane.allow_far(allowed)
+
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Apply another policy. A retry lane reads the topics of `waits` from now on."""
         # No topic is removed: one that is not read any more may stay assigned until the rebalance is over.

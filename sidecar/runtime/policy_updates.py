@@ -56,6 +56,11 @@ class PolicyTargets:
         self.dispatcher.pace.resize(full)
         self.dispatcher.dispatch(now())
 
+    def allow_far(self, allowed: bool) -> None:
+        """Let records of all lanes begin at any distance from the first open one, or within SPAN."""
+        for runner in self.runners:
+            runner.allow_far(allowed)
+
 
 def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
     """Return the level topics that left the policy, with their delays in ms; their names say these."""
@@ -66,7 +71,7 @@ def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
 
 def build_policy_controller(settings: Settings, governed: PolicyTargets) -> PolicyController:
     """Return the controller that decides which policy is in force."""
-    return PolicyController(settings, governed.instance, governed.apply)
+    return PolicyController(settings, governed.instance, governed.apply, allow_far=governed.allow_far)
 
 
 def with_policy(sources: Sources, controller: PolicyController) -> Sources:

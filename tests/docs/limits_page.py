@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sidecar.api import pull, retry
-from sidecar.core import counters, progress, progress_codec, reason_classes
+from sidecar.core import counters, progress_bounds, reason_classes
 from sidecar.core.lane import outbox
 from sidecar.delivery import verdict_fields
 from sidecar.delivery.push import forwarded_headers, request, response_reader, settings
@@ -28,6 +28,7 @@ test compares them. Where a setting is named, its value is the default.
 """
 
 
+BOUNDS = progress_bounds.Bounds()
 POST = (
     "4/3 of the largest `max.message.bytes` of the main topics (1 MB where it may not be seen) and "
     f"{retry.HEAD_ROOM >> 10} KiB"
@@ -176,14 +177,22 @@ def sections() -> dict[str, Sequence[Limit]]:
                 f"one batch in any case, unpacked as a whole; else, and of own topics, {bytes_(client_config.WHOLE)}",
             ),
             Limit(
-                "distance of the last record begun from the first open one, in a partition",
-                f"{number(progress.SPAN)} offsets",
+                f"bytes for the open records of a partition below its last {number(BOUNDS.window)} offsets, beyond "
+                f"{number(progress_bounds.SPAN)} offsets from the first one",
+                number(BOUNDS.far_bytes),
+                "",
+                "the partition pauses",
+            ),
+            Limit(
+                "distance of the last record begun from the first open one, without the policy topic or beside an "
+                "instance of 0.2 or earlier",
+                f"{number(progress_bounds.SPAN)} offsets",
                 "",
                 "the partition pauses",
             ),
             Limit(
                 "metadata beside a committed offset",
-                f"{number(progress_codec.LONGEST)} characters",
+                f"{number(progress_bounds.LONGEST)} characters",
                 "",
                 "shorter, as `offset.metadata.max.bytes` of the brokers asks",
             ),

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from sidecar.core.offset_ranges import OffsetRanges
 from sidecar.core.policy import Policy
-from sidecar.core.progress import SPAN, Progress
+from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import SPAN
 from sidecar.core.progress_codec import encode
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.pull.handles import ReceiptHandles
@@ -55,6 +57,11 @@ PROGRESS: Mapping[str, Progress] = {
     "in order, its owner was alive": Progress(1_024, clean=True),
     "in order, something may be out": Progress(1_024),
     "done out of order": Progress(1_024, frozenset({1_025, 1_030, 1_024 + SPAN - 1})),
+    "one open far below what is done": Progress(1_024, OffsetRanges([(1_025, 5_001_024), (5_001_026, 5_001_028)])),
+    "far off, with a ragged end": Progress(
+        1_024, OffsetRanges([(1_025, 60_000), (60_003, 90_000), (90_001, 90_004), (90_010, 90_011)])
+    ),
+    "a mark beyond a bitmap": Progress(1_024, deaths=2, mark=1_025 + SPAN, reach=2_000 + SPAN),
     "after one crash": Progress(1_024, frozenset({1_026}), deaths=1),
     "a suspect delivered alone": Progress(1_024, deaths=2, mark=1_025, reach=1_030),
     "no record let go yet": Progress(1_024, clean=True, deaths=2, reach=1_023),
@@ -111,7 +118,8 @@ def progress() -> Any:
 
 def meaning(one: Progress) -> dict[str, Any]:
     """A progress, as JSON has it."""
-    return asdict(one) | {"done": sorted(one.done)}
+    done = OffsetRanges.of(one.done)
+    return asdict(one) | {"done": list(done) if len(done) < 100 else {"ranges": [list(each) for each in done.ranges]}}
 
 
 def headers() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.progress_bounds import LONGEST, Bounds
 from tests.sim.service_model import Weights
 
 TABLE = (1_000, 5_000, 10_000)
@@ -57,6 +58,10 @@ class Plan(NamedTuple):
     fates: tuple[int, int, int] = (1, 0, 0)
     """How likely a transaction is committed, aborted, or ends nobody knows how."""
     faults: tuple[Fault, ...] = ()
+    bounds: Bounds = Bounds()
+    """How far a partition may go beyond its first open record."""
+    metadata: int = LONGEST
+    """Characters beside an offset that the brokers take."""
     order: OrderBy | None = None
     """What is delivered one at a time."""
     queued: bool = False

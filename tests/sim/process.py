@@ -107,7 +107,7 @@ class LaneHost(ConsumerSide):
         self.queues = QueueModel(self)
         commit, recall = CommitterModel(self).submit, NoDelivery().recall
         ports = Ports(self, self._deliver, commit, self._wake, recall, queues=self.queues)
-        terms = LaneOptions(self.world.plan.room, self.world.plan.order)
+        terms = LaneOptions(self.world.plan.room, self.world.plan.order, bounds=self.world.plan.bounds)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
         if self.lane.queues is not None:
             self.lane.queues.hop_span = self.world.plan.hop_span

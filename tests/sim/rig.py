@@ -187,6 +187,8 @@ class Rig:
         refused: Iterable[tuple[SettledRecord, str]] = (),
         fenced: Iterable[Partition] = (),
         unwritable: Iterable[Partition] = (),
+        too_long: Iterable[Partition] = (),
+        most: int | None = None,
         apart: bool = False,
     ) -> CommitBatch:
         """Tell the lane what became of the batch that is out: committed, unless told otherwise."""
@@ -194,7 +196,8 @@ class Rig:
         refusals = tuple(Refusal(entry, about, "t: refused", "t") for entry, about in refused)  # type: ignore[arg-type]
         places = frozenset(fenced)
         denied = dict.fromkeys(unwritable, "no right")
-        failed = again is not None or bool(refusals) or bool(places) or bool(denied) or apart
+        waits = dict.fromkeys(too_long, "too long")
+        failed = again is not None or bool(refusals) or bool(places) or bool(denied) or bool(waits) or apart
         if not failed:
             self.kafka |= {source: share.progress for source, share in batch.commits.items()}
             result = CommitResult(batch, committed=True, done=batch.entries)
@@ -202,7 +205,14 @@ class Rig:
             out = {id(refusal.entry) for refusal in refusals}
             rest = tuple(e for e in batch.entries if id(e) not in out and e.record.source not in places)
             result = CommitResult(
-                batch, False, again=rest, refused=refusals, fenced=places, unwritable=denied, apart=apart
+                *(batch, False),
+                again=rest,
+                refused=refusals,
+                fenced=places,
+                apart=apart,
+                unwritable=denied,
+                too_long=waits,
+                most=most,
             )
         self.lane.committed(result, self.now)
         self.check()

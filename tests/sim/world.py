@@ -64,6 +64,8 @@ class World:
         """Records that nobody could have saved."""
         self.broken: set[tuple[str, str, Partition, int]] = set()
         """Tenures that ended without order: only they explain a second delivery."""
+        self.shortened: set[tuple[str, str, Partition, int]] = set()
+        """Those whose parting commit has left out what was taken, as the brokers take no longer metadata."""
         self.given_up: set[Partition] = set()
         """Partitions whose parting commit did not come through: for the next owner that is a crash."""
         self.oversized: set[str] = set()

@@ -10,7 +10,7 @@ from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.memory import AdmissionLimit
 from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.progress import SPAN
+from sidecar.core.progress_bounds import Bounds
 from sidecar.core.record import Now, Record
 from sidecar.core.tag_filter import TagFilter
 
@@ -20,12 +20,14 @@ class LaneOptions(NamedTuple):
 
     `room`: bytes that may be handed over and not done before the consumer fetches no more. `order`: delivery one at a
     time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
+    `bounds`: how far a partition may go beyond its first open record.
     `weight`: its part of the deliveries in proportion to the other lane, while records of both wait.
     """
 
     room: int
     order: OrderBy | None = None
     wanted: TagFilter | None = None
+    bounds: Bounds = Bounds()
     weight: int = 1
 
 
@@ -47,12 +49,16 @@ def admit(
         partition.append_times.note(run.high - 1, now.steady)
     tracker = partition.tracker
     for record in run.records:
+        if (end := tracker.end_of_done(record.offset)) is not None:
+            because = Because.SKIPS if tracker.make_way(end) else Because.AT_BOUND
+            paused.pause(partition, end, now.steady, because)  # continues there as soon as it may: a seek
+            return
         remaining = partition.time_left(record, now) if partition.level_delay else 0
         if remaining > near:
             partition.append_times.note(max(run.records[-1].offset, run.high - 1), now.steady)
             paused.pause(partition, record.offset, now.steady + remaining - RESUME_EARLY_MS, Because.NOT_DUE)
             return
-        if tracker.span(record.offset) >= SPAN:
+        if not tracker.make_way(record.offset):
             paused.pause(partition, record.offset, now.steady, Because.AT_BOUND)
             return
         if partition.load > allowed.most:

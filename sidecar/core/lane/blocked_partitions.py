@@ -15,11 +15,12 @@ Whether a partition is blocked follows from what is held now (`review`), and fro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from itertools import chain
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
+from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
 from sidecar.core.decide import dead_letter_too_large
 from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
@@ -80,18 +81,27 @@ class BlockedPartitions:
         failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
         self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall), now)
 
-    def progress_refused(self, reasons: Mapping[Partition, str], now: Now) -> None:
-        """Keep the partitions apart whose progress Kafka refuses."""
+    def progress_refused(self, result: CommitResult, now: Now) -> None:
+        """Keep the partitions apart whose progress Kafka refuses, or would refuse because it is too long.
+
+        The latter go on with what they have begun: only that makes their progress shorter.
+        """
         outbox = self._outbox
         self._commits.all_at_once()
-        for source, reason in reasons.items():
+        outbox.put_off(result.again, now)
+        for source, reason in chain(result.unwritable.items(), result.too_long.items()):
             partition = self._ownership.partitions.get(source)
             if partition is None:
                 continue
-            if partition.closing:  # the next owner begins where Kafka's progress is; to wait would delay the rebalance
+            tried = None
+            if source in result.too_long:
+                tried = sum(entry.record.source == source for entry in result.batch.entries)
+                partition.await_shorter_progress(waits=True, in_vain=tried == 0)
+            if partition.closing and (tried is None or (tried <= 1 and partition.in_flight == 0)):
+                # The next owner begins where Kafka's progress is, and nothing ends any more that would help.
                 self._ownership.lost((source,))
-            else:
-                outbox.unwritable.refuse(source, reason, now.steady)
+                continue
+            outbox.unwritable.refuse(source, reason, now.steady, tried, hurried=partition.closing)
         outbox.sort_out()
 
     def review(self, now: Now) -> None:
@@ -108,7 +118,9 @@ class BlockedPartitions:
         for source, partition in self._ownership.partitions.items():
             if partition.closing or not (partition.blocked or source in sizes or source in unwritable):
                 continue
-            reason = missing.get(source) or unwritable.reason(source) or self._crowds(partition, counts[source])
+            reason = missing.get(source) or unwritable.reason(source)
+            if not reason and not partition.tracker.waits:  # else what it has begun must end, and only that helps
+                reason = self._crowds(partition, counts[source])
             if partition.blocked and not reason:
                 self._go_on(partition, now)
             elif reason and not partition.blocked:

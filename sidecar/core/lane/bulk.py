@@ -25,7 +25,6 @@ from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.outcome import COMMITTED, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
-from sidecar.core.progress import SPAN
 from sidecar.core.record import Now, Record
 from topics.copies import Copy
 from topics.headers_fast import for_topic
@@ -47,9 +46,11 @@ class RelayBulk:
         taken = load = 0
         wait, tracker, ready, wall = partition.level_delay or 0, partition.tracker, policy.names.ready, now.wall
         topics = policy.topics
+        if run.records and tracker.end_of_done(run.records[0].offset) is not None:
+            return run  # the usual way passes over it
         for record in run.records:
             life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
-            if life is None or life.topic not in topics or tracker.span(offset) >= SPAN:
+            if life is None or life.topic not in topics or not tracker.make_way(offset):
                 break
             due = max(life.due_at, record.timestamp + wait)
             if due > wall:
@@ -80,7 +81,7 @@ class RelayBulk:
         if partition is None:
             return
         for record in records:
-            partition.finish(record)
+            partition.finish(record, copied=True)
         partition.unsettle(len(records))
         self._memory.add(partition, -sum(record.weight for record in records))
         self._counters.forwarded += len(records)

@@ -124,10 +124,13 @@ class Commits:
             self._most_partitions = max(1, len(batch.commits) // 2)
             self.all_at_once()
 
-    def progress_accepted(self, sources: Iterable[Partition]) -> None:
+    def progress_accepted(self, sources: Iterable[Partition], now: Now) -> None:
         """Let the settled records of partitions go whose progress Kafka takes again."""
+        unwritable = self._outbox.unwritable
         for source in sources:
-            self._outbox.extend(self._outbox.unwritable.accepted(source))
+            self._outbox.extend(unwritable.accepted(source, now.steady))
+            if source not in unwritable and source in self._partitions:
+                self._partitions[source].await_shorter_progress(waits=False)
         self._by = min(self._by, self._earliest())
 
     def _take_entries(self, now: Now) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:

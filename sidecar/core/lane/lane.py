@@ -73,7 +73,9 @@ class Lane:
         counted = policy.max_deaths is not None
         gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
         self._gate = gate
-        self.ownership = Ownership(partitions, waits, memory, waiting, outbox, commits, paused, gate, ports.recall)
+        self.ownership = Ownership(
+            partitions, waits, options.bounds, memory, waiting, outbox, commits, paused, gate, ports.recall
+        )
         self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._room = RoomShares(partitions, memory, waiting, paused)
         self.queues: LongWaits | None = None
@@ -87,6 +89,10 @@ class Lane:
         self._relay_bulk = RelayBulk(self.ownership, memory, outbox, self.counters)
         self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
         dispatcher.join(self, options.weight)
+
+    def allow_far(self, allowed: bool) -> None:
+        """Let records begin at any distance from the first open one; else within SPAN, as older versions read it."""
+        self.ownership.allow_far(allowed)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Decide by another policy from now on; records that wait already keep their due time."""
@@ -333,13 +339,19 @@ class Lane:
         if result.refused:
             self._blocked.refused(result.refused, now)
         outbox = self.outbox
-        if result.unwritable:
-            self._blocked.progress_refused(result.unwritable, now)
+        if result.most is not None:
+            self.ownership.shorten(result.most)
+            if not result.committed:
+                self.commits.all_at_once()
+        if result.unwritable or result.too_long:
+            self._blocked.progress_refused(result, now)
         if result.committed and outbox.unwritable:
-            self.commits.progress_accepted(result.batch.commits)
+            self.commits.progress_accepted(result.batch.commits, now)
         if outbox.refused or outbox.unwritable or self.memory.refused_bytes:
             self._blocked.review(now)
             self._room.admitted(now)  # the copies that Kafka takes now count in the room again
+        if outbox.unwritable or self.memory.awaits:
+            self.memory.look_for_awaited()
         self.ownership.committed(result, now)
         self._end_turn(now)  # records that were queued behind a dead letter may be delivered
 
@@ -351,14 +363,15 @@ class Lane:
         self.counters.count(entry.decision)
         if self.queues is not None:
             self.queues.written(entry)
-        self._finish(partition, entry.record, covered=with_progress)
+        self._finish(partition, entry.record, covered=with_progress, copied=True)
         if self.outbox.refused:
             self.outbox.accepted(entry)
 
-    def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False) -> None:
-        """End the way of a record. `covered`: the progress that is in Kafka has it already."""
+    def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False, copied: bool = False) -> None:
+        """End the way of a record. `covered`: the progress that is in Kafka has it already. `copied`: something was
+        written for it."""
         self.memory.add(partition, -record.weight)
-        partition.finish(record)
+        partition.finish(record, copied=copied)
         if not (covered or partition.uncommitted):
             self.commits.soon(partition)
         if self.queues is not None:

@@ -20,7 +20,7 @@ from sidecar.core.lane.key_ledger import Entry, Identity, Phase, QueuedCopy
 from sidecar.core.lane.key_queues import OrderBy, line_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
-from sidecar.core.progress import SPAN
+from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.attempt import retry_state_of
 from topics.group_rules import offset_of

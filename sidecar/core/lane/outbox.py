@@ -89,6 +89,13 @@ class Outbox:
         back = [entry for entry in entries if _key(entry) not in self.refused]
         self._pending.extendleft(reversed(back))
 
+    def put_off(self, entries: Iterable[SettledRecord], now: Now) -> None:
+        """Try refused entries later: they were tried, and Kafka does not take the progress with them."""
+        for entry in entries:
+            if (refused := self.refused.get(_key(entry))) is not None:
+                refused.backoff = min(refused.backoff * 2, LAST_TRY_MS)
+                refused.at = now.steady + refused.backoff
+
     def refuse(self, refusal: Refusal, now: Now) -> None:
         """Keep a refused entry, and try it again later, alone.
 

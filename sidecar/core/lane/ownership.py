@@ -39,6 +39,7 @@ from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.ports import Recall
 from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress_bounds import Bounds
 from sidecar.core.record import Now, Partition, Record
 from topics.durations import render_duration
 
@@ -60,6 +61,7 @@ class Ownership:
         self,
         partitions: dict[Partition, LanePartition],
         waits: Mapping[str, int],
+        bounds: Bounds,
         memory: LaneMemory,
         waiting: WaitingRecords,
         outbox: Outbox,
@@ -77,7 +79,7 @@ class Ownership:
         """By topic: offsets that were gone from the log before they were read, or before they were done."""
         self.gone: Callable[[Collection[Partition]], None] | None = None
         """Called with partitions that are dropped."""
-        self._waits = waits
+        self._waits, self._bounds = waits, bounds
         self._memory, self._waiting, self._outbox, self._commits = memory, waiting, outbox, commits
         self._paused, self._gate, self._recall = paused, gate, recall
         self._releases: list[Release] = []
@@ -91,6 +93,19 @@ class Ownership:
         """Return the partition of a record; None if it is not assigned any more, or was assigned anew."""
         partition = self.partitions.get(record.source)
         return partition if partition is not None and partition.epoch == record.epoch else None
+
+    def allow_far(self, allowed: bool) -> None:
+        """Let records begin at any distance from the first open one, or within the span (`Bounds.far`)."""
+        self._bound(self._bounds._replace(far=allowed))
+
+    def shorten(self, most: int) -> None:
+        """Let progress have `most` characters: the brokers take no more, as far as is known."""
+        self._bound(self._bounds.within(most))
+
+    def _bound(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        for partition in self.partitions.values():
+            partition.tracker.bounds = bounds
 
     def apply_delays(self, waits: Mapping[str, int]) -> None:
         """Use other level delays for the partitions assigned from now on.
@@ -107,8 +122,9 @@ class Ownership:
             level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
             progress = grant.progress
             last_at = None if wait is None else progress.last_at
+            tracker = Tracker(progress, self._bounds)
             partition = LanePartition(
-                grant.partition, grant.epoch, Tracker(progress), wait, level, width=progress.width, last_at=last_at
+                grant.partition, grant.epoch, tracker, wait, level, width=progress.width, last_at=last_at
             )
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
@@ -159,6 +175,7 @@ class Ownership:
             partition = self.partitions[source]
             partition.close()
             self._commits.soon(partition)  # the last commit carries the clean mark
+        self._outbox.unwritable.hurry(mine)
         if self._gate is not None:
             self._gate.closing([self.partitions[source] for source in mine])
         self._releases.append(Release(mine, done))

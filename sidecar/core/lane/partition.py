@@ -13,7 +13,8 @@ from sidecar.core.commit_batch import PartitionCommit
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
-from sidecar.core.progress import SPAN, Progress, Tracker
+from sidecar.core.offset_ranges import NONE, OffsetRanges
+from sidecar.core.progress import Progress, Tracker
 from sidecar.core.record import NEVER, Now, Partition, Record
 
 
@@ -48,6 +49,8 @@ class Because(Enum):
     """Its next record is not due."""
     AT_BOUND = auto()
     """The span of its open offsets is full."""
+    SKIPS = auto()
+    """The last owner has done what comes next: it goes on behind that."""
     SLOWED = auto()
     """It holds more than its share, in an outage in which the service still answers."""
     BEHIND_RETRY = auto()
@@ -115,6 +118,8 @@ class LanePartition:
     append_times: AppendTimes = field(init=False)
     suspicion: Suspicion | None = None
     """Why its records need care before they are delivered (`crash_gate.py`). Usually None, which costs nothing."""
+    waits_in_vain: bool = False
+    """Whether its progress is too long for the brokers even without a copy."""
     closing: bool = False
     paused: Pause | None = None
     under: Partition | None = None
@@ -160,11 +165,11 @@ class LanePartition:
         """Note that decisions are in Kafka, or were dropped with their partition."""
         self.unsettled -= count
 
-    def finish(self, record: Record) -> None:
-        """Note that a record is done."""
+    def finish(self, record: Record, *, copied: bool = False) -> None:
+        """Note that a record is done. `copied`: something was written for it."""
         self.retrying -= record.again > 0
         self.done_bytes += record.weight
-        self.tracker.finish(record.offset)
+        self.tracker.finish(record.offset, copied=copied)
 
     def read_up_to(self, last_at: int) -> None:
         """Note the greatest timestamp (epoch ms) of what was read of a level."""
@@ -185,11 +190,27 @@ class LanePartition:
             progress = replace(progress, width=self.width, last_at=self.last_at)
         if self.suspicion is not None:
             progress = self.suspicion.with_crash_state(progress)
-        return PartitionCommit(self.epoch, progress, self.under)
+        return PartitionCommit(self.epoch, progress, self._kept(extra), self.under)
+
+    def _kept(self, extra: Collection[int]) -> OffsetRanges:
+        """Return the done offsets that the next commit must name.
+
+        After a crash nothing may be delivered before a commit. If that cannot be written with each counted attempt,
+        even without a copy, it is cut: to stand for ever is worse than to count an attempt twice after another crash.
+        """
+        cut = self.suspicion is not None and self.waits_in_vain and not extra
+        return self.tracker.kept(extra) if self.tracker.bounds.tight and not cut else NONE
 
     def note_committed(self, progress: Progress) -> None:
         """Note the progress that is in Kafka now."""
         self.committed = progress
+
+    def await_shorter_progress(self, *, waits: bool, in_vain: bool = False) -> None:
+        """Begin no record while its progress is too long for the brokers, with all that is settled.
+
+        `in_vain`: it is too long without any of that.
+        """
+        self.tracker.waits, self.waits_in_vain = waits, waits and (in_vain or self.waits_in_vain)
 
     # --- its state --------------------------------------------------------------------------------------------------
 
@@ -281,14 +302,15 @@ class LanePartition:
         return current and self.paused is None and not self.closing
 
     def may_fetch(self, steady: int) -> bool:
-        """Return whether a paused partition may continue if there is memory for it.
+        """Return whether a paused partition may continue if there is memory for it; make room for that.
 
         Its time must have come, it must not be blocked or closing, and a quarter of its span must be free. With less, a
-        partition at its bound would be paused and sought for every record.
+        partition at its bound would be paused and sought for every record. Behind a skip it goes on up to its bound.
         """
         if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
             return False
-        return self.tracker.span(self.paused.offset) <= SPAN * 3 // 4
+        room = self.tracker.make_way if self.paused.because is Because.SKIPS else self.tracker.make_room
+        return room(self.paused.offset)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

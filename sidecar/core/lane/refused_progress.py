@@ -3,6 +3,10 @@
 A right that is missing, or metadata that a broker does not take, refuses the whole transaction for one partition. So
 such a partition goes into no batch of others. It is tried alone, every 0.5 to 5 s, with the records of its own that are
 settled meanwhile.
+
+Progress that is too long for the brokers waits here too, and blocks no delivery: it becomes shorter when records end.
+It is tried with all of its settled records, then with half of them each time, then with none, and again with all. The
+lowest offsets go first: once the first open record is among them, the progress passes these, and names fewer.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from sidecar.core.record import NEVER, Partition
 FIRST_TRY_MS, LAST_TRY_MS = 500, 5_000
 """ms between two tries of a partition, at first and at most: it goes on soon after an operator has repaired the
 cause."""
+CLOSING_TRY_MS = 100
+"""The same where the progress is too long and the partition is being given up."""
 
 
 @dataclass(slots=True)
@@ -25,12 +31,15 @@ class RefusedPartition:
     """A partition whose progress Kafka refuses.
 
     `reason`: a text for people. `at`: the steady time (ms) of its next try, `backoff` ms after the last one. `entries`
-    go with that try.
+    go with that try; `fits`: so many of them at most, since the progress with more is too long (None: not for that).
+    `hurried`: the partition is being given up.
     """
 
     reason: str
     at: int
     backoff: int
+    fits: int | None = None
+    hurried: bool = False
     entries: deque[SettledRecord] = field(default_factory=deque)
 
 
@@ -50,9 +59,9 @@ class RefusedProgress:
         return source in self._refused
 
     def reason(self, source: Partition) -> str:
-        """Return why the progress of a partition is refused; empty if it is not."""
+        """Return why the progress of a partition is refused; empty if it is not, or if deliveries go on."""
         refused = self._refused.get(source)
-        return "" if refused is None else f"its progress is refused: {refused.reason}"
+        return f"its progress is refused: {refused.reason}" if refused is not None and refused.fits is None else ""
 
     def sizes(self) -> dict[Partition, int]:
         """Return the bytes of the settled records that wait with each partition."""
@@ -62,12 +71,25 @@ class RefusedProgress:
         """Return the settled records of these partitions."""
         return (entry for refused in self._refused.values() for entry in refused.entries)
 
-    def refuse(self, source: Partition, reason: str, steady: int) -> None:
-        """Keep a partition apart, and try it later: after twice as long as the last time."""
+    def refuse(
+        self, source: Partition, reason: str, steady: int, tried: int | None = None, *, hurried: bool = False
+    ) -> None:
+        """Keep a partition apart, and try it later: after twice as long as the last time.
+
+        `tried`: with so many settled records its progress was too long. Half as many go next, and after none of them
+        all, as the first open record may be among these. None: the progress is refused. `hurried`: it is being given
+        up.
+        """
         refused = self._refused.setdefault(source, RefusedPartition(reason, 0, FIRST_TRY_MS // 2))
-        refused.reason = reason
-        refused.backoff = min(2 * refused.backoff, LAST_TRY_MS)
-        refused.at = steady + refused.backoff
+        refused.reason, refused.fits = reason, None if tried is None else tried // 2 if tried else NEVER
+        refused.backoff, refused.hurried = min(2 * refused.backoff, LAST_TRY_MS), refused.hurried or hurried
+        refused.at = steady + (CLOSING_TRY_MS if refused.hurried else refused.backoff)
+
+    def hurry(self, partitions: Iterable[Partition]) -> None:
+        """Try partitions at once that are being given up, and soon again."""
+        for source in partitions:
+            if (refused := self._refused.get(source)) is not None:
+                refused.at, refused.hurried = 0, True
 
     def sort_out(self, pending: Iterable[SettledRecord]) -> deque[SettledRecord]:
         """Take the settled records of these partitions. Return the others, in their order."""
@@ -78,9 +100,12 @@ class RefusedProgress:
         return others
 
     def take(self, source: Partition, most: int) -> tuple[SettledRecord, ...]:
-        """Remove settled records of a partition, `most` of them at most, and return them for its next try."""
-        entries = self._refused[source].entries
-        return tuple(entries.popleft() for _ in range(min(most, len(entries))))
+        """Remove the lowest settled records of a partition, `most` at most, and return them for its next try."""
+        refused = self._refused[source]
+        if refused.fits is not None:
+            refused.entries = deque(sorted(refused.entries, key=_offset))
+        fits = min(most, len(refused.entries), NEVER if refused.fits is None else refused.fits)
+        return tuple(refused.entries.popleft() for _ in range(fits))
 
     def due(self, steady: int) -> Partition | None:
         """Return the partition that has waited longest for its next try; None if none is due."""
@@ -91,10 +116,21 @@ class RefusedProgress:
         """Return the steady time (ms) of the next try."""
         return min((refused.at for refused in self._refused.values()), default=NEVER)
 
-    def accepted(self, source: Partition) -> Iterable[SettledRecord]:
-        """Note that Kafka has the progress of a partition. Return its settled records that wait."""
-        refused = self._refused.pop(source, None)
-        return () if refused is None else refused.entries
+    def accepted(self, source: Partition, steady: int) -> Iterable[SettledRecord]:
+        """Note that Kafka has the progress of a partition. Return its settled records that wait, and may go.
+
+        Where more of them made the progress too long, twice as many are tried next, and all after none.
+        """
+        refused = self._refused.get(source)
+        if refused is None:
+            return ()
+        if refused.fits is None or not refused.entries:
+            return self._refused.pop(source).entries
+        if refused.fits:
+            refused.backoff = FIRST_TRY_MS
+        refused.fits = min(2 * refused.fits, NEVER) or NEVER
+        refused.at = steady + (CLOSING_TRY_MS if refused.hurried else refused.backoff)
+        return ()
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that are gone."""
@@ -108,3 +144,7 @@ class RefusedProgress:
                 FIRST_TRY_MS <= refused.backoff <= LAST_TRY_MS, f"{source} waits {refused.backoff} ms for its next try"
             )
             ensure({entry.record.source for entry in refused.entries} <= {source}, f"{source} has no other's entries")
+
+
+def _offset(entry: SettledRecord) -> int:
+    return entry.record.offset

@@ -72,10 +72,11 @@ class RoomShares:
         """Let go what waits of partitions that hold more than their share; it is fetched again."""
         shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
         for source, partition in self._partitions.items():
-            # With nothing out it may have its one record, and sends it as soon as the pace allows.
-            cared_for = _needs_care(partition) or partition.under is not None  # a queue's are bounded by themselves
-            hangs = partition.in_flight > 0 and not (partition.blocked or partition.closing or cared_for)
-            if hangs and partition.load > shares[source]:
+            # With nothing out it may have its one record, and sends it as soon as the pace allows. Where its progress
+            # is too long for the brokers, what it has in memory must end.
+            stays = partition.blocked or partition.closing or partition.tracker.waits or _needs_care(partition)
+            stays = stays or partition.under is not None  # a queue's records are bounded by themselves
+            if partition.in_flight > 0 and not stays and partition.load > shares[source]:
                 self._let_go(partition, now)
 
     def _let_go(self, partition: LanePartition, now: Now) -> None:

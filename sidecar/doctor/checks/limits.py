@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from sidecar.core.progress_codec import LONGEST
+from sidecar.core.progress_bounds import LONGEST
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.client_config import consumer_config, producer_config

@@ -9,7 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from queue import SimpleQueue
+
+from confluent_kafka import TopicPartition
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.record import Partition
@@ -107,16 +110,19 @@ class Committer(threading.Thread):
         self._hidden_headers.close()
 
     def _settle(self, batch: CommitBatch) -> CommitResult:
-        self._unnamed = 0
+        self._unnamed, most = 0, self._written.most
+        offsets = self._written.offsets(batch)
+        if self._written.too_long:
+            return self._too_long(batch, self._written.too_long, most)
         while not self._stopping.is_set():
             started = time.monotonic()
-            result, label = self._try(batch)
+            result, label = self._try(batch, offsets)
             self._observe(label, time.monotonic() - started)
             if result is not None:
                 return result
         return CommitResult(batch, committed=False, again=batch.entries)
 
-    def _try(self, batch: CommitBatch) -> tuple[CommitResult | None, str]:
+    def _try(self, batch: CommitBatch, offsets: list[TopicPartition]) -> tuple[CommitResult | None, str]:
         """Try once to commit the batch.
 
         Returns the result (None: try again) and the label of the transaction's result in the metrics.
@@ -135,7 +141,6 @@ class Committer(threading.Thread):
         if refusals := self._supply.missing_targets(batch.entries) or self._hidden_headers.refusals(batch.entries):
             return _refused(batch, refusals), "refused"
         try:
-            offsets = self._written.offsets(batch)
             producer.commit(batch.entries, offsets, membership.metadata, self._supply.partitions)
         except Aborted as aborted:
             adapted = self._supply.adapt(aborted)
@@ -149,7 +154,8 @@ class Committer(threading.Thread):
             self._supply.replace()
             return settled(batch, self._written.last, self._supply, self._reader_config, self._stopping), "unknown"
         slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
-        return CommitResult(batch, committed=True, done=batch.entries, apart=slow), "committed"
+        most = self._written.most if self._written.confirm() else None
+        return CommitResult(batch, committed=True, done=batch.entries, apart=slow, most=most), "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
         if aborted.throttled:
@@ -165,10 +171,10 @@ class Committer(threading.Thread):
             self._supply.warn("copies-refused", text, *counts, aborted, about=aborted.about)
             self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
-        if aborted.metadata_too_long and self._written.too_long():
+        if aborted.metadata_too_long and self._written.shorten():
             text = "the brokers take less metadata beside an offset (offset.metadata.max.bytes): from now on %d bytes"
             self._supply.warn("progress-shortened", text, self._written.most)
-            return None
+            return replace(_without(batch, frozenset()), most=self._written.most)
         if named := aborted.refused_offsets & batch.commits.keys():
             text = "Kafka refuses the progress of %d of %d partitions: %s"
             self._supply.warn(
@@ -184,6 +190,16 @@ class Committer(threading.Thread):
             if self._unnamed >= UNNAMED and self._supply.answers():
                 return _apart(batch, str(aborted))
         return None
+
+    def _too_long(self, batch: CommitBatch, sources: Set[Partition], most: int) -> CommitResult:
+        text = (
+            "the progress of %s waits: the brokers take %d bytes beside an offset (offset.metadata.max.bytes), too few "
+            "to name each counted attempt above its first open record"
+        )
+        about = sorted(map(str, sources))
+        self._supply.warn("progress-waits", text, ", ".join(about), most, about=about)
+        reasons = dict.fromkeys(sources, "too long for offset.metadata.max.bytes")
+        return replace(_without(batch, frozenset()), too_long=reasons)
 
     def _await_membership(self, old: Membership) -> None:
         """Wait until the consumer's thread has renewed the membership: a rebalance is under way."""

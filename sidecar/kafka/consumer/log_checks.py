@@ -14,6 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from msgspec.structs import replace
 
+from sidecar.core.offset_ranges import OffsetRanges
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.offset_lookup import OffsetLookup
@@ -96,12 +97,12 @@ def _begins(
 
 def end_of_done(progress: Progress) -> int:
     """Return the offset after the last record that the progress says is done."""
-    return max(progress.next, max(progress.done, default=-1) + 1)
+    return max(progress.next, OffsetRanges.of(progress.done).end)
 
 
 def without_done_from(progress: Progress, end: int) -> Progress:
     """Return the progress without the marks of done records at `end` or behind it."""
-    return replace(progress, done=frozenset(offset for offset in progress.done if offset < end))
+    return replace(progress, done=OffsetRanges.of(progress.done).within(0, end))
 
 
 def _within_logs(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:

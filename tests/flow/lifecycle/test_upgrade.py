@@ -60,14 +60,14 @@ def test_progress_in_an_unknown_form_keeps_its_offset_and_is_told(
 ) -> None:
     group = create_group(new_group(), partitions=1)
     produced(group)
-    leave_progress(group.bootstrap, group.group, {TopicPartition(group.main, 0, 10): "rc2o.AAAA.later"})
+    leave_progress(group.bootstrap, group.group, {TopicPartition(group.main, 0, 10): "rc3o.AAAA.later"})
     service = start_service(by_name({"flaky": (FAIL, OK), "fine": (OK,)}))
     sidecar = start_sidecar(group, service.url, overrides=CALM)
     await_quiet(group, SECONDS)
     firsts = sorted(int(d.id.rpartition(":")[2]) for d in service.ledger.deliveries() if d.times == 0)
     assert firsts == list(range(10, COUNT)), "nothing below the offset again, and nothing above it passed over"
     assert sidecar.metric("reconsume_unread_progress_total") == 1
-    assert sidecar.log().count("a newer version of Reconsume wrote it, in the form 'rc2o'") == 1
+    assert sidecar.log().count("a newer version of Reconsume wrote it, in the form 'rc3o'") == 1
     sidecar.stop()
 
 

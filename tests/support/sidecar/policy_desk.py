@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from sidecar.clock import now
+from sidecar.core.record import Now
 from sidecar.group_policy.controller import PolicyController
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.removed_levels import Undrained
@@ -21,7 +23,23 @@ class Seen:
 
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
-        self.desk = PolicyController(settings, "me", self._apply, known_within=0.05)
+        self.far: list[bool] = []
+        self._passed = 0
+        self.desk = PolicyController(
+            *(settings, "me", self._apply),
+            known_within=0.05,
+            allow_far=self.far.append,
+            clock=self._now,
+            forms_every=0.01,
+        )
+
+    def _now(self) -> Now:
+        present = now()
+        return Now(present.wall + self._passed, present.steady + self._passed)
+
+    def pass_time(self, ms: int) -> None:
+        """Let the desk's clock go on."""
+        self._passed += ms
 
     def _apply(self, settings: Settings, left: Collection[str]) -> None:
         self.applied.append((settings, frozenset(left)))

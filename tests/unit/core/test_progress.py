@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.progress import SPAN, Progress, Tracker
-from sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, decode, encode
+from sidecar.core.done_set import MOST_DISTANCE
+from sidecar.core.offset_ranges import OffsetRanges
+from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress_bounds import SPAN
+from sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, Length, decode, encode, encode_with
 
 KAFKA_TAKES = 4_095
 """Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""
@@ -29,15 +32,16 @@ def logs(draw: st.DrawFn) -> list[int]:
 
 @st.composite
 def progresses(draw: st.DrawFn) -> Progress:
-    first = draw(st.integers(0, 2**62))
-    done = draw(st.frozensets(st.integers(0, SPAN - 1), max_size=60))
+    first, most = draw(st.integers(0, 2**62)), draw(st.sampled_from([SPAN, 10**9]))
+    done = draw(st.frozensets(st.integers(0, most - 1), max_size=60))
+    span = most if max(done, default=0) >= SPAN else SPAN
     return Progress(
         first,
-        frozenset(first + place for place in done),
+        frozenset(first + distance for distance in done),
         draw(st.booleans()),
         deaths=draw(st.integers(0, MOST_DEATHS)),
-        mark=draw(st.none() | st.integers(first, first + SPAN)),
-        reach=draw(st.none() | st.integers(first - 1, first + SPAN - 1)),
+        mark=draw(st.none() | st.integers(first, first + span)),
+        reach=draw(st.none() | st.integers(first - 1, first + span - 1)),
         width=draw(st.none() | st.integers(0, MOST_WIDTH)),
         last_at=draw(st.none() | st.integers(0, MOST_AT)),
     )
@@ -100,8 +104,46 @@ def test_a_full_span_always_fits_the_metadata(first: int, seed: int, density: fl
     assert decode(first, metadata).done == done
 
 
-def test_offsets_beyond_the_span_are_left_out_of_the_metadata() -> None:
-    assert decode(5, encode(Progress(5, frozenset({6, 5 + SPAN - 1, 5 + SPAN})))).done == {6, 5 + SPAN - 1}
+@pytest.mark.parametrize(("furthest", "form"), [(SPAN - 1, "rc1o."), (SPAN, "rc2o."), (10**9, "rc2o.")])
+def test_the_form_that_older_versions_read_is_written_wherever_it_can_say_the_same(furthest: int, form: str) -> None:
+    progress = Progress(5, frozenset({6, 5 + furthest}))
+    assert encode(progress).startswith(form)
+    assert decode(5, encode(progress)).done == progress.done
+
+
+def test_mark_and_reach_beyond_the_bitmap_are_written_although_the_done_set_is_near() -> None:
+    """Given a suspect far behind the first open record, then the next owner knows it."""
+    progress = Progress(0, frozenset({5}), mark=20_000, reach=25_000, deaths=2)
+    assert encode(progress).startswith("rc2o.")
+    assert decode(0, encode(progress)) == progress
+
+
+def test_where_the_brokers_take_little_the_furthest_ranges_are_left_out() -> None:
+    random = Random(7)
+    progress = Progress(0, OffsetRanges((at, at + random.randint(1, 499)) for at in range(1, 200_000, 501)))
+    found = decode(0, encode(progress, most=200))
+    assert 0 < len(found.done) < len(progress.done)
+    kept = OffsetRanges.of(found.done).ranges
+    assert kept[:-1] == OffsetRanges.of(progress.done).ranges[: len(kept) - 1]
+    assert len(encode(progress, most=200)) <= 200
+
+
+@settings(deadline=None)
+@given(st.frozensets(st.integers(1, 3 * SPAN), max_size=300), st.integers(0, 400), st.data())
+def test_what_must_be_kept_is_kept_however_short_the_metadata_or_there_is_none(
+    done: frozenset[int], most: int, data: st.DataObject
+) -> None:
+    """Given counted attempts among the done records, then the text names all of them, or there is no text."""
+    kept = OffsetRanges.of(data.draw(st.frozensets(st.sampled_from(sorted(done)), max_size=20)) if done else ())
+    text = encode_with(Progress(0, done), kept, "stamp", Length(most, most))
+    if text is None:
+        assert kept.ranges
+        return
+    assert len(text) <= most
+    assert text or not kept.ranges
+    found = decode(0, text).done
+    assert found >= kept
+    assert found <= done
 
 
 @given(st.text(max_size=200) | st.none(), st.integers(0, 2**62))
@@ -111,7 +153,7 @@ def test_foreign_metadata_is_an_empty_set(metadata: str | None, offset: int) -> 
     assert not found.done
 
 
-@given(st.binary(max_size=60) | st.text(max_size=60), st.sampled_from(["rc1o.", "rc1c."]))
+@given(st.binary(max_size=60) | st.text(max_size=60), st.sampled_from(["rc1o.", "rc1c.", "rc2o.", "rc2c."]))
 def test_broken_metadata_of_our_form_is_an_empty_set(body: bytes | str, tag: str) -> None:
     text = body if isinstance(body, str) else base64.urlsafe_b64encode(body).decode()
     found = decode(7, tag + text)
@@ -125,7 +167,7 @@ def test_what_is_broken_behind_the_bitmap_takes_nothing_from_it(progress: Progre
     assert replace(found, deaths=0, mark=None, reach=None, width=None, last_at=None) == plain
     assert 0 <= found.deaths <= MOST_DEATHS
     for offset, least in ((found.mark, 0), (found.reach, -1)):
-        assert offset is None or least <= offset - progress.next <= SPAN
+        assert offset is None or least <= offset - progress.next <= MOST_DISTANCE
 
 
 @pytest.mark.parametrize(
@@ -152,8 +194,8 @@ def test_without_suspicion_the_metadata_is_as_it_ever_was() -> None:
     assert (encode(Progress(7)), encode(Progress(7, clean=True))) == ("rc1o.", "rc1c.")
 
 
-def packed(data: bytes) -> str:
-    return "rc1o." + base64.urlsafe_b64encode(data).decode()
+def packed(data: bytes, head: str = "rc1o.") -> str:
+    return head + base64.urlsafe_b64encode(data).decode()
 
 
 @pytest.mark.parametrize(
@@ -164,10 +206,32 @@ def packed(data: bytes) -> str:
         packed(zlib.compress(b"\xff" * 100)[:-1]),
         packed(zlib.compress(b"\xff" * 100)[:-4] + b"wxyz"),
         packed(zlib.compress(b"\xff" * 100) + b"more"),
+        packed(zlib.compress(b"\x01" * 5_000_000), "rc2o."),
+        packed(zlib.compress(b"\x01" * 100)[:-1], "rc2o."),
+        packed(zlib.compress(b"\x02\x01\x01\x01"), "rc2o."),
+        packed(zlib.compress(b"\x01\xff"), "rc2o."),
+        packed(zlib.compress(b"\x01\x01\x01"), "rc2o."),
+        packed(zlib.compress(b"\x01" + b"\xff" * 8 + b"\x01"), "rc2o."),
+        packed(zlib.compress(b"\x04" + (b"\x01" + b"\xff" * 6 + b"\x01") * 4 + b"\x00"), "rc2o."),
+        packed(zlib.compress(b"\x00\x00" + b"\xff" * (SPAN // 8 + 1)), "rc2o."),
     ],
-    ids=["a bomb", "one byte too long", "cut off", "a wrong sum", "more behind it"],
+    ids=[
+        "a bomb",
+        "one byte too long",
+        "cut off",
+        "a wrong sum",
+        "more behind it",
+        "a bomb of ranges",
+        "ranges cut off",
+        "a range without its end",
+        "a number without its end",
+        "no count before the bitmap",
+        "a number that no offset can be",
+        "ranges beyond all offsets",
+        "a bitmap that is too long behind the pairs",
+    ],
 )
-def test_a_bitmap_that_is_not_whole_is_an_empty_set(metadata: str) -> None:
+def test_a_done_set_that_is_not_whole_is_an_empty_set(metadata: str) -> None:
     assert decode(7, metadata) == Progress(7)
 
 

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.progress import SPAN, Progress
-from sidecar.core.progress_codec import LONGEST, decode, encode
-from sidecar.core.progress_stamp import decode_at, encode_at, misplaced
+from sidecar.core.offset_ranges import NONE
+from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import LONGEST, SPAN
+from sidecar.core.progress_codec import Length, decode, encode
+from sidecar.core.progress_stamp import decode_at, encode_at, encode_kept_at, misplaced
 from sidecar.core.record import Partition
 
 HERE = Partition("orders", 3)
@@ -54,7 +56,8 @@ def test_progress_of_any_length_names_only_done_records_and_only_in_its_place(
     distances: set[int], first: int, most: int
 ) -> None:
     made = Progress(first, frozenset(first + distance for distance in distances), True, deaths=3, reach=first + 9)
-    written = encode_at(HERE, made, most, "a1b2c3d4")
+    written = encode_kept_at(HERE, made, NONE, Length(most, most), "a1b2c3d4")
+    assert written is not None
     found = decode_at(HERE, first, written)
     assert len(written) <= most
     assert found.done <= made.done

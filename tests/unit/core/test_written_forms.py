@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from sidecar.core.decide import dead_letter_unreadable, decide
 from sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
 from sidecar.core.policy import InPlace, Policy
-from sidecar.core.progress import SPAN, Progress
+from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import SPAN
 from sidecar.core.progress_codec import decode, encode
 from sidecar.core.record import Partition, Record
 from sidecar.dlq.letters import Filter, RedriveRequest, read_letter, redrive

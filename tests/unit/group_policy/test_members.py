@@ -118,3 +118,79 @@ def test_when_we_are_well_again_an_earlier_not_well_counts_no_more() -> None:
     roster.hear("me", heartbeat(True), START, live=True)
     roster.hear("other", heartbeat(True), START, live=True)
     assert not roster.others(START).well_behind_ours
+
+
+# --- the forms that all read -----------------------------------------------------------------------------------------
+
+
+def reads(*forms: str) -> SubscriptionRecord:
+    return SubscriptionRecord(OWN, WALL, reads=forms)
+
+
+def beat(roster: GroupMembers, ms: int = SILENT_AFTER, begin: int = 0) -> Now:
+    """This instance's own heartbeat comes back once a minute, for so long. The time of the last one."""
+    for at in range(begin, begin + ms + 1, 60_000):
+        roster.hear("me", reads("rc2"), later(at), live=True)
+    return later(begin + ms)
+
+
+def test_a_form_is_read_by_all_once_the_own_heartbeats_came_back_for_three_minutes_and_while_they_come() -> None:
+    """Given a topic that gives no heartbeat back, then an older instance may live unseen."""
+    roster = GroupMembers("me", OWN)
+    assert not roster.all_read("rc2", START)
+    roster.hear("me", reads("rc2"), START, live=False)  # of a process before this one
+    assert not roster.all_read("rc2", START)
+    beat(roster)
+    assert not roster.all_read("rc2", later(SILENT_AFTER - 1)), "one that lives may not have written yet"
+    assert roster.all_read("rc2", later(SILENT_AFTER))
+    assert roster.all_read("rc2", later(2 * SILENT_AFTER - 1))
+    assert not roster.all_read("rc2", later(2 * SILENT_AFTER))
+    roster.hear("me", reads("rc2"), later(2 * SILENT_AFTER), live=True)
+    assert not roster.all_read("rc2", later(2 * SILENT_AFTER)), "there was a break"
+    assert roster.all_read("rc2", beat(roster, begin=2 * SILENT_AFTER))
+
+
+@pytest.mark.parametrize("behind", [0, 100_000, 240_000, 86_400_000])
+def test_an_older_instance_that_lives_is_seen_in_time_whatever_its_clock_says(behind: int) -> None:
+    """Given its last heartbeat from before we came, then it does not count as gone for the time that it names."""
+    roster = GroupMembers("me", OWN)
+    roster.hear("old", told("A||B", WALL - behind), START, live=False)
+    for at in range(0, 3 * SILENT_AFTER, 10_000):
+        if at % 60_000 == 0:
+            roster.hear("me", reads("rc2"), later(at), live=True)
+        if at % 60_000 == 50_000:
+            roster.hear("old", told("A||B", WALL - behind + at), later(at), live=True)
+        assert not roster.all_read("rc2", later(at))
+
+
+@pytest.mark.parametrize("old", [told("A||B"), reads(), reads("other")])
+def test_one_instance_that_does_not_say_it_is_enough_until_it_leaves_or_is_silent(old: SubscriptionRecord) -> None:
+    roster = GroupMembers("me", OWN)
+    end = beat(roster)
+    roster.hear("old", old, end, live=True)
+    roster.hear("new", reads("rc2"), end, live=True)
+    assert not roster.all_read("rc2", end)
+    beat(roster, begin=SILENT_AFTER)
+    assert roster.all_read("rc2", later(2 * SILENT_AFTER)), "it was silent for three minutes"
+    roster.hear("old", old, later(2 * SILENT_AFTER), live=True)
+    roster.hear("old", None, later(2 * SILENT_AFTER), live=True)
+    assert roster.all_read("rc2", later(2 * SILENT_AFTER))
+
+
+def test_more_instances_than_are_kept_may_hide_an_older_one_only_for_as_long_as_they_may_live() -> None:
+    roster = GroupMembers("me", OWN)
+    end = beat(roster)
+    for number in range(MOST + 1):
+        roster.hear(f"i{number}", reads("rc2"), end, live=True)
+    beat(roster, begin=SILENT_AFTER)
+    assert not roster.all_read("rc2", later(2 * SILENT_AFTER - 1))
+    assert roster.all_read("rc2", later(2 * SILENT_AFTER))
+
+
+def test_a_record_that_cannot_be_read_may_be_of_an_older_instance() -> None:
+    roster = GroupMembers("me", OWN)
+    end = beat(roster)
+    roster.miss(end)
+    assert not roster.all_read("rc2", end)
+    beat(roster, begin=SILENT_AFTER)
+    assert roster.all_read("rc2", later(2 * SILENT_AFTER))

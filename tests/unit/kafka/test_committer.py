@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
+from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, Refusal, SettledRecord
+from sidecar.core.offset_ranges import NONE, OffsetRanges
 from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import LONGEST
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.committer import UNNAMED, Committer
 from sidecar.kafka.committer.throttle import Throttle
 from sidecar.kafka.committer.transaction_outcome import Aborted
+from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry
@@ -69,8 +73,18 @@ class Refusing:
         raise Aborted(self._error, (), producer_unusable=False)
 
 
-def settled(supply: Refusing, entries: int, *others: Partition) -> CommitResult:
-    """What comes of a batch of so many entries, with the progress of their partition and of others."""
+def settled(
+    supply: Refusing,
+    entries: int,
+    *others: Partition,
+    progress: Progress | None = None,
+    kept: OffsetRanges = NONE,
+    most: int = LONGEST,
+) -> CommitResult:
+    """What comes of a batch of so many entries, with the progress of their partition and of others.
+
+    `most`: characters that the brokers take, as the committer knows by now.
+    """
     assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
     assignment.group.current = Membership(None, dict.fromkeys((SOURCE, *others), 1))
     results: SimpleQueue[CommitResult] = SimpleQueue()
@@ -78,8 +92,9 @@ def settled(supply: Refusing, entries: int, *others: Partition) -> CommitResult:
     committer._supply = supply  # type: ignore[assignment]
     supply.stop = committer.stop
     batch = tuple(SettledRecord(record(offset=offset), Commit(None), ()) for offset in range(entries))
+    committer._written = WrittenProgress(most)
     committer.start()
-    commits = {source: PartitionCommit(1, Progress(entries)) for source in (SOURCE, *others)}
+    commits = {source: PartitionCommit(1, progress or Progress(entries), kept) for source in (SOURCE, *others)}
     committer.submit(CommitBatch(batch, commits))
     result = results.get(timeout=SECONDS)
     committer.stop()
@@ -146,5 +161,16 @@ def test_metadata_that_the_brokers_find_too_long_is_shortened_until_they_take_it
     text = NAMED.format("Offset metadata string too large")
     supply = Refusing(frozenset({"orders"}), KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE, text))
     result = settled(supply, 1, OTHER)
-    assert supply.tries > 1, "each with half of the metadata, until there was none left"
-    assert dict(result.unwritable) == {OTHER: text}, "only then a partition is to blame"
+    assert (supply.tries, len(result.again), dict(result.unwritable)) == (1, 1, {})
+    assert result.most is not None
+    assert 0 < result.most < LONGEST, "the lane makes the next batch for that"
+
+
+def test_progress_that_does_not_fit_with_each_counted_attempt_waits_and_is_not_written() -> None:
+    """Given brokers that take too little to name what was copied, then no transaction is begun for that batch."""
+    supply = Refusing(frozenset({"orders"}))
+    done = OffsetRanges.of(Random(1).sample(range(9, 9_000), 3_000))
+    result = settled(supply, 2, OTHER, progress=Progress(2, done), kept=done, most=100)
+    assert set(result.too_long) == {SOURCE, OTHER}
+    assert (supply.tries, len(result.again), result.committed) == (0, 2, False)
+    assert "progress of orders[0], orders[1] waits" in supply.last_error

@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sidecar.core.lane.outbox import BATCH_FOR_MS
-from sidecar.core.progress import SPAN, Progress
+from sidecar.core.offset_ranges import OffsetRanges
+from sidecar.core.progress import Progress
+from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
@@ -151,3 +153,17 @@ def test_the_answer_for_an_older_assignment_settles_nothing() -> None:
     assert rig.lane.counters.forwarded == 0
     rig.settle()
     assert (part.tracker.first, part.unsettled, part.load) == (1, 0, 0)
+
+
+def test_a_relay_seeks_over_what_the_last_owner_has_done() -> None:
+    """Given a million done records, then it goes on behind them: it took them one by one."""
+    rig = Rig(policy=POLICY, retry=True)
+    rig.lane.allow_far(True)
+    rig.assign(LEVEL, resume=Progress(0, OffsetRanges([(1, 1_000_000)])))
+    rig.take(waiting(0))
+    rig.take(*map(waiting, range(1, 100)))
+    rig.run(10)
+    assert rig.fetches == [("pause", LEVEL), ("resume", LEVEL, 1_000_000, 1)]
+    rig.take(waiting(1_000_000), turn=1)
+    assert written(rig)
+    assert rig.kafka[LEVEL] == Progress(1_000_001)

@@ -129,3 +129,24 @@ def test_refused_progress_without_a_name_is_found_by_halves(bad: int) -> None:
         rig.run(50)
     assert [committed(rig, source) for source in sources] == [0 if n == bad else 2 for n in range(5)]
     assert rig.kafka.get(sources[bad], Progress(0)) == Progress(0)
+
+
+@pytest.mark.parametrize("why", ["unwritable", "too_long"])
+def test_copies_that_are_refused_too_are_tried_in_turn_and_not_without_a_pause(why: str) -> None:
+    """Given copies whose topic is missing, when the progress with them is refused as well, then each of them has its
+    turn: one was tried again at once, for ever, and the first open record's copy never."""
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(4))
+    for _ in range(3):
+        rig.answer(BAD)
+    rig.run(50)
+    rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
+    tried = []
+    for _ in range(60 * 20):
+        while rig.batches:
+            tried += [entry.record.offset for entry in rig.batches[0].entries] or [-1]
+            assert len(tried) < 100
+            rig.conclude(**{why: [ORDERS]})  # type: ignore[arg-type]
+        rig.run(50)
+    assert set(tried) >= {0, 1, 2}
