@@ -107,7 +107,7 @@ class GroupRules(msgspec.Struct, frozen=True):
 
     def retry_topic(self, level: int | None, state: RetryState) -> str:
         """Return the topic that a copy waits in; the ready topic if the wait is shorter than every level."""
-        if self.has_queues and state.topic in self.topics:
+        if (self.queued or (self.drained and state.order is not None)) and state.topic in self.topics:
             return self.names.ordered(state.topic)
         return self.names.ready if level is None else self.names.level(level, state.topic)
 

@@ -138,7 +138,7 @@ def retry(
             reason=reason,
             postponed_at=0,
             last_failed_at=now,
-            order=rules.order_of(before),
+            order=rules.order_of(before) if rules.queued else before.order,
             behind=False,
         )
     if failure.expires is not None:

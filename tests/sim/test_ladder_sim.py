@@ -63,7 +63,8 @@ def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     check_ladder(world)
     found = Found(world)
     assert {origin for origin in world.sent if quarantined(found, origin)} == world.deaths.keys()
-    assert all(count <= deaths + len(world.deaths) for count in world.deaths.values()), world.deaths
+    # Each other killer may hide this one twice: where it lies in the main topic, and in the queue.
+    assert all(count <= deaths + 2 * len(world.deaths) for count in world.deaths.values()), world.deaths
 
 
 @story

@@ -53,8 +53,6 @@ class LongWaits:
         self.alarm = NEVER
         """The steady time (ms) at which a head is due, or progress must be committed again."""
         self.hop_span = HOP_SPAN
-        self.lost = 0
-        """Records that were gone from their queue before they were delivered."""
         self._by, self._ties = by, ties
         self._queues: dict[Partition, OwnedQueue] = {}
         self._behind: list[tuple[LanePartition, Record]] = []
@@ -230,7 +228,9 @@ class LongWaits:
     def written(self, entry: SettledRecord) -> None:
         """Note that a decision is in Kafka."""
         record, owned = entry.record, self._of(entry.record)
-        if owned is not None:
+        if owned is not None and record.fault:  # the ledger has never heard of it, and its offset is another's identity
+            self._ended(owned, record, ())
+        elif owned is not None:
             identity, ledger = identity_of(record), owned.ledger
             copied = isinstance(entry.decision, Retry | Hop)
             self._ended(owned, record, ledger.written(identity) if copied else ledger.done(identity))
@@ -325,7 +325,7 @@ class LongWaits:
             return
         self._stale.add(owned.main)
         if record is None:
-            self.lost += 1
+            self._ties.ownership.records_lost[owned.main.topic] += 1
             owned.hopping.discard(offset)
             self._pass_over(owned, [offset, *owned.ledger.done(identity)])
         elif owned.ledger.taken(identity, offset):

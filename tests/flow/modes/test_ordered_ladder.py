@@ -18,6 +18,8 @@ from tests.support.proof.ledger import FAILED, TOOK, Delivery, Ledger
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import Answer, Behaviour, Request, by_name
 from tests.support.sidecar.process import SidecarProcess
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import RetryState
 from topics.retry_order import RETRY_BEHIND, RETRY_ORDER
 
 KEYS, PARTITIONS = 200, 4
@@ -186,3 +188,36 @@ def test_a_queue_topic_that_is_missing_is_named_and_all_goes_on_once_it_is_made(
 
 def _all(group: GroupTopics) -> list[str]:
     return [spec.name for spec in specs_of(group, 1)]
+
+
+def test_forged_copies_in_a_queue_are_dead_letters_and_block_nothing(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = queued(new_group(), partitions=1)
+    service = start_service(by_name({}))
+
+    def forged(identity: str, *more: tuple[str, bytes], times: int = 1, due: int = 0) -> Out:
+        state = RetryState(identity, group.main, times, 0, due)
+        headers = render_retry_headers(state, group.group, group.queues[0])
+        return Out(b"forged", b"a", (*more, *headers))
+
+    copies = [
+        Out(b"forged", b"a"),
+        forged(f"{group.main}:0:0"),
+        forged(f"{group.main}:0:0", (RETRY_ORDER, b"-1")),
+        forged(f"{group.main}:0:0", (RETRY_ORDER, b"9")),
+        forged(f"{group.main}:7:0", (RETRY_ORDER, b"0")),
+        forged(f"{group.main}:0:0", (RETRY_ORDER, b"0"), (RETRY_BEHIND, b"yes")),
+        forged(f"{group.main}:0:0", (RETRY_ORDER, b"0"), (RETRY_BEHIND, b"1"), times=3),
+        forged(f"{group.main}:0:0", (RETRY_ORDER, b"0"), due=10**15),
+    ]
+    produce(group.bootstrap, group.queues[0], copies)
+    sidecar = start_sidecar(group, service.url, overrides=LADDER)
+    produce(group.bootstrap, group.main, [Out(b"good", b"a")])
+    sidecar.until(lambda: len(service.ledger.taken()) == 1, 20, "the good one is taken")
+    sidecar.until(lambda: len(dump(group.bootstrap, group.dlq)) == len(copies), 20, "all forged ones are dead")
+    await_quiet(group, 20)
+    assert sidecar.stop().code == 0
+    reasons = [dict(row.headers)["RETRY_REASON"] for row in dump(group.bootstrap, group.dlq)]
+    assert all(reason is not None and reason.startswith(b"bad-header") for reason in reasons), reasons
+    assert len(service.ledger.deliveries()) == 1

@@ -15,7 +15,16 @@ from topics.reasons import reason_class
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import BadHeader, RetryState, parse_retry_headers
 from topics.retry_order import Order, parse_order, render_order
-from topics.transitions import DeadLetter, Retry, after_failure, after_success, into_queue, put_behind
+from topics.transitions import (
+    AT_ONCE,
+    DeadLetter,
+    Retry,
+    after_failure,
+    after_success,
+    after_wait,
+    into_queue,
+    put_behind,
+)
 
 QUEUED = policy(ladder=(10_000,), queued=True, retries=1)
 QUEUE = "billing-ORDERED-orders"
@@ -127,6 +136,16 @@ def test_a_forged_copy_is_not_believed(state: RetryState, source: Partition) -> 
 )
 def test_a_sound_copy_is_believed(state: RetryState) -> None:
     assert QUEUED.queue_fault(Partition(QUEUE, 0), state) == ""
+
+
+def test_a_group_that_only_drains_its_queues_writes_nothing_else_there() -> None:
+    drained = replace(policy(), drained=True)
+    assert drained.retry_topic(10_000, life()) == "billing-RETRY-10s"
+    assert drained.retry_topic(None, life()) == "billing-RETRY"
+    (copy,) = writes_of(record(3), put_behind(record(3), drained), drained, WALL)
+    assert (copy.topic, copy.exact) == (QUEUE, True)
+    waits = after_wait(record(3, source=Partition("billing-RETRY", 0), life=life(due_at=WALL)), drained, WALL)
+    assert waits == AT_ONCE
 
 
 def test_a_copy_for_any_other_topic_goes_wherever_it_did() -> None:
