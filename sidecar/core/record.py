@@ -91,7 +91,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @property
     def times(self) -> int:
         """How often the record was retried: RECONSUMETIMES plus the retries in place."""
-        return self.again if self.life is None else self.life.times + self.again
+        return self.again + (0 if self.life is None else self.life.times)
 
     def tried(self, now: int) -> Record:
         """Return the record for its next attempt, after one in place that failed at wall time `now` (epoch ms)."""

@@ -37,6 +37,8 @@ HOP_SPAN = SPAN // 2
 end, if most between are done. Progress holds done offsets up to SPAN: beyond it they would be delivered again."""
 MOST_HOPS = 16
 """Records of one queue that hop at a time, so that a queue of which much is open does not fill its log with hops."""
+ROUND_MS = 30_000
+"""ms between two rounds of hops at least: transactions leave markers, so hops alone may not make a queue short."""
 KEEP_MS = 12 * 3_600_000
 """ms after which the progress of a queue is committed again although it is the same: Kafka forgets the offsets of a
 topic to which the group is not subscribed, seven days after their last commit by default (KIP-496)."""
@@ -278,7 +280,7 @@ class LongWaits:
             self._stale.add(main.source)  # it is looked at as soon as it goes on
         else:
             self._ask(main, queue, owned)
-            self._hop(queue, owned)
+            self._hop(queue, owned, now)
         if (
             main.paused is not None
             and main.paused.because is Because.BEHIND_KEYS
@@ -288,7 +290,7 @@ class LongWaits:
         if now.steady >= owned.keep_at:
             owned.keep_at = now.steady + KEEP_MS
             self._ties.commits.soon(queue)
-        owned.alarm = min(ledger.next_at(), owned.keep_at)
+        owned.alarm = min(owned.alarm, ledger.next_at(), owned.keep_at)
 
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
@@ -305,7 +307,7 @@ class LongWaits:
         owned.requested[entry.offset] = entry.identity
         self._ties.queues.fetch(owned.source, owned.epoch, entry.offset)
 
-    def _hop(self, queue: LanePartition, owned: OwnedQueue) -> None:
+    def _hop(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
         """Write the first records of a queue again at its end, if progress could not reach to the end otherwise."""
         tracker = queue.tracker
         span, waiting = tracker.span(tracker.next), len(owned.ledger)
@@ -313,8 +315,13 @@ class LongWaits:
         gains = 2 * waiting <= span if span < SPAN * 7 // 8 else 8 * waiting <= 7 * span
         if span < self.hop_span or not gains or len(owned.hopping) >= MOST_HOPS:
             return
+        if tracker.first >= owned.round_end:
+            if now.steady < owned.round_at + ROUND_MS:
+                owned.alarm = min(owned.alarm, owned.round_at + ROUND_MS)
+                return
+            owned.round_at, owned.round_end = now.steady, tracker.next
         for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
-            if owned.ledger.take_aside(entry):
+            if entry.offset < owned.round_end and owned.ledger.take_aside(entry):
                 owned.hopping.add(entry.offset)
                 self._fetch(owned, entry)
 
