@@ -69,7 +69,8 @@ class GroupShape(msgspec.Struct, frozen=True):
     `view`: the sidecar follows the view. `source`: what it is made from (`view.source`). `ui`: the sidecar serves the
     dashboard. `redrives`: the dashboard can redrive. `direct`: the service of a relay writes copies, dead letters and
     events itself, as the Spark consumer does, and does not post them. `removed`: level topics of main topics that left
-    the configuration. `outputs`: topics, or globs of topics, to which the service may have records written.
+    the configuration. `outputs`: topics, or globs of topics, to which the service may have records written. `ordered`:
+    whether records wait in queue topics.
     """
 
     names: Names
@@ -84,10 +85,16 @@ class GroupShape(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     source: Literal["auto", "events", "spark"] = "auto"
+    ordered: bool = False
 
     @property
     def levels(self) -> tuple[str, ...]:
         return (*self.names.levels_of(self.delays, self.topics), *self.removed)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queue topics."""
+        return tuple(self.names.queues_of(self.topics)) if self.ordered else ()
 
     @property
     def dlqs(self) -> tuple[str, ...]:
@@ -98,7 +105,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     def own(self) -> tuple[str, ...]:
         """All topics that belong to the group, without the main topics."""
         names = self.names
-        return (*self.levels, names.ready, *self.dlqs, names.events, *self.rows, names.policy)
+        return (*self.levels, *self.queues, names.ready, *self.dlqs, names.events, *self.rows, names.policy)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -125,7 +132,7 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
     names, relay = group.names, group.mode == "relay"
     # In relay mode the service reads them, and the sidecar only checks that they exist.
     yield from on_topics(group.topics, DESCRIBE if relay else READ)
-    yield from on_topics(group.levels, READ, WRITE)
+    yield from on_topics([*group.levels, *group.queues], READ, WRITE)
     yield from on_topics([names.ready], *((WRITE,) if relay else (READ, WRITE)))
     yield from on_topics([*group.dlqs, names.events], WRITE)
     # Each instance follows the policy, and publishes its subscription there.
@@ -185,7 +192,7 @@ def ui(group: GroupShape) -> Iterator[Permission]:
     yield from following(group)
     yield from on_topics([names.events], READ)
     yield from on_topics([*group.dlqs, names.policy], READ, DESCRIBE_CONFIGS)
-    yield from on_topics([*group.topics, *group.levels, names.ready], DESCRIBE)
+    yield from on_topics([*group.topics, *group.levels, *group.queues, names.ready], DESCRIBE)
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group, names.redrive_group))
 
 

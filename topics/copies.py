@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from topics.attempt import ReadRecord
 from topics.dead_letter_headers import dead_letter_headers
 from topics.events import State, encode_event, event_of
-from topics.group_rules import GroupRules
+from topics.group_rules import GroupRules, number_of
 from topics.headers_fast import for_topic
 from topics.other_group_headers import kept_originals
 from topics.render_headers import RETRY_TRACEPARENT, attempt_before, render_retry_headers, without_ours
@@ -83,6 +83,8 @@ def _copy(
     if rules.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
     headers += render_retry_headers(state, rules.names.group, topic)
+    if rules.has_queues and topic == rules.names.ordered(state.topic):  # who owns the main partition reads the copy
+        return Copy(topic, record.key, record.value, headers, number_of(state.id), scattered=True, exact=True)
     return Copy(topic, record.key, record.value, headers, record.source.number)
 
 

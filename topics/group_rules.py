@@ -12,7 +12,9 @@ import msgspec
 
 from topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
 from topics.names import LEGAL_NAMES, Names
+from topics.partition import Partition
 from topics.retry_headers import RetryState
+from topics.retry_order import Order
 from topics.retry_rules import FailureTerms, RetryRule
 
 CLOCK_SLACK = 3_600_000
@@ -40,6 +42,9 @@ class GroupRules(msgspec.Struct, frozen=True):
       this one does not consume. Then it is dead-lettered.
     - `relay`: the service reads the ready topic itself, and due records are forwarded there.
     - `traced`: copies carry the trace context of the attempt before.
+    - `queued`: order survives long waits: what fails waits in the queue topic of its main topic, and later records of
+      its key behind it. Such a group has no levels.
+    - `drained`: what waits in queue topics is delivered in order, though a failure is retried in place.
     """
 
     names: Names
@@ -52,6 +57,8 @@ class GroupRules(msgspec.Struct, frozen=True):
     unknown_topic: int = 3_600_000
     traced: bool = False
     relay: bool = False
+    queued: bool = False
+    drained: bool = False
     retry_rules: tuple[RetryRule, ...] = ()
     max_age: int | None = None
     jitter: int = 0
@@ -100,6 +107,8 @@ class GroupRules(msgspec.Struct, frozen=True):
 
     def retry_topic(self, level: int | None, state: RetryState) -> str:
         """Return the topic that a copy waits in; the ready topic if the wait is shorter than every level."""
+        if (self.queued or (self.drained and state.order is not None)) and state.topic in self.topics:
+            return self.names.ordered(state.topic)
         return self.names.ready if level is None else self.names.level(level, state.topic)
 
     def passing_level(self, topic: str) -> int | None:
@@ -127,6 +136,42 @@ class GroupRules(msgspec.Struct, frozen=True):
         role = self.names.role(topic, self.topics)
         return role.topic if role is not None and role.topic is not None else self.topics[0]
 
+    def order_of(self, state: RetryState) -> Order | None:
+        """Return the place of a copy among those of its key: the one it has, or else where its first copy stands.
+
+        None in a group without queues.
+        """
+        return state.order or Order(offset_of(state.id)) if self.has_queues else None
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether records may wait in queue topics."""
+        return self.queued or self.drained
+
+    def queue_fault(self, source: Partition, state: RetryState) -> str:
+        """Return why a copy of a queue topic may not be trusted, in one sentence; empty if it may.
+
+        It belongs to this partition of this main topic, and says where it stands among those of its key.
+        """
+        topic, number, offset = state.id.rsplit(":", 2)
+        if self.names.ordered(topic) != source.topic or int(number) != source.number:
+            return f"{state.id} does not belong into {source.topic}[{source.number}]"
+        if state.order is None:
+            return "RETRY_ORDER is missing"
+        if state.order.offset < int(offset) or (not state.redrives and state.order != Order(int(offset))):
+            return f"RETRY_ORDER is {state.order.offset}.{state.order.sequence}, which is no place of {state.id}"
+        return "RETRY_BEHIND is on a record that was retried" if state.behind and state.times else ""
+
     def latest_due(self, now: int) -> int:
         """Return the latest due time (epoch ms) that a header may carry at `now` (epoch ms)."""
         return now + LONGEST + CLOCK_SLACK
+
+
+def offset_of(record_id: str) -> int:
+    """Return the offset of the first copy, from ORIGIN_MESSAGE_ID."""
+    return int(record_id.rpartition(":")[2])
+
+
+def number_of(record_id: str) -> int:
+    """Return the partition of the first copy, from ORIGIN_MESSAGE_ID."""
+    return int(record_id.rsplit(":", 2)[1])

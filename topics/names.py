@@ -45,6 +45,7 @@ class Kind(enum.StrEnum):
 
     MAIN = "main"
     LEVEL = "level"
+    ORDERED = "ordered"
     READY = "ready"
     DLQ = "dlq"
     EVENTS = "events"
@@ -74,6 +75,10 @@ class Names(msgspec.Struct, frozen=True):
     def dlq(self, topic: str) -> str:
         """Return the dead-letter topic for records of `topic`."""
         return f"{self.prefix(topic)}-DLQ"
+
+    def ordered(self, topic: str) -> str:
+        """Return the queue topic where records of `topic` wait in the order of their keys."""
+        return f"{topic}-{self.group}-ORDERED" if self.per_topic else f"{self.group}-ORDERED-{topic}"
 
     def prefix(self, topic: str) -> str:
         """Return the prefix of level topics and the DLQ. All other topics begin with the group alone."""
@@ -132,6 +137,10 @@ class Names(msgspec.Struct, frozen=True):
         """Return the name of every dead-letter topic, sorted, each once."""
         return tuple(sorted({self.dlq(topic) for topic in topics}))
 
+    def queues_of(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the main topic of each queue topic."""
+        return {self.ordered(topic): topic for topic in topics}
+
     def role(self, name: str, topics: Collection[str]) -> Role | None:
         """Return the meaning of `name` for this group, whose main topics are `topics`.
 
@@ -140,6 +149,8 @@ class Names(msgspec.Struct, frozen=True):
         kind = self._shared().get(name)
         if kind is not None:
             return Role(kind)
+        if (main := self.queues_of(topics).get(name)) is not None:
+            return Role(Kind.ORDERED, topic=main)
         return self._prefixed(name, topics) or (Role(Kind.MAIN, topic=name) if name in topics else None)
 
     def _shared(self) -> dict[str, Kind]:
@@ -161,18 +172,23 @@ class Names(msgspec.Struct, frozen=True):
                 return Role(Kind.LEVEL, delay, source)
         return None
 
-    def _all(self, topics: Collection[str], delays: Collection[int]) -> Iterator[str]:
+    def _all(self, topics: Collection[str], delays: Collection[int], *, ordered: bool) -> Iterator[str]:
         yield from topics
         yield from self._shared()
         yield from self.dlqs_of(topics)
         yield from self.levels_of(delays, topics)
+        if ordered:
+            yield from self.queues_of(topics)
 
-    def check(self, topics: Collection[str], delays: Collection[int]) -> None:
-        """Raise ValueError unless every name of the group is legal on Kafka and no main topic is one of its own."""
+    def check(self, topics: Collection[str], delays: Collection[int], *, ordered: bool = False) -> None:
+        """Raise ValueError unless every name of the group is legal on Kafka and no main topic is one of its own.
+
+        `ordered`: whether it has queue topics.
+        """
         if self.template not in TEMPLATES:
             raise ValueError(f"{self.template[:60]!r} is not a prefix: write {' or '.join(TEMPLATES)}")
         check_name(self.group)
-        for name in self._all(topics, delays):
+        for name in self._all(topics, delays, ordered=ordered):
             check_name(name)
         for topic in topics:
             role = self.role(topic, topics)
@@ -180,13 +196,15 @@ class Names(msgspec.Struct, frozen=True):
                 raise ValueError(f"{topic} cannot be a main topic: it is the {role.kind} topic of group {self.group}")
 
 
-def build_names(group: str, topics: Collection[str], delays: Collection[int], template: str = "{group}") -> Names:
-    """Return the names of a group, checked for these main topics and delays (ms).
+def build_names(
+    group: str, topics: Collection[str], delays: Collection[int], template: str = "{group}", *, ordered: bool = False
+) -> Names:
+    """Return the names of a group, checked for these main topics and delays (ms). `ordered`: as in `Names.check`.
 
     Raises ValueError if one is not legal.
     """
     names = Names(group, template)
-    names.check(topics, delays)
+    names.check(topics, delays, ordered=ordered)
     return names
 
 

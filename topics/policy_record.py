@@ -28,6 +28,8 @@ DEEPEST_POLICY = 5
 each policy with rules (`RULES`)."""
 RULES = "rules"
 """The word in `reads` of an instance that knows a policy with rules."""
+QUEUES = "ordered-queues"
+"""The word in `reads` of an instance that reads the queue topics of ordered records."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
 LONGEST_ID = 300

@@ -25,6 +25,7 @@ from topics.retry_headers import (
     Headers,
     RetryState,
 )
+from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, render_order
 
 RETRY_TRACEPARENT = "RETRY_TRACEPARENT"
 """The trace context of the previous attempt, in the form of W3C's `traceparent`. It is there only if attempts are
@@ -60,6 +61,10 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
 def _rare_headers(retry_state: RetryState) -> Headers:
     """Return our headers that not every copy has."""
     rare: Headers = []
+    if retry_state.order is not None:
+        rare.append((RETRY_ORDER, render_order(retry_state.order)))
+    if retry_state.behind:
+        rare.append((RETRY_BEHIND, BEHIND))
     if retry_state.postponed_at:
         rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
     if retry_state.most_times:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from topics.reasons import LONGEST_REASON, shortened
+from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, Order, parse_order
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """All headers of a record in their order, with duplicates. A null value (None) is not an empty one."""
@@ -57,6 +58,8 @@ OURS: frozenset[str] = frozenset(
         RETRY_LAST_FAILED_AT,
         RETRY_MOST_TIMES,
         RETRY_EXPIRES_AT,
+        RETRY_ORDER,
+        RETRY_BEHIND,
         OLD_MESSAGE_ID,
     }
 )
@@ -88,7 +91,8 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms.
 
     `last_failed_at`: 0 if it is not known; in a copy that was read also if it is `first_failed_at`. `most_times`: the
-    most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing.
+    most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing. `order`: its
+    place among the records of its key, on copies in a queue topic. `behind`: it only waits behind an earlier one there.
     """
 
     id: str
@@ -103,6 +107,8 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     last_failed_at: int = 0
     most_times: int = 0
     expires_at: int = 0
+    order: Order | None = None
+    behind: bool = False
 
 
 class BadHeader(msgspec.Struct, frozen=True):
@@ -159,6 +165,8 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
         last_failed_at=number_of(ours, RETRY_LAST_FAILED_AT, TIME_DIGITS),
         most_times=number_of(ours, RETRY_MOST_TIMES, COUNT_DIGITS),
         expires_at=number_of(ours, RETRY_EXPIRES_AT, TIME_DIGITS),
+        order=order_of(ours),
+        behind=is_behind(ours),
     )
 
 
@@ -190,6 +198,23 @@ def number_of(ours: dict[str, bytes], key: str, digits: int) -> int:
     if len(value) <= digits and value.isdigit() and (number := int(value)) <= LARGEST_LONG:
         return number
     raise ValueError(refusal(key, ours, f"a number of 1 to {digits} digits"))
+
+
+def order_of(ours: dict[str, bytes]) -> Order | None:
+    """Return the place under RETRY_ORDER, None if the header is absent. Raises ValueError if it is malformed."""
+    value = ours.get(RETRY_ORDER)
+    if value is None:
+        return None
+    if (order := parse_order(value)) is None:
+        raise ValueError(refusal(RETRY_ORDER, ours, "an offset, or an offset and a sequence number"))
+    return order
+
+
+def is_behind(ours: dict[str, bytes]) -> bool:
+    """Return whether RETRY_BEHIND is there. Raises ValueError unless it is `1`."""
+    if RETRY_BEHIND in ours and ours[RETRY_BEHIND] != BEHIND:
+        raise ValueError(refusal(RETRY_BEHIND, ours, "1"))
+    return RETRY_BEHIND in ours
 
 
 def text_of(ours: dict[str, bytes], key: str) -> str:

@@ -30,6 +30,8 @@ LARGEST_INT = 2**31 - 1
 OUTAGE_MARGIN = 7 * DAY
 """ms for which the whole group may be away before a waiting retry is deleted."""
 DLQ_RETENTION = 30 * DAY
+QUEUE_RETENTION = 10 * DAY + 2 * OUTAGE_MARGIN
+"""ms. The longest delay, and twice the time for which the whole group may be away."""
 VIEW_RETENTION = DLQ_RETENTION + OUTAGE_MARGIN
 """ms. It is longer than the DLQ's, because a dead letter must not outlive its row in the view."""
 EVENTS_RETENTION = 7 * DAY
@@ -63,12 +65,12 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def group_specs(
-    names: Names, sources: Sequence[Source], delays: tuple[int, ...], *, rows: bool = True
+    names: Names, sources: Sequence[Source], delays: tuple[int, ...], *, rows: bool = True, ordered: bool = False
 ) -> tuple[TopicSpec, ...]:
     """Return every topic of the group, for the main topics `sources` and level delays in ms.
 
-    `rows`: whether a Spark job may write the view, so that there are topics for its rows and sums. Raises ValueError
-    without a source.
+    `rows`: whether a Spark job may write the view, so that there are topics for its rows and sums. `ordered`: whether
+    records wait in queue topics. Raises ValueError without a source.
     """
     if not sources:
         raise ValueError("a group without main topics needs no topics of its own")
@@ -79,6 +81,8 @@ def group_specs(
         topic = share[0].name
         specs += (level_spec(names.level(delay, topic), delay, share) for delay in sorted(set(delays)))
         specs.append(dlq_spec(names.dlq(topic), share))
+    if ordered:
+        specs += (queue_spec(names.ordered(source.name), source) for source in sources)
     small = (spec for spec in small_specs(names, sources) if rows or spec.kind not in (Kind.VIEW, Kind.STATS))
     return (*specs, ready_spec(names.ready, sources), *small)
 
@@ -97,6 +101,16 @@ def ready_spec(name: str, sources: Sequence[Source]) -> TopicSpec:
     It has append time too, so that a copy with an old timestamp is not deleted at once.
     """
     return copies_spec(name, Kind.READY, sources, "LogAppendTime", OUTAGE_MARGIN)
+
+
+def queue_spec(name: str, source: Source) -> TopicSpec:
+    """Return the specification of the queue topic of a main topic.
+
+    Who owns a main partition reads the queue partition of the same number, so there are as many. Nothing that waits may
+    be deleted: what has waited for half of the retention is written again.
+    """
+    form = copies_spec(name, Kind.ORDERED, (source,), "LogAppendTime", QUEUE_RETENTION)
+    return TopicSpec(name, form.kind, source.partitions, form.replication, form.config)
 
 
 def dlq_spec(name: str, sources: Sequence[Source]) -> TopicSpec:

@@ -127,6 +127,7 @@ def retry(
         first = record.failed_at or now
         topic, stamp = record.source.topic, record.timestamp
         state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now)
+        state = replace(state, order=rules.order_of(state)) if rules.queued else state
     else:
         first = before.first_failed_at or record.failed_at or now
         state = replace(
@@ -137,10 +138,23 @@ def retry(
             reason=reason,
             postponed_at=0,
             last_failed_at=now,
+            order=rules.order_of(before) if rules.queued else before.order,
+            behind=False,
         )
     if failure.expires is not None:
         state = replace(state, expires_at=failure.expires.time(now))
     return Retry(state, rules.level_for(wait))
+
+
+def into_queue(state: RetryState, rules: GroupRules) -> Hop:
+    """Return the copy that brings a retry from another topic of the group into the queue, uncounted."""
+    return Hop(replace(state, order=rules.order_of(state)), None)
+
+
+def put_behind(record: ReadRecord, rules: GroupRules) -> Hop:
+    """Return the copy of a record that waits in the queue behind an earlier one of its key: it was not delivered."""
+    state = retry_state_of(record)
+    return Hop(replace(state, order=rules.order_of(state), behind=True), None)
 
 
 def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLetter:
@@ -155,6 +169,8 @@ def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLet
         reason=line,
         postponed_at=0,
         last_failed_at=now,
+        order=None,
+        behind=False,
     )
     return DeadLetter(last, reason, times + 1)
 
@@ -214,6 +230,8 @@ def after_wait(
         return AT_ONCE
     if state.topic not in rules.topics:
         return _stray(state, record.source.topic, rules, now)
+    if rules.queued:  # only who reads the queue knows what else of its key is out
+        return into_queue(state, rules)
     remaining = state.due_at - now
     if remaining <= 0:
         return Forward(state) if rules.relay else AT_ONCE

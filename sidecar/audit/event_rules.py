@@ -42,10 +42,12 @@ def told_alone(story: RecordHistory, terms: Terms) -> bool:
 
 def topic_of(told: Fact, terms: Terms) -> str | None:
     """Return the topic to which an event's copy was written; None if the group does not have the level."""
-    if told.level is None:
-        return terms.names.ready
+    main, level, state = told.id.rsplit(":", 2)[0], told.level, told.state
+    if level is None:
+        queue = terms.names.ordered(main)
+        return queue if queue in terms.delays and state == State.WAITING_RETRY else terms.names.ready
     try:
-        name = terms.names.level(parse_duration(told.level), told.id.rsplit(":", 2)[0])
+        name = terms.names.level(parse_duration(level), main)
     except ValueError:
         return None
     return name if name in terms.delays else None

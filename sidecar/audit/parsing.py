@@ -32,6 +32,7 @@ from topics.retry_headers import (
     RetryState,
     parse_retry_headers,
 )
+from topics.retry_order import RETRY_BEHIND
 from topics.transitions import UNREADABLE
 
 CHANGED = "edited"
@@ -107,13 +108,13 @@ def fact_of(row: TopicRecord, what: FactKind, state: RetryState, later: bool) ->
 
 
 def only_postponed(row: TopicRecord, fact: Fact) -> bool:
-    """Return whether a copy waits only because its service has postponed the record, which never failed.
+    """Return whether a copy waits only because its service has postponed the record, or behind another of its key.
 
     No attempt is counted by it, and no event tells of it: for the rules it is as if the record still lay in its topic.
     """
     if fact.what is not FactKind.COPY or fact.times or fact.redrives:
         return False
-    return any(name == RETRY_POSTPONED_AT for name, _ in row.headers or ())
+    return any(name in (RETRY_POSTPONED_AT, RETRY_BEHIND) for name, _ in row.headers or ())
 
 
 def misplaced(row: TopicRecord, group: str) -> str:

@@ -19,7 +19,7 @@ class Survey(NamedTuple):
     retries: tuple[Number, ...]
     """The partitions whose progress the retry lane commits."""
     mains: tuple[Number, ...]
-    """The partitions whose progress the main lane commits; none for a relay."""
+    """The partitions whose progress the main lane commits, those of queue topics too; none for a relay."""
     read: tuple[Number, ...]
     ready: tuple[Number, ...] = ()
     """The partitions of the ready topic that the service may have read in the main group, before the sidecar did; none
@@ -28,7 +28,7 @@ class Survey(NamedTuple):
     @property
     def waits(self) -> dict[str, int]:
         """Every topic where copies wait, with its delay in ms."""
-        return {**self.own.get(Kind.LEVEL, {}), **self.own[Kind.READY]}
+        return {**self.own.get(Kind.LEVEL, {}), **self.own.get(Kind.ORDERED, {}), **self.own[Kind.READY]}
 
 
 def survey_of(settings: Settings, there: Mapping[str, int]) -> Survey:
@@ -44,8 +44,9 @@ def survey_of(settings: Settings, there: Mapping[str, int]) -> Survey:
         raise ContractError(f"the group has no {' and no '.join(absent)} topic; `reconsume topics apply` makes them")
     relay, levels = settings.deliver.mode == "relay", own.get(Kind.LEVEL, {})
     lane = levels if relay else {**levels, **own[Kind.READY]}
-    read = (*levels, *own[Kind.READY], *own[Kind.DLQ], *own[Kind.EVENTS])
-    mains = () if relay else tuple(own.get(Kind.MAIN, {}))
+    queues = tuple(own.get(Kind.ORDERED, {}))
+    read = (*levels, *queues, *own[Kind.READY], *own[Kind.DLQ], *own[Kind.EVENTS])
+    mains = () if relay else (*own.get(Kind.MAIN, {}), *queues)
     ready = () if relay else tuple(own[Kind.READY])
     return Survey(own, there, *(tuple(partition_numbers(there, topics)) for topics in (lane, mains, read, ready)))
 

@@ -65,7 +65,7 @@ def explain(
 
 def cut(rows: Iterator[Row], settings: Settings, terms: FailureTerms) -> Iterator[Row]:
     """Return the first rows of a timeline for a table, and print how many are left out."""
-    in_place = settings.deliver.order != "none"
+    in_place = settings.deliver.order != "none" and not settings.queued
     retries = settings.retry.ordered_max_times if in_place else terms.max_reconsume_times
     wait = settings.retry.ordered_interval if in_place else terms.ladder.delays[-1]
     ends = terms.dead_letter or terms.max_age is not None

@@ -32,7 +32,7 @@ def timeline(settings: Settings, main: str, reason: str = "") -> Iterator[Row]:
     terms = terms_of(settings, main, reason)
     if terms.dead_letter:
         return iter((first(main), row(None, 0, 0, settings.names.dlq(main))))
-    if settings.deliver.order != "none":
+    if settings.deliver.order != "none" and not settings.queued:
         return in_place(settings, main)
     return through_levels(settings, main, terms)
 
@@ -62,7 +62,10 @@ def notes(settings: Settings) -> list[str]:
     sentences = []
     if deliver.broadcast:
         sentences.append("broadcast: a failure is counted and never retried; there is no DLQ")
-    if deliver.order != "none":
+    if settings.queued:
+        what = "its key" if deliver.order == "key" else "its partition"
+        sentences.append(f"ordered: later records of {what} wait behind a failing one in the same topic; others go on")
+    elif deliver.order != "none":
         what = "its key" if deliver.order == "key" else "its partition"
         sentences.append(f"ordered: a failure is retried in place and holds back {what} until it is done")
         if retry.ordered_max_times is None:
@@ -108,7 +111,12 @@ def through_levels(settings: Settings, main: str, terms: FailureTerms) -> Iterat
 
 
 def way_of(settings: Settings, main: str, wait: int) -> str:
-    """Return the level topics that a wait passes, in words; what is left of it is spent in memory."""
+    """Return the level topics that a wait passes, in words; what is left of it is spent in memory.
+
+    With a ladder for ordered records it is the queue topic.
+    """
+    if settings.queued:
+        return settings.names.ordered(main)
     way = hops(wait, settings.delays)
     counts = Counter(way)
     steps = [settings.names.level(level, main) + (f" ×{count}" if count > 1 else "") for level, count in counts.items()]

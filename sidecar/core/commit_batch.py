@@ -29,11 +29,13 @@ class PartitionCommit(NamedTuple):
     """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done.
 
     `kept`: the done offsets that must be in the metadata, however short it is; empty where none need be named.
+    `under`: the main partition with whose assignment a queue partition is owned; None: it is assigned itself.
     """
 
     epoch: int
     progress: Progress
     kept: OffsetRanges = NONE
+    under: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) 
 def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) -> Decision:
     if policy.in_place is not None:
         return _in_place(record, failure, policy, policy.in_place, now)
+    if policy.queued:  # what was tried in place before the ladder began is no retry of the ladder
+        record = record.untried()
     return DONE if policy.broadcast else transitions.after_failure(record, failure, policy, now)
 
 
@@ -117,7 +119,7 @@ def _after_postponement(record: Record, after: int, policy: Policy, now: int) ->
 
 def postponed_since(record: Record) -> int:
     """Return when the service postponed the record first since its last failure, epoch ms; 0 if it did not."""
-    return record.postponed_at or (record.life.postponed_at if record.life is not None else 0)
+    return record.postponed_at or retry_state_of(record).postponed_at
 
 
 def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, now: int) -> Decision:

@@ -28,7 +28,8 @@ class Policy(GroupRules, frozen=True):
     """Everything that a decision needs to know about the group.
 
     `max_deaths`: how often a record may be in flight while its service and its sidecar crash together (None: no limit,
-    and no check). `in_place`: None unless the group is ordered. `broadcast`: a failure is only counted.
+    and no check). `in_place`: None unless the group is ordered and has no queues. `broadcast`: a failure is only
+    counted.
 
     Raises:
         ValueError: if there is no topic, no level without retries in place, or `max_reconsume_times` is negative.
@@ -38,6 +39,8 @@ class Policy(GroupRules, frozen=True):
     in_place: InPlace | None = None
     nack_delay: int = 60_000
     broadcast: bool = False
+    max_waiting: int = 20_000
+    """Records of one partition that may wait in its queue (`queued`)."""
     postpone_limit: int = 3_600_000
     """ms from its first postponement after which a record that is postponed again has failed."""
 
@@ -46,8 +49,8 @@ class Policy(GroupRules, frozen=True):
             raise ValueError("a policy needs at least one topic")
         if self.delays != tuple(sorted(set(self.delays))):
             raise ValueError("the delays of the levels must rise")
-        if not self.delays and self.in_place is None:
-            raise ValueError("a policy needs at least one level, unless it retries in place")
+        if not self.delays and self.in_place is None and not self.queued:
+            raise ValueError("a policy needs at least one level, unless it retries in place or has queues")
         if self.max_reconsume_times < 0:
             raise ValueError("max_reconsume_times cannot be negative")
 

@@ -39,6 +39,39 @@ Recall: TypeAlias = Callable[..., None]
 """`Delivery.recall`, which is called with partitions and `lost`."""
 
 
+class QueueReads(Protocol):
+    """The port that reads the queue partitions of a lane. Calls return at once, and take effect in order.
+
+    A queue partition is owned with its main partition, and has its epoch. A call for an assignment that has ended by
+    then does nothing.
+    """
+
+    def open(self, queue: Partition, epoch: int) -> None:
+        """Find out how far the group has read a queue (`Lane.queue_opened`), then read it from there on, all the time
+        (`Lane.queue_read`)."""
+
+    def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        """Read one record again (`Lane.queue_fetched`)."""
+
+    def close(self, queue: Partition) -> None:
+        """Read a queue no more."""
+
+
+class NoQueues:
+    """The queues of a lane that has none."""
+
+    def open(self, queue: Partition, epoch: int) -> None:
+        """Raise RuntimeError: nothing would ever read it."""
+        raise RuntimeError(f"this lane has no queues, and {queue} is opened")
+
+    def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        """Raise RuntimeError, as `open`."""
+        raise RuntimeError(f"this lane has no queues, and {queue}@{offset} is read")
+
+    def close(self, queue: Partition) -> None:
+        """Do nothing: there is nothing to close."""
+
+
 class Delivery(Protocol):
     """The port that hands records to the part that answers for them: an HTTP service, a lease, or the broker.
 
@@ -85,7 +118,8 @@ class Ports(NamedTuple):
     """The ports of a lane.
 
     `deliver` and `recall` are a Delivery's. `commit` starts the transaction of one batch: at most one is in flight, and
-    the lane's `committed` gets its result. `wake` asks for a call of `tick` at a steady time (ms).
+    the lane's `committed` gets its result. `wake` asks for a call of `tick` at a steady time (ms). `queues`: of a lane
+    whose order survives long waits.
     """
 
     fetch: Fetch
@@ -94,3 +128,4 @@ class Ports(NamedTuple):
     wake: Callable[[int], None]
     recall: Recall
     notice: Notice = nobody_to_tell
+    queues: QueueReads = NoQueues()

@@ -91,11 +91,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @property
     def times(self) -> int:
         """How often the record was retried: RECONSUMETIMES plus the retries in place."""
-        return self.again if self.life is None else self.life.times + self.again
+        return self.again + (0 if self.life is None else self.life.times)
 
     def tried(self, now: int) -> Record:
         """Return the record for its next attempt, after one in place that failed at wall time `now` (epoch ms)."""
         return replace(self, again=self.again + 1, failed_at=self.failed_at or now, postponed_at=0)
+
+    def untried(self) -> Record:
+        """Return the record without the retries that were made in place."""
+        return replace(self, again=0)
 
     def postponed(self, now: int) -> Record:
         """Return the record after the service has postponed it at wall time `now` (epoch ms)."""

@@ -19,6 +19,8 @@ WORDS: Mapping[Because, str] = {
     Because.SHARED: "holds its share of the memory",
     Because.CROWDED: "refused copies take the memory",
     Because.BLOCKED: "stopped",
+    Because.QUEUE_UNREAD: "reads its queue",
+    Because.BEHIND_KEYS: "behind its keys",
 }
 """What people read for each reason of a pause (docs/runbook.md)."""
 FETCHING = "fetching"

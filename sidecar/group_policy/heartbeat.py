@@ -22,6 +22,7 @@ from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.events import DISMISSALS
 from topics.policy_record import (
     PARTITION,
+    QUEUES,
     RULES,
     Heard,
     InstanceHeard,
@@ -31,7 +32,7 @@ from topics.policy_record import (
     render_record,
 )
 
-READS = (DISMISSALS, RULES, FAR_PROGRESS)
+READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES)
 """New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which

@@ -181,7 +181,10 @@ def needed_topics(settings: Settings) -> frozenset[str]:
     if settings.deliver.broadcast:
         return frozenset(mains)
     return frozenset(
-        {*mains, *names.levels_of(settings.delays, mains), *names.dlqs_of(mains), names.ready, names.events}
+        {
+            *(*mains, *names.levels_of(settings.delays, mains), *names.dlqs_of(mains), names.ready, names.events),
+            *(names.queues_of(mains) if settings.queued else ()),
+        }
     )
 
 

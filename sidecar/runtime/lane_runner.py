@@ -13,7 +13,7 @@ from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Delivery, Ports
+from sidecar.core.ports import Delivery, NoQueues, Ports
 from sidecar.core.record import Partition
 from sidecar.core.status import PartitionStatus, statuses
 from sidecar.delivery.broadcast import AllPartitions, NoCommitter
@@ -25,12 +25,16 @@ from sidecar.kafka.consumer.consumer import ConsumerThread
 from sidecar.kafka.consumer.reader_before import ReaderBefore
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
+from sidecar.kafka.queues.queue_thread import QueueThread
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.loop_bridge import LoopBridge
 
 HAND_OVER_SHARE = 8
 """One part in this many of the room is handed over at a time at most. The lane is told so late that it is full; with
 more, the copies of what came beyond the room could stop it if Kafka refuses them all."""
+QUEUES_SHARE = 8
+"""One part in this many of the room, beside it, keeps the records of queues that were read last. They are wanted again
+soon where nothing fails for long, and what is not kept is read again."""
 STALLED_AFTER = 30.0
 """Seconds without a turn of the consumer's thread, beyond `lock_timeout`, after which it counts as stuck."""
 
@@ -114,7 +118,21 @@ class LaneRunner:
         )
         due_offsets = self.consumer.looks.due_offsets
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
-        ports = Ports(self.consumer, delivery, self.committer.submit, self.driver.wake, delivery.recall, tell)
+        self.queues: QueueThread | None = None
+        if policy.has_queues and not plan.waits and isinstance(self.committer, Committer):
+            room, missing = plan.terms.room // QUEUES_SHARE, None if policy.queued else self.committer.look_up_missing
+            self.queues = QueueThread(
+                kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing
+            )
+        ports = Ports(
+            self.consumer,
+            delivery,
+            self.committer.submit,
+            self.driver.wake,
+            delivery.recall,
+            tell,
+            self.queues or NoQueues(),
+        )
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
@@ -127,6 +145,8 @@ class LaneRunner:
         while not self.committer.ready.is_set():
             await asyncio.sleep(0.01)
         await known()
+        if self.queues is not None:
+            self.queues.start()
         self.consumer.start()
 
     def allow_far(self, allowed: bool) -> None:
@@ -154,7 +174,8 @@ class LaneRunner:
     @property
     def last_error(self) -> str:
         """The last error from Kafka, to either thread; empty if there was none."""
-        return self.committer.last_error or self.consumer.last_error or self.consumer.looks.problem
+        queues = "" if self.queues is None else self.queues.last_error
+        return self.committer.last_error or self.consumer.last_error or queues or self.consumer.looks.problem
 
     @property
     def refused(self) -> str:
@@ -178,12 +199,16 @@ class LaneRunner:
         """Return the lane's threads. A committer that keeps nothing has none."""
         name, consumer, committer = self.plan.name, self.consumer, self.committer
         limit = STALLED_AFTER + self.plan.lock_timeout
-        found = [
+        threads = [
             WatchedThread(f"consumer-{name}", consumer, lambda: consumer.last_poll_at, limit, lambda: consumer.failure)
         ]
+        if (queues := self.queues) is not None:
+            threads += [
+                WatchedThread(f"queues-{name}", queues, lambda: queues.turned_at, limit, lambda: queues.failure)
+            ]
         if isinstance(committer, Committer):
-            found.append(WatchedThread(f"committer-{name}", committer, lambda: committer.turned_at))
-        return found
+            threads.append(WatchedThread(f"committer-{name}", committer, lambda: committer.turned_at))
+        return threads
 
     async def drain(self, timeout: float) -> int:
         """Give all partitions up in order and leave the group, within `timeout` seconds and one more.
@@ -195,6 +220,8 @@ class LaneRunner:
         deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
         while self.consumer.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        if self.queues is not None:
+            self.queues.stop()
         self.committer.stop()
         return self.lane.unsaved() - before
 

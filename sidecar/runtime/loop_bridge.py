@@ -13,7 +13,7 @@ from sidecar.core.commit_batch import CommitResult
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.overdue import Standing
-from sidecar.core.record import Partition
+from sidecar.core.record import Partition, Record
 from sidecar.observability.failure_lines import log_dead_letters
 
 HAND_OVERS = 2
@@ -30,6 +30,7 @@ class LoopBridge:
         self._timer: asyncio.TimerHandle | None = None
         self._given = self._given_bytes = 0
         self._taken = self._taken_bytes = 0
+        self._queue_runs_given = self._queue_runs_taken = 0
 
     # --- called on the consumer's thread -----------------------------------------------------------------------------
 
@@ -62,6 +63,25 @@ class LoopBridge:
         """Pass on the first offset of each level partition that is not due."""
         self._loop.call_soon_threadsafe(self._looked, heads)
 
+    # --- called by the reader of the queues --------------------------------------------------------------------------
+
+    def queue_opened(self, grant: AssignedPartition) -> None:
+        self._loop.call_soon_threadsafe(self._queue_opened, grant)
+
+    def queue_absent(self, queue: Partition, epoch: int) -> None:
+        self._loop.call_soon_threadsafe(self._queue_absent, queue, epoch)
+
+    def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
+        self._queue_runs_given += 1
+        self._loop.call_soon_threadsafe(self._queue_read, run, caught_up)
+
+    def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
+        self._loop.call_soon_threadsafe(self._queue_fetched, queue, epoch, offset, record)
+
+    def queue_full(self) -> bool:
+        """Return whether nothing more of the queues may be handed over for now."""
+        return self._queue_runs_given - self._queue_runs_taken >= HAND_OVERS
+
     # --- called on the committer's thread ----------------------------------------------------------------------------
 
     def committed(self, result: CommitResult) -> None:
@@ -87,6 +107,23 @@ class LoopBridge:
         self._taken += 1
         self._taken_bytes += weight
         self.lane.received(runs, now())
+
+    def _queue_opened(self, grant: AssignedPartition) -> None:
+        if self.lane.queues is not None:
+            self.lane.queues.opened(grant, now())
+
+    def _queue_absent(self, queue: Partition, epoch: int) -> None:
+        if self.lane.queues is not None:
+            self.lane.queues.absent(queue, epoch, now())
+
+    def _queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
+        self._queue_runs_taken += 1
+        if self.lane.queues is not None:
+            self.lane.queues.read(run, now(), caught_up=caught_up)
+
+    def _queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
+        if self.lane.queues is not None:
+            self.lane.queues.fetched(queue, epoch, offset, record, now())
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
         moment = now()

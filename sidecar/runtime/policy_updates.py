@@ -24,6 +24,7 @@ from sidecar.observability.metric_sources import Sources
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.assembly import build_lane_specs, build_pace
 from sidecar.runtime.group_membership import GroupMembership
+from sidecar.runtime.ladder_gate import LadderGate
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from sidecar.settings.policy import build_policy
@@ -39,10 +40,11 @@ class PolicyTargets:
     runners: list[LaneRunner]
     dispatcher: Dispatcher
     delivery: Delivery
+    gate: LadderGate
 
     def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
         """Apply these settings. Level topics that have left them, and are not empty, are read too."""
-        policy = build_policy(settings, self.instance)
+        policy = self.gate.shaped(build_policy(settings, self.instance))
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
             runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
         deliver, full = settings.deliver, build_pace(settings).full

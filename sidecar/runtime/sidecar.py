@@ -33,6 +33,7 @@ from sidecar.runtime.assembly import (
     sized_topics,
 )
 from sidecar.runtime.group_membership import GroupMembership
+from sidecar.runtime.ladder_gate import LadderGate
 from sidecar.runtime.lane_checks import check_lanes
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.runtime.largest_record import LargestRecord
@@ -89,9 +90,10 @@ class Sidecar:
             for plan in build_lane_specs(settings)
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
-        self._controller = build_policy_controller(
-            settings, PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
-        )
+        self._gate = LadderGate(self._runners, settings.retry.ordered_interval)
+        self._gate.shaped(policy)
+        targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery, self._gate)
+        self._controller = build_policy_controller(settings, targets)
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(
@@ -141,12 +143,14 @@ class Sidecar:
         self._policy_topic.start()
         if self._view_service is not None:
             self._view_service.start()
-        known = self._controller.wait_known
+        known = self._policy_known
         self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
         self._starting.append(background(self._largest_record.follow(), "largest-record"))
         self._starting.append(background(self._failure_sums.follow(), "failure-sums"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         self._starting.append(background(self._service_credentials.follow(), "service-credentials"))
+        if self._settings.queued:
+            self._starting.append(background(self._gate.follow(self._controller.without_queues), "ladder"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
@@ -281,6 +285,11 @@ class Sidecar:
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
         left = await asyncio.gather(*(runner.drain(timeout) for runner in self._runners))
         return self._dispatcher.in_flight + sum(left)
+
+    async def _policy_known(self) -> None:
+        """Wait until it is known what decides about the records, and whether the others read what this one writes."""
+        await self._controller.wait_known()
+        self._gate.look(self._controller.without_queues())
 
     def _needed_topics(self) -> frozenset[str]:
         return needed_topics(self._controller.settings)

@@ -81,6 +81,24 @@ def order_can_be_kept(settings: Settings) -> Iterator[Fault]:
         yield Fault(path, text, deliver.order)
 
 
+def ordered_ladder_fits(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each setting that has no meaning beside a ladder that keeps the order, or without one."""
+    retry, path = settings.retry, ("retry", "ordered_ladder")
+    if retry.ordered_exhausted == "park":
+        yield Fault(("retry", "ordered_exhausted"), "is not possible yet; leave it at dead-letter", "park")
+    if retry.ordered_ladder is None:
+        return
+    if settings.deliver.order == "none":
+        yield Fault(path, "keeps the order of records, and deliver.order is none: choose key or partition", "")
+    if retry.ordered_max_times is not None:
+        text = "is for tries in place; with retry.ordered_ladder retry.max_reconsume_times decides: leave it out"
+        yield Fault(("retry", "ordered_max_times"), text, retry.ordered_max_times)
+    try:
+        build_ladder(retry.ordered_ladder)
+    except ValueError as error:
+        yield Fault(path, str(error), has_value=False)
+
+
 def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
     """Yield a fault for each setting that is incompatible with broadcast.
 
@@ -108,7 +126,7 @@ def ladder_fits(settings: Settings) -> Iterator[Fault]:
 
 def rules_fit(settings: Settings) -> Iterator[Fault]:
     """Yield a fault for each rule with a ladder that cannot be built, or with values that have no effect."""
-    in_place = settings.deliver.order != "none"
+    in_place = settings.deliver.order != "none" and not settings.queued
     for number, rule in enumerate(settings.retry.rules):
         path = ("retry", "rules", number)
         try:
@@ -135,7 +153,9 @@ def group_is_apart(settings: Settings) -> Iterator[Fault]:
 def names_fit(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if Kafka refuses one of the topic names, or a main topic is one of the group's own topics."""
     try:
-        build_names(settings.group, settings.topic_names, settings.delays, settings.topic_prefix)
+        build_names(
+            settings.group, settings.topic_names, settings.delays, settings.topic_prefix, ordered=settings.queued
+        )
     except ValueError as error:
         yield Fault(("topics",), f"with group {settings.group}: {error}", has_value=False)
 
@@ -223,12 +243,22 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
         broadcast_stands_alone,
         (("deliver", "broadcast"), ("deliver", "mode"), ("deliver", "order"), ("view", "enabled")),
     ),
-    (ladder_fits, (("retry", "ladder"), ("retry", "levels"))),
+    (
+        ordered_ladder_fits,
+        (
+            *(("retry", name) for name in ("ordered_ladder", "ordered_exhausted", "ordered_max_times")),
+            ("deliver", "order"),
+        ),
+    ),
+    (ladder_fits, (("retry", "ordered_ladder"), ("retry", "ladder"), ("retry", "levels"))),
     (rules_fit, (("retry", "rules"), ("retry", "ladder"), ("retry", "levels"), ("deliver", "order"))),
     (group_is_apart, (("group",),)),
     (
         names_fit,
-        (("group",), ("topics",), ("topic_prefix",), ("retry", "ladder"), ("retry", "rules"), ("retry", "levels")),
+        (
+            *(("group",), ("topics",), ("topic_prefix",)),
+            *(("retry", name) for name in ("ladder", "rules", "levels", "ordered_ladder")),
+        ),
     ),
     (
         outputs_can_be_written,

@@ -160,7 +160,23 @@ class Settings(Section):
     @functools.cached_property
     def ladder(self) -> Ladder:
         """The wait before each retry. Raises ValueError if it is invalid; `load` has checked it."""
-        return build_ladder(self.retry.ladder)
+        return build_ladder(self.retry.ordered_ladder or self.retry.ladder)
+
+    @property
+    def queued(self) -> bool:
+        """Whether order survives long waits, in queue topics."""
+        return self.retry.ordered_ladder is not None
+
+    @property
+    def drained(self) -> bool:
+        """Whether queue topics are read where they exist, so that what waits there goes on without a ladder too."""
+        if self.deliver.order == "none" or self.deliver.mode != "push" or self.deliver.broadcast:
+            return False
+        try:
+            self.names.check(self.topic_names, (), ordered=True)
+        except ValueError:
+            return False  # Kafka takes no such names, so nothing waits there
+        return True
 
     @functools.cached_property
     def retry_rules(self) -> tuple[RetryRule, ...]:
@@ -192,7 +208,7 @@ class Settings(Section):
 
         Raises ValueError if a list is invalid; `load` has checked it.
         """
-        if self.deliver.order != "none" and self.levels == "ladder":
+        if self.queued or (self.deliver.order != "none" and self.levels == "ladder"):
             return ()
         return level_delays(self.levels, self.ladder, *(rule.ladder for rule in self.retry_rules))
 
@@ -230,4 +246,5 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         redrives=settings.ui.enabled and settings.ui.token_file is not None,
         direct=direct,
         outputs=deliver.outputs,
+        ordered=settings.queued,
     )

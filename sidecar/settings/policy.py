@@ -29,6 +29,9 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         traced=settings.tracing.enabled,
         postpone_limit=settings.retry.postpone_limit,
         unknown_topic=settings.retry.unknown_topic,
+        queued=settings.queued,
+        drained=settings.drained,
+        max_waiting=settings.retry.ordered_max_waiting,
         retry_rules=settings.retry_rules,
         max_age=settings.retry.max_age,
         jitter=settings.retry.jitter,
@@ -51,8 +54,8 @@ def deaths_of(settings: Settings) -> int | None:
 
 
 def in_place_of(settings: Settings) -> InPlace | None:
-    """Return how an ordered group retries; None if it is not ordered."""
-    if settings.deliver.order == "none":
+    """Return how an ordered group retries; None if it is not ordered, or has a ladder."""
+    if settings.deliver.order == "none" or settings.queued:
         return None
     return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
 

@@ -92,6 +92,11 @@ def test_a_table_shows_each_retry_and_the_dead_letter_or_says_how_many_are_missi
         (["deliver.broadcast=true"], ["orders"], "never retried"),
         (["deliver.order=key"], ["orders"] * 4, "without limit, every 1s"),
         (
+            ["deliver.order=key", "retry.ordered_ladder=[10s, 1h]", "retry.max_reconsume_times=2"],
+            ["orders", "billing-ORDERED-orders", "billing-ORDERED-orders", "billing-DLQ"],
+            "later records of its key wait behind a failing one",
+        ),
+        (
             ["deliver.order=partition", "retry.ordered_max_times=1"],
             ["orders", "orders", "billing-DLQ"],
             "holds back its partition",

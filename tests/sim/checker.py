@@ -16,6 +16,8 @@ from topics.other_group_headers import is_original
 from topics.render_headers import DROPPED
 from topics.retry_headers import OURS, Headers, RetryState
 
+QUEUES = ("billing-ORDERED-orders",)
+
 
 class Written(NamedTuple):
     """A copy in a level topic, the ready topic or the DLQ."""
@@ -113,10 +115,10 @@ def quarantined(found: Found, origin: str) -> bool:
     if not any(copy.life.reason.startswith("crashed-service") for copy in found.dead[origin]):
         return False
     last = found.dead[origin][0].life.times
-    ends = {delivery.tenure: delivery.record for delivery in found.deliveries[origin] if delivery.record.times == last}
+    ends = {delivery.tenure for delivery in found.deliveries[origin] if delivery.record.times == last}
     # Without one, a process died for another reason just after it had marked the record. Where an answer came too late
     # for its tenure, a later owner may have died so.
-    sources = {record.source for record in ends.values()}
+    sources = {source for _, _, source, _ in ends}
     assert not ends or any(place in sources for _, _, place, _ in found.world.broken), origin
     return True
 
@@ -180,7 +182,7 @@ def all_is_done(world: World) -> None:
     for place, log in world.kafka.logs.items():
         if place.topic.endswith(("-DLQ", "-EVENTS")) or place.topic in world.removed:
             continue
-        group = "billing" if place.topic in world.mains else "billing-RETRY"
+        group = "billing" if place.topic in (*world.mains, *QUEUES) else "billing-RETRY"
         progress = world.kafka.progress(group, place)
         offsets = [
             stored.offset

@@ -110,7 +110,8 @@ class CommitterModel:
     def _refusal(self, entry: SettledRecord) -> Refusal | None:
         kafka = self._kafka
         for copy in entry.writes:
-            if copy.topic in kafka.refusing or copy.topic not in kafka.sizes:
+            narrow = copy.exact and copy.spread >= kafka.sizes.get(copy.topic, 0)
+            if copy.topic in kafka.refusing or copy.topic not in kafka.sizes or narrow:
                 return Refusal(entry, "topic", "missing", copy.topic)
             if not kafka.logs[place := kafka.target(copy)].takes:
                 return Refusal(entry, "partition", "no leader", str(place))

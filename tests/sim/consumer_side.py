@@ -256,7 +256,7 @@ class ConsumerSide(DriverModel):
             self.process.later(0, partial(self.go_on, self._waiting))
 
         self.world.gives_up(self, partitions)
-        self._on_loop(partial(self._release, partitions, given_up))
+        self.on_loop(partial(self._release, partitions, given_up))
         deadline = self.world.steady + self.world.plan.lock
         while not over[0] and self.world.steady < deadline:
             self._wait(min(LOOK, deadline - self.world.steady))

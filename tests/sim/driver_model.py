@@ -28,7 +28,7 @@ class DriverModel:
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
         self.world.granted(self, grants)
-        self._on_loop(partial(self._assigned, grants))
+        self.on_loop(partial(self._assigned, grants))
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
         self.lane.assigned(grants, self.process.now())
@@ -36,7 +36,7 @@ class DriverModel:
     def received(self, runs: Sequence[FetchedRecords], weight: int) -> None:
         """Records were read."""
         self._given += 1
-        self._on_loop(partial(self._received, runs))
+        self.on_loop(partial(self._received, runs))
 
     def _received(self, runs: Sequence[FetchedRecords]) -> None:
         self._taken += 1
@@ -48,11 +48,11 @@ class DriverModel:
 
     def dropped(self, partitions: Sequence[Partition]) -> None:
         """Partitions are not ours any more."""
-        self._on_loop(partial(self.lane.lost, partitions))
+        self.on_loop(partial(self.lane.lost, partitions))
 
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         """The log of a partition begins later now."""
-        self._on_loop(partial(self._cut, partition, epoch, wanted, low))
+        self.on_loop(partial(self._cut, partition, epoch, wanted, low))
 
     def _cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         self.world.cut(self, partition, low)
@@ -61,12 +61,12 @@ class DriverModel:
     def truncated(self, partition: Partition, high: int) -> None:
         """The log of a partition ends sooner now."""
         self.world.truncated(self, partition)
-        self._on_loop(partial(self.lane.truncated, partition, high))
+        self.on_loop(partial(self.lane.truncated, partition, high))
 
     def _release(self, partitions: Sequence[Partition], given_up: Callable[[], None]) -> None:
         self.lane.release(partitions, given_up, self.process.now())
 
-    def _on_loop(self, act: Callable[[], None]) -> None:
+    def on_loop(self, act: Callable[[], None]) -> None:
         """From the consumer's thread to the loop: in order, after a moment."""
         self._handed_at = max(self._handed_at, self.world.steady + self.random.choice((0, 0, 2, self.world.plan.stall)))
         self.process.later(self._handed_at - self.world.steady, act)

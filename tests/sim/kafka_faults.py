@@ -32,7 +32,8 @@ class KafkaFaults:
         self.questions_hang = 0
 
     def _refuse(self, fault: Fault) -> None:
-        topic = self.random.choice(TARGETS)
+        queue = ("billing-ORDERED-orders",) * 2 if self.world.plan.queued else ()
+        topic = self.random.choice((*TARGETS, *queue))
         self._refuses()
         self.world.kafka.refusing.add(topic)
         self.world.later(fault.lasts, partial(self.world.kafka.refusing.discard, topic))
@@ -76,6 +77,11 @@ class KafkaFaults:
                 if self.random.random() < 0.5:
                     self.world.kafka.hold(group, source)
                     self.world.later(fault.lasts, partial(self.world.kafka.let_go, group, source))
+
+    def _forget(self, fault: Fault) -> None:
+        """Somebody deletes the progress of the main group on a main partition; its next owner begins anew."""
+        mains = sorted(place for place in self.world.kafka.logs if place.topic in self.world.mains)
+        self.world.kafka.committed.pop(("billing", mains[fault.whom % len(mains)]), None)
 
     def _unled(self, fault: Fault) -> None:
         """A partition has no leader: nothing of it is read or written."""

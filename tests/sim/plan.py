@@ -21,6 +21,8 @@ class Config(NamedTuple):
     topics: tuple[str, ...] = ("orders",)
     table: tuple[int, ...] = TABLE
     ladder: str = "pulsar"
+    in_place: bool = False
+    """Whether failures are retried in place although the plan has queues: what waits there is drained."""
 
 
 class Fault(NamedTuple):
@@ -62,6 +64,12 @@ class Plan(NamedTuple):
     """Characters beside an offset that the brokers take."""
     order: OrderBy | None = None
     """What is delivered one at a time."""
+    queued: bool = False
+    """Whether what fails waits in a queue, and what follows behind it."""
+    most_waiting: int = 20_000
+    """How many records of a partition may wait in its queue."""
+    hop_span: int = 8_192
+    """Offsets of a queue beyond which its first records are written again at its end."""
     tries: int | None = None
     """Retries in place before an ordered record goes to the DLQ; None: without limit."""
     stall: int = 30

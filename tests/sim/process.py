@@ -18,12 +18,17 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.kafka.messages import Reading
 from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
+from tests.sim.queue_model import QueueModel
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
 from topics.retry_headers import Headers, RetryState
 
 if TYPE_CHECKING:
     from tests.sim.world import World
+
+
+FAR = 6 * 3_600_000
+"""ms. No wait of a story is longer."""
 
 
 class Process:
@@ -99,9 +104,13 @@ class LaneHost(ConsumerSide):
         super().__init__(process, group, levels or process.policy.topics, self._reading() if levels else None)
         self.kafka = self.world.kafka
         self._timer = 0
-        ports = Ports(self, self._deliver, CommitterModel(self).submit, self._wake, NoDelivery().recall)
+        self.queues = QueueModel(self)
+        commit, recall = CommitterModel(self).submit, NoDelivery().recall
+        ports = Ports(self, self._deliver, commit, self._wake, recall, queues=self.queues)
         terms = LaneOptions(self.world.plan.room, self.world.plan.order, bounds=self.world.plan.bounds)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
+        if self.lane.queues is not None:
+            self.lane.queues.hop_span = self.world.plan.hop_span
 
     def widen(self, levels: dict[str, int]) -> None:
         """Read more levels; never fewer, as the product does it."""
@@ -126,7 +135,8 @@ class LaneHost(ConsumerSide):
             outcome = self._fate(record, fatal)
         if not isinstance(outcome, NotSent):
             now = self.process.now()
-            tenure = (self.process.name, self.group, record.source, record.epoch)
+            queue = self.lane.ownership.partitions[record.source]
+            tenure = (self.process.name, self.group, queue.under or record.source, record.epoch)
             at = WALL + self.world.steady
             self.world.service.ledger.append(Delivery(at, now.wall, record, tenure, outcome, at + ms))
             if isinstance(outcome, Throttled):
@@ -147,6 +157,8 @@ class LaneHost(ConsumerSide):
     def _wake(self, at: int) -> None:
         """One timer: what is asked for last counts."""
         self._timer += 1
+        if at - self.world.steady > FAR:
+            return  # the progress of queues, twice a day: a story ends where nothing else is to be done
         mine = self._timer
         self.process.later(max(0, at - self.world.steady), lambda: self._ring(mine))
 

@@ -21,10 +21,12 @@ def policy(
     topics: tuple[str, ...] = ("orders",),
     template: str = "{group}",
     deaths: int | None = None,
+    queued: bool = False,
 ) -> Policy:
     """A policy of group `billing`; without `deaths` nobody suspects a record of having killed anybody.
 
-    The named ladders are taken over `table`, so that a story of few levels has few. Each delay has a level.
+    The named ladders are taken over `table`, so that a story of few levels has few. Each delay has a level, unless what
+    fails waits in a queue (`queued`).
     """
     over = {"rocketmq": table[2:] or table[-1:], "pulsar": table}
     steps = build_ladder(over.get(ladder, ladder) if isinstance(ladder, str) else ladder)
@@ -33,10 +35,11 @@ def policy(
         topics=topics,
         ladder=steps,
         table=table,
-        delays=tuple(sorted({*table, *steps.delays})),
+        delays=() if queued else tuple(sorted({*table, *steps.delays})),
         max_reconsume_times=retries,
         max_deaths=deaths,
         instance="billing-0",
+        queued=queued,
     )
 
 

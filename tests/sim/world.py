@@ -98,8 +98,17 @@ class World:
     def _policy(self, config: Config) -> Policy:
         plan = self.plan
         policy = samples.policy(
-            ladder=config.ladder, table=config.table, retries=plan.retries, deaths=plan.deaths, topics=config.topics
+            ladder=config.ladder,
+            table=config.table,
+            retries=plan.retries,
+            deaths=plan.deaths,
+            topics=config.topics,
+            queued=plan.queued,
         )
+        if plan.queued:
+            policy = replace(policy, max_waiting=plan.most_waiting)
+            in_place = InPlace(INTERVAL, plan.tries)
+            return replace(policy, queued=False, drained=True, in_place=in_place) if config.in_place else policy
         return policy if plan.order is None else replace(policy, in_place=InPlace(INTERVAL, plan.tries))
 
     @property
@@ -121,6 +130,8 @@ class World:
 
     def _create_topics(self) -> None:
         for topic in (*self.mains, *sorted(samples.waits(self.everything)), "billing-DLQ", "billing-RETRY-EVENTS"):
+            self.kafka.create(topic)
+        for topic in self.everything.names.queues_of(self.mains) if self.plan.queued else ():
             self.kafka.create(topic)
 
     def leftovers(self, policy: Policy) -> dict[str, int]:
@@ -190,6 +201,7 @@ class World:
 
     def _appended(self, source: Partition) -> None:
         for host in self.hosts():
+            host.queues.appended(source)
             if (toppar := host.client.toppars.get(source)) is not None and toppar.assigned:
                 host.turn_soon(3)
 

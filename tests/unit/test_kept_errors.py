@@ -25,6 +25,7 @@ RAISED = {
 """Names that are raised, and why that makes no cycle."""
 KEPT = {
     ("sidecar/kafka/consumer/consumer.py", "self.failure"): "the thread has ended, and the process ends",
+    ("sidecar/kafka/queues/queue_thread.py", "self.failure"): "the same",
     ("spark/job/cluster.py", "self._failure"): "raised without the frames of its former callers",
 }
 """Where an error is kept, and why that is harmless."""

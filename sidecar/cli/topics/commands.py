@@ -181,7 +181,11 @@ def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
     sources = [source_of(mains[name]) for name in settings.topic_names]
     # Broadcast mode retries nothing and belongs to no consumer group: it has no topics of its own.
     rows = settings.view.source != "events"
-    specs = () if settings.deliver.broadcast else group_specs(settings.names, sources, settings.delays, rows=rows)
+    specs = (
+        ()
+        if settings.deliver.broadcast
+        else group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
+    )
     return cluster, settings, make_plan(specs, cluster.find(spec.name for spec in specs))
 
 

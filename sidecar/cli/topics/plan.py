@@ -76,6 +76,8 @@ def compare(spec: TopicSpec, shape: Shape) -> Iterable[Finding]:
         finding = f"it has {plural(shape.partitions, 'partition')} and should have {spec.partitions}, to be shared"
         if spec.kind is Kind.EVENTS:
             finding += "; add them when the view's job has read all events, or an older row of a record may come last"
+        if spec.kind is Kind.ORDERED:
+            finding = f"it has {plural(shape.partitions, 'partition')}, and its main topic has {spec.partitions}"
         yield Finding(finding, f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}")
     if spec.kind is Kind.POLICY and shape.partitions > spec.partitions:
         finding = f"it has {plural(shape.partitions, 'partition')} and must have 1: the last policy would not be known"

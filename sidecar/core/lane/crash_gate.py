@@ -277,7 +277,8 @@ class CrashGate:
             suspicion.ready_at = now.steady
         # With records of its own in memory it must go on, and make room. A blocked one has let its suspects go.
         crowded_out = partition.load == 0 and now.steady - self._full_at < IDLE_MS
-        unread = crowded_out or bool(partition.tracker.dropped)
+        # What waits in a queue was not in flight: that is due at once, and comes first.
+        unread = crowded_out or (partition.under is None and bool(partition.tracker.dropped))
         match suspicion.after_time(partition.load, partition.blocked, now, unread=unread):
             case Step.TO_FRESH:
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.

@@ -13,6 +13,7 @@ from sidecar.core.lane.partition import LanePartition, Pause
 from sidecar.core.lane.suspicion import Stage
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import Partition
+from topics.attempt import retry_state_of
 
 
 class PartitionFacts(NamedTuple):
@@ -104,7 +105,8 @@ def _due(
     refused = (one.refusal.entry.record for one in outbox.refused.values())
     for record in chain(waiting.overdue(steady), refused):
         partition = levels.get(record.source)
-        if partition is not None and record.again == 0:  # an attempt in place has no due time of its own
+        # An attempt in place has no due time of its own, and neither has what came behind another.
+        if partition is not None and record.again == 0 and not retry_state_of(record).behind:
             at = partition.due(record)
             due[record.source] = min(at, due.get(record.source, at))
     return due

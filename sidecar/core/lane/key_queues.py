@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
+from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from sidecar.core.invariant import ensure
@@ -17,14 +18,34 @@ OrderBy: TypeAlias = Literal["key", "partition"]
 Key: TypeAlias = tuple[Partition, bytes | None]
 
 
+LONGEST_NAME = 64
+"""Bytes of a key that stands for itself in a ledger; a longer one is known by its digest."""
+
+
+def line_of(record: Record, by: OrderBy) -> bytes:
+    """Return the name of a record's line: what must go one after the other has one name.
+
+    Records without a key have no order among themselves: each is a line of its own. Two keys with one name, by a
+    chance or by intent, only wait for each other.
+    """
+    if by == "partition":
+        return b""
+    key = record.key
+    if key is None:
+        return b"\0" + record.id.encode()
+    return key if len(key) <= LONGEST_NAME else b"#" + blake2b(key, digest_size=16).digest()
+
+
 class KeyQueues:
     """The key queues of one lane. Records are added in the order of their offsets.
+
+    `named`: a queue goes by the name of its line (`line_of`), for a lane with ledgers.
 
     Invariants: no queue is empty; each holds records of its own key, one assignment, and rising offsets.
     """
 
-    def __init__(self, by: OrderBy) -> None:
-        self._by = by
+    def __init__(self, by: OrderBy, *, named: bool = False) -> None:
+        self._by, self._named = by, named
         self._queues: dict[Key, deque[Record]] = {}
 
     def enqueue(self, record: Record) -> bool:
@@ -52,6 +73,14 @@ class KeyQueues:
             return queue[0]
         del self._queues[key]
         return None
+
+    def holds(self, source: Partition, line: bytes) -> bool:
+        """Return whether records of a line are here."""
+        return (source, line if self._by == "key" else None) in self._queues
+
+    def take_line(self, record: Record) -> list[Record]:
+        """Remove and return all records of the line of `record`."""
+        return list(self._queues.pop(self._key(record), ()))
 
     def behind(self) -> Iterator[Record]:
         """Return the records that wait behind the first ones of their queues."""
@@ -88,4 +117,6 @@ class KeyQueues:
             )
 
     def _key(self, record: Record) -> Key:
+        if self._named and self._by == "key":
+            return (record.source, line_of(record, "key"))
         return (record.source, record.key if self._by == "key" else None)

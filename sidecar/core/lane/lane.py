@@ -30,9 +30,11 @@ from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.facts import LaneFacts, facts_of
 from sidecar.core.lane.invariants import check_records
+from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.outputs import with_outputs
+from sidecar.core.lane.owned_queue import LaneTies
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
@@ -55,8 +57,9 @@ from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
 from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Partition, Record
+from topics.attempt import retry_state_of
 from topics.copies import writes_of
-from topics.transitions import Commit, Forward, Wait, Written, after_wait
+from topics.transitions import DONE, Commit, Forward, Wait, Written, after_wait
 
 
 class Lane:
@@ -71,7 +74,8 @@ class Lane:
         partitions: dict[Partition, LanePartition] = {}
         self._partitions: Mapping[Partition, LanePartition] = partitions
         memory = self.memory = LaneMemory(options.room, partitions, dispatcher.pace, ordered=self._ordered)
-        waiting = self._waiting = WaitingRecords(options.room, options.order)
+        queued = policy.has_queues and not waits
+        waiting = self._waiting = WaitingRecords(options.room, options.order, named=queued)
         self.ready = waiting.ready
         outbox = self.outbox = Outbox()
 
@@ -89,7 +93,14 @@ class Lane:
         )
         self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._room = RoomShares(partitions, memory, waiting, paused)
-        self._timer = LaneTimer(commits, waiting, paused, self._room, gate, dispatcher, ports)
+        self.queues: LongWaits | None = None
+        if queued:
+            finish, end_turn = self._finish, self._end_turn
+            ties = LaneTies(
+                self.ownership, waiting, memory, commits, paused, ports.queues, *calls[:2], finish, end_turn
+            )
+            self.queues = LongWaits(options.order or "key", ties)
+        self._timer = LaneTimer(commits, waiting, paused, self._room, gate, dispatcher, ports, self.queues)
         self._relay_bulk = RelayBulk(self.ownership, memory, outbox, self.counters)
         self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
         dispatcher.join(self, options.weight)
@@ -142,7 +153,7 @@ class Lane:
             self.ownership,
             self._bulk_answers,
         )
-        for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate):
+        for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate, self.queues):
             if checked is not None:
                 checked.check()
 
@@ -150,7 +161,10 @@ class Lane:
 
     def assigned(self, grants: Iterable[AssignedPartition], now: Now) -> None:
         """Start partitions where their last owner left off."""
+        grants = tuple(grants)
         self.ownership.assigned(grants)
+        if self.queues is not None:
+            self.queues.assigned(grants)
         self.tick(now)
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None], now: Now) -> None:
@@ -171,6 +185,14 @@ class Lane:
         """Drop a partition whose log ends at `high` now, and count what was not done."""
         self.ownership.truncated(source, high)
 
+    def _end_turn(self, now: Now) -> None:
+        """Do what follows from the events of a call of the lane."""
+        if self.queues is not None:
+            self.queues.turn(now)
+            self._room.admitted(now)
+        self._dispatcher.dispatch(now)
+        self._timer.schedule(now)
+
     def is_full_with(self, under_way: int) -> bool:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
         return self.memory.is_full_with(under_way)
@@ -181,11 +203,12 @@ class Lane:
         """Admit what the consumer hands over; a run that its partition does not accept is dropped."""
         for run in runs:
             partition = self._partitions.get(run.partition)
-            if partition is not None and partition.accepts(run):
+            if partition is None or not partition.accepts(run):
+                continue
+            if self.queues is None or self.queues.admits(partition, run):
                 self._take_up(partition, run, now)
         self._room.admitted(now)
-        self._dispatcher.dispatch(now)
-        self._timer.schedule(now)
+        self._end_turn(now)
 
     def _take_up(self, partition: LanePartition, run: FetchedRecords, now: Now) -> None:
         if run.last_at is not None:
@@ -201,6 +224,8 @@ class Lane:
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
+            elif self.queues is not None and self.queues.keeps(partition, record):
+                pass
             elif remaining > 0:
                 self._waiting.delay(record, now.steady + remaining)
             elif record.life is None or self._after_wait(partition, record, now):
@@ -241,7 +266,8 @@ class Lane:
         suspicion, gate = partition.suspicion, self._gate
         if suspicion is not None and gate is not None and not gate.pass_or_keep(partition, suspicion, record, now):
             return False
-        if record.life is not None and record.again == 0:  # an attempt in place has no due time of its own
+        # An attempt in place has no due time of its own, and neither has what came behind another.
+        if record.life is not None and record.again == 0 and not retry_state_of(record).behind:
             self.counters.late(record, partition.level_delay, now.wall)
         partition.sent()
         self._ports.deliver(record, self.answered)
@@ -276,6 +302,8 @@ class Lane:
         self._go_on(now)
 
     def _go_on(self, now: Now) -> None:
+        if self.queues is not None:
+            self.queues.turn(now)
         self._dispatcher.dispatch(now)
         # An outage may have begun, or a probe was sent that may hang.
         self._timer.wake_by(self._dispatcher.pace.probe_at)
@@ -311,6 +339,9 @@ class Lane:
     def _write(
         self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()
     ) -> None:
+        plain = not outputs or decision != DONE  # else there is something to write
+        if plain and self.queues is not None and self.queues.settles(partition, record, decision):
+            return
         partition.settled()
         writes = writes_of(record, decision, self._policy, now.wall)
         if outputs:
@@ -351,8 +382,7 @@ class Lane:
         if outbox.unwritable or self.memory.awaits:
             self.memory.look_for_awaited()
         self.ownership.committed(result, now)
-        self._dispatcher.dispatch(now)  # records that were queued behind a dead letter may be delivered
-        self._timer.schedule(now)
+        self._end_turn(now)  # records that were queued behind a dead letter may be delivered
 
     def _written(self, entry: SettledRecord, with_progress: bool, now: Now) -> None:
         partition = self.ownership.owner_of(entry.record)
@@ -360,6 +390,8 @@ class Lane:
             return
         partition.unsettle()
         self.counters.count(entry.decision)
+        if self.queues is not None:
+            self.queues.written(entry)
         self._finish(partition, entry.record, covered=with_progress, copied=True)
         if self.outbox.refused:
             self.outbox.accepted(entry)
@@ -371,7 +403,9 @@ class Lane:
         partition.finish(record, copied=copied)
         if not (covered or partition.uncommitted):
             self.commits.soon(partition)
-        if self._ordered:  # asked here, because a call for each record would cost a hundredth of its way
+        if self.queues is not None:
+            self.queues.finished(record)
+        elif self._ordered:  # asked here, because a call for each record would cost a hundredth of its way
             self._waiting.done(record)
 
     def _changed(self, partition: LanePartition, now: Now) -> None:
@@ -396,8 +430,7 @@ class Lane:
             partition = self.ownership.owner_of(record)
             if partition is None or partition.closing:
                 continue
-            if record.life is None or self._after_wait(partition, record, now):
+            if record.life is None or partition.under is not None or self._after_wait(partition, record, now):
                 self._waiting.release(record)
         self.paused.resume_due(self._partitions.values(), now.steady)
-        self._dispatcher.dispatch(now)
-        self._timer.schedule(now)
+        self._end_turn(now)

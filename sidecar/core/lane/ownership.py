@@ -71,10 +71,14 @@ class Ownership:
         recall: Recall,
     ) -> None:
         self.partitions = partitions
+        self.queues: dict[Partition, Partition] = {}
+        """The queue partition of each main partition that has one; it is owned, and given up, with it."""
         self.uncommitted_at_loss = 0
         """Records, at most, that were answered but not in Kafka when their partition went. They are delivered again."""
         self.records_lost: Counter[str] = Counter()
         """By topic: offsets that were gone from the log before they were read, or before they were done."""
+        self.gone: Callable[[Collection[Partition]], None] | None = None
+        """Called with partitions that are dropped."""
         self._waits, self._bounds = waits, bounds
         self._memory, self._waiting, self._outbox, self._commits = memory, waiting, outbox, commits
         self._paused, self._gate, self._recall = paused, gate, recall
@@ -124,11 +128,26 @@ class Ownership:
             )
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
-            self.partitions[grant.partition] = partition
-            self._waiting.own(grant.partition)
-            partition.note_committed(progress)
-            if self._gate is not None:
-                self._gate.granted(partition, progress)
+            self._begin(partition, progress)
+
+    def opened(self, grant: AssignedPartition, main: Partition) -> LanePartition:
+        """Start the queue partition of a main partition, where the group has read it to."""
+        queue = LanePartition(grant.partition, grant.epoch, Tracker(grant.progress), 0, "ordered", under=main)
+        self._begin(queue, grant.progress)
+        self.queues[main] = grant.partition
+        return queue
+
+    def _begin(self, partition: LanePartition, progress: Progress) -> None:
+        self.partitions[partition.source] = partition
+        self._waiting.own(partition.source)
+        partition.note_committed(progress)
+        if self._gate is not None:
+            self._gate.granted(partition, progress)
+
+    def caught_up(self, queue: LanePartition, now: Now) -> None:
+        """Note that all that waits in a queue is known."""
+        if self._gate is not None:
+            self._gate.log_ended(queue, now)
 
     def cut(self, source: Partition, epoch: int, wanted: int, low: int) -> None:
         """Count the records that are lost unread, because the log begins at `low` now.
@@ -149,7 +168,7 @@ class Ownership:
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
         """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
-        mine = frozenset(partitions) & self.partitions.keys()
+        mine = self._tied(partitions)
         self._recall(mine, lost=False)
         self._forget_waiting(mine)
         for source in mine:
@@ -173,7 +192,10 @@ class Ownership:
             for source, partition in self.partitions.items()
             if partition.closing and partition.idle and not partition.uncommitted
         ]
-        self.drop([source for source in ended if source not in under_way])
+        ended = [source for source in ended if source not in under_way]
+        if self.queues:  # a main partition and its queue go together
+            ended = [source for source in ended if self._tied((source,)) <= set(ended)]
+        self.drop(ended)
         over = [release for release in self._releases if not release.partitions & self.partitions.keys()]
         self._releases = [release for release in self._releases if release not in over]
         for release in over:
@@ -203,7 +225,7 @@ class Ownership:
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions and everything that belongs to them."""
-        mine = {source for source in partitions if source in self.partitions}
+        mine = self._tied(partitions)
         if not mine:
             return
         self._recall(mine, lost=True)
@@ -211,10 +233,23 @@ class Ownership:
         self._outbox.drop(mine)
         for source in mine:
             partition = self.partitions.pop(source)
+            self.queues.pop(source, None)
             self.uncommitted_at_loss += partition.unsaved
             self._memory.forget(partition)
             if self._gate is not None:
                 self._gate.dropped(partition)
+        if self.gone is not None:
+            self.gone(mine)
+
+    def _tied(self, partitions: Collection[Partition]) -> frozenset[Partition]:
+        """Return the partitions that are owned, each with its queue, or the main partition of that."""
+        mine = {source for source in partitions if source in self.partitions}
+        for source in tuple(mine) if self.queues else ():
+            if (queue := self.queues.get(source)) is not None:
+                mine.add(queue)
+            elif (main := self.partitions[source].under) is not None:
+                mine.add(main)
+        return frozenset(mine)
 
     def _is(self, source: Partition, result: CommitResult) -> bool:
         partition = self.partitions.get(source)

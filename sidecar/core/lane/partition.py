@@ -61,6 +61,10 @@ class Because(Enum):
     """It holds more than its share of what refused copies leave."""
     BLOCKED = auto()
     """Kafka refuses its copies or its progress."""
+    QUEUE_UNREAD = auto()
+    """What waits in its queue is not known yet."""
+    BEHIND_KEYS = auto()
+    """As many records wait in its queue as may (`retry.ordered_max_waiting`)."""
 
 
 class Pause(NamedTuple):
@@ -118,6 +122,8 @@ class LanePartition:
     """Whether its progress is too long for the brokers even without a copy."""
     closing: bool = False
     paused: Pause | None = None
+    under: Partition | None = None
+    """Of a queue partition: the main partition whose owner has it."""
     blocked: str = ""
     """Why no record of it is delivered: Kafka refuses its copies or its progress. Empty if it is not blocked."""
 
@@ -184,7 +190,7 @@ class LanePartition:
             progress = replace(progress, width=self.width, last_at=self.last_at)
         if self.suspicion is not None:
             progress = self.suspicion.with_crash_state(progress)
-        return PartitionCommit(self.epoch, progress, self._kept(extra))
+        return PartitionCommit(self.epoch, progress, self._kept(extra), self.under)
 
     def _kept(self, extra: Collection[int]) -> OffsetRanges:
         """Return the done offsets that the next commit must name.
@@ -231,6 +237,17 @@ class LanePartition:
             self.tracker.let_go(record.offset)
             first = min(first, record.offset)
         self.paused = pause._replace(offset=first)
+
+    def put_off(self, offset: int) -> bool:
+        """Note a record of a queue that was read and is not kept; return False if it is done already."""
+        if begun := self.tracker.begin(offset):
+            self.tracker.let_go(offset)
+        return begun
+
+    def pass_over(self, offset: int) -> None:
+        """Note that a record of a queue that is not in memory is done."""
+        self.tracker.dropped.discard(offset)
+        self.tracker.finish(offset)
 
     def resume(self) -> int:
         """Accept records again; return the offset of the next one.

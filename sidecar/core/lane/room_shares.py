@@ -75,6 +75,7 @@ class RoomShares:
             # With nothing out it may have its one record, and sends it as soon as the pace allows. Where its progress
             # is too long for the brokers, what it has in memory must end.
             stays = partition.blocked or partition.closing or partition.tracker.waits or _needs_care(partition)
+            stays = stays or partition.under is not None  # a queue's records are bounded by themselves
             if partition.in_flight > 0 and not stays and partition.load > shares[source]:
                 self._let_go(partition, now)
 

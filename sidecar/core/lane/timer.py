@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
+from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.room_shares import RoomShares
 from sidecar.core.lane.waiting import WaitingRecords
@@ -27,9 +28,10 @@ class LaneTimer:
         gate: CrashGate | None,
         dispatcher: Dispatcher,
         ports: Ports,
+        long_waits: LongWaits | None = None,
     ) -> None:
         self._commits, self._waiting, self._paused, self._gate = commits, waiting, paused, gate
-        self._room = room
+        self._room, self._long = room, long_waits
         self._dispatcher, self._ports = dispatcher, ports
         self._woken_at = NEVER
 
@@ -46,6 +48,8 @@ class LaneTimer:
         alarms = min(self._waiting.next_at(), self._paused.alarm, self._room.alarm, hangs_at)
         if self._gate is not None:
             alarms = min(alarms, self._gate.alarm)
+        if self._long is not None:
+            alarms = min(alarms, self._long.alarm)
         self.wake_by(min(commits.next_at(), alarms))
 
     def wake_by(self, at: int) -> None:

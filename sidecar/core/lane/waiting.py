@@ -25,15 +25,16 @@ _TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when
 
 class WaitingRecords:
     """The waiting records of one lane. `room`: bytes that the lane may hold. `order`: as in `LaneOptions`.
+    `named`: as in `KeyQueues`.
 
     Invariants: no record waits in two ways; withheld records stand by their offsets; a partition without withheld
     records has no list of them.
     """
 
-    def __init__(self, room: int, order: OrderBy | None) -> None:
+    def __init__(self, room: int, order: OrderBy | None, *, named: bool = False) -> None:
         self.ready = ReadyFlows()
         self._delayed = DelayQueue(room)
-        self._key_queues = None if order is None else KeyQueues(order)
+        self._key_queues = None if order is None else KeyQueues(order, named=named)
         self._withheld: dict[Partition, list[Record]] = {}
 
     @property
@@ -95,6 +96,23 @@ class WaitingRecords:
         """Note that a record is done: the next one of its key is ready."""
         if self._key_queues is not None and (following := self._key_queues.finish(record)) is not None:
             self.ready.append(following)
+
+    def next_of(self, record: Record) -> Record | None:
+        """Note that a record is done, as `done` does, but return the next one of its key: the caller lets it go."""
+        return None if self._key_queues is None else self._key_queues.finish(record)
+
+    def let_next(self, record: Record) -> None:
+        """Let a record go that `next_of` has returned."""
+        self.ready.append(record)
+
+    def take_line(self, record: Record) -> list[Record]:
+        """Remove and return what waits of the key of a record: `record`, which `next_of` has returned, and all
+        behind."""
+        return [] if self._key_queues is None else self._key_queues.take_line(record)
+
+    def holds(self, source: Partition, line: bytes) -> bool:
+        """Return whether records of a line (`line_of`) wait here, or are out."""
+        return self._key_queues is not None and self._key_queues.holds(source, line)
 
     # --- partitions go, or stop ---------------------------------------------------------------------------------------
 

@@ -209,7 +209,13 @@ def create_topics(settings: Settings) -> int:
     create(cluster, [TopicSpec(main, Kind.MAIN, PARTITIONS, 1, {}) for main in mains])
     existing = cluster.find(mains)
     rows = settings.view.source != "events"
-    specs = group_specs(settings.names, [source_of(existing[main]) for main in mains], settings.delays, rows=rows)
+    specs = group_specs(
+        settings.names,
+        [source_of(existing[main]) for main in mains],
+        settings.delays,
+        rows=rows,
+        ordered=settings.queued,
+    )
     create(cluster, specs)
     return len(specs)
 

@@ -71,7 +71,7 @@ def owns(
     ]
     if not sources:
         return  # their required settings follow from the main topics
-    for spec in group_specs(group.names, sources, group.delays, rows=bool(group.rows)):
+    for spec in group_specs(group.names, sources, group.delays, rows=bool(group.rows), ordered=group.ordered):
         if spec.name in described:
             yield from differing(spec, described[spec.name], configs.get(spec.name), compare)
         elif spec.name not in denied:

@@ -210,7 +210,10 @@ class Committer(threading.Thread):
 
 
 def _fenced(batch: CommitBatch, membership: Membership) -> frozenset[Partition]:
-    return frozenset(source for source, share in batch.commits.items() if membership.epochs.get(source) != share.epoch)
+    epochs = membership.epochs
+    return frozenset(
+        source for source, share in batch.commits.items() if epochs.get(share.under or source) != share.epoch
+    )
 
 
 def _without(batch: CommitBatch, fenced: frozenset[Partition]) -> CommitResult:

@@ -22,6 +22,7 @@ from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted
 from sidecar.kafka.credentials.new_client import refuse
 from sidecar.kafka.credentials.registry import ClientCredentials
+from topics.copies import Copy
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
 """Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.
@@ -237,13 +238,13 @@ class ReplaceableProducer:
             for copy in entry.writes
             if copy.topic in missing
         ]
-        refusals += [
-            Refusal(entry, "topic", f"topic {copy.topic} has no partition {copy.spread}", copy.topic)
-            for entry in entries
-            if entry.outputs
-            for copy in entry.writes[-entry.outputs :]
-            if copy.exact and copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
-        ]
+        if narrow := [(entry, copy) for entry in entries for copy in entry.writes if self._lacks_partition(copy)]:
+            self.refresh_topics({copy.topic for _, copy in narrow})
+            refusals += [
+                Refusal(entry, "topic", f"topic {copy.topic} has no partition {copy.spread}", copy.topic)
+                for entry, copy in narrow
+                if self._lacks_partition(copy)
+            ]
         if self.denied:
             why = {copy.topic: self.denied.why(copy.topic) for entry in entries for copy in entry.writes}
             refusals += [
@@ -256,6 +257,10 @@ class ReplaceableProducer:
             where = [(entry, self.refusing.refuses(copy)) for entry in entries for copy in entry.writes]
             refusals += [Refusal(entry, "partition", f"{name} takes no records", name) for entry, name in where if name]
         return tuple(refusals)
+
+    def _lacks_partition(self, copy: Copy) -> bool:
+        """Return whether a copy is for a partition that its topic does not have."""
+        return copy.exact and copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
 
     def refused(self, refusals: Iterable[Refusal]) -> None:
         """Take in why a transaction was aborted.

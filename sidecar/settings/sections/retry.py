@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -105,6 +105,28 @@ class Retry(Section):
         description=(
             "Tries in place before an ordered record goes to the DLQ. null is without limit: order then means "
             "that everything waits for the failing record."
+        ),
+    )
+    ordered_ladder: Annotated[LadderSpec | None, LADDER.or_null()] = Field(
+        default=None,
+        description=(
+            "With `deliver.order`: what retry n of a failing record waits, in the forms of `retry.ladder`. The record "
+            "waits in a queue topic, and later ones of its key behind it, for hours if need be; all other keys go on, "
+            "and `max_reconsume_times` applies. null: it is tried in place, every `ordered_interval`."
+        ),
+    )
+    ordered_exhausted: Literal["dead-letter", "park"] = Field(
+        default="dead-letter",
+        description=(
+            "What happens to an ordered record whose retries by `ordered_ladder` are used up. `dead-letter`: it goes "
+            "to the DLQ, and the next one of its key is delivered. `park` is not possible yet."
+        ),
+    )
+    ordered_max_waiting: Annotated[int, whole(100, 1_000_000)] = Field(
+        default=20_000,
+        description=(
+            "How many records of one partition may wait by `ordered_ladder`, with those behind them. Beyond that the "
+            "partition is paused until some are done."
         ),
     )
     nack_redelivery_delay: Annotated[int, duration("1s", "10d")] = Field(

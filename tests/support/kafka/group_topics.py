@@ -38,6 +38,8 @@ class GroupTopics:
     mains: tuple[str, ...]
     delays: tuple[int, ...] = DELAYS
     template: str = "{group}"
+    queued: bool = False
+    """Whether order survives long waits, in queue topics."""
 
     @property
     def names(self) -> Names:
@@ -58,6 +60,11 @@ class GroupTopics:
     def retries(self) -> tuple[str, ...]:
         """The topics that the retry lane reads: levels and ready."""
         return (*self.levels, self.names.ready)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queue topics."""
+        return tuple(self.names.queues_of(self.mains)) if self.queued else ()
 
     @property
     def dlq(self) -> str:
@@ -83,7 +90,8 @@ def specs_of(
         for name in group.mains
     ]
     unused = set(UNUSED) - set(also)
-    return (*mains, *(spec for spec in group_specs(group.names, sources, group.delays) if spec.kind not in unused))
+    specs = group_specs(group.names, sources, group.delays, ordered=group.queued)
+    return (*mains, *(spec for spec in specs if spec.kind not in unused))
 
 
 def create_group(

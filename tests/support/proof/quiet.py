@@ -19,7 +19,7 @@ def await_quiet(group: GroupTopics, seconds: float, meanwhile: Callable[[], obje
     `meanwhile` is called between two looks: what a service that has to call does. Ends are high watermarks: a
     transaction that somebody left open keeps the group from being quiet.
     """
-    lanes = {group.group: group.mains, group.names.retry_group: group.retries}
+    lanes = {group.group: (*group.mains, *group.queues), group.names.retry_group: group.retries}
     readers = {lane: _reader(group, lane) for lane in lanes}
     places = {lane: _places(readers[lane], topics) for lane, topics in lanes.items()}
 

@@ -25,7 +25,7 @@ def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None 
         "deliver": requests if mode == "push" else {},
         "retry": {
             "ladder": ["1s", "2s"],
-            "levels": [f"{delay}ms" for delay in group.delays],
+            "levels": [f"{delay}ms" for delay in group.delays] or None,
             "max_reconsume_times": 2,
         },
         "api": {"listen": f"127.0.0.1:{port}", "probe_listen": None},

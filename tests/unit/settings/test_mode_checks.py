@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.settings.policy import build_policy
 from tests.support.sidecar.settings import good, problems, write_good
 
 ORDER, BROADCAST = "deliver.order=key", "deliver.broadcast=true"
+LADDER = "retry.ordered_ladder=[10s, 1h]"
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,10 @@ ORDER, BROADCAST = "deliver.order=key", "deliver.broadcast=true"
         ((ORDER, "deliver.mode=pull", "deliver.url=null"), "deliver.order", "is for push mode"),
         ((ORDER, "deliver.mode=relay", "deliver.url=null"), "deliver.order", "relay mode"),
         ((ORDER, "retry.understand=[pulsar]"), "deliver.order", "another system made wait"),
+        (("retry.ordered_ladder=pulsar",), "retry.ordered_ladder", "deliver.order is none"),
+        ((ORDER, LADDER, "retry.ordered_max_times=3"), "retry.ordered_max_times", "max_reconsume_times decides"),
+        ((ORDER, LADDER, "retry.ordered_exhausted=park"), "retry.ordered_exhausted", "not possible yet"),
+        ((ORDER, LADDER, "deliver.mode=pull", "deliver.url=null"), "deliver.order", "is for push mode"),
         ((BROADCAST, "deliver.mode=pull", "deliver.url=null"), "deliver.broadcast", "is for push mode"),
         ((BROADCAST, "deliver.mode=relay", "deliver.url=null"), "deliver.broadcast", "relay mode"),
         ((BROADCAST, "deliver.order=partition"), "deliver.broadcast", "never retries"),
@@ -36,6 +42,18 @@ def test_modes_that_contradict_each_other_are_refused_once(
 )
 def test_these_modes_are_taken(tmp_path: Path, sets: tuple[str, ...]) -> None:
     assert good(tmp_path, *sets).deliver.mode == "push"
+
+
+def test_a_group_with_a_ladder_for_ordered_records_has_queues_and_no_levels(tmp_path: Path) -> None:
+    settings = good(tmp_path, ORDER, LADDER)
+    policy = build_policy(settings, "billing-0")
+    assert (policy.queued, policy.delays, policy.in_place) == (True, (), None)
+    assert policy.ladder.delays == (10_000, 3_600_000)
+
+
+def test_a_queue_topic_has_a_name_that_kafka_takes(tmp_path: Path) -> None:
+    (problem,) = problems(write_good(tmp_path), [ORDER, LADDER, f"topics=[{'o' * 240}]"])
+    assert "Kafka takes at most 249" in problem
 
 
 def test_a_broadcast_has_no_view(tmp_path: Path) -> None:

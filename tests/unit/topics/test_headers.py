@@ -8,6 +8,7 @@ from topics.dead_letter_headers import DEAD_LETTER, dead_letter_headers
 from topics.reasons import LONGEST_REASON, reason_class, reason_text
 from topics.render_headers import render_retry_headers, without_ours
 from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
+from topics.retry_order import Order
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000
@@ -35,6 +36,8 @@ LIVES = st.builds(
     timestamp=st.integers(0, 2**63 - 1),
     first_failed_at=st.integers(0, 10**16 - 1),
     reason=PRINTABLE,
+    order=st.none() | st.builds(Order, st.integers(0, 2**63 - 1), st.integers(0, 999_999_999)),
+    behind=st.booleans(),
 )
 OWN_KEYS = st.sampled_from(sorted(OURS | DEAD_LETTER))
 # Lone surrogates too: the client can hand over any `str`.

@@ -30,6 +30,14 @@ def test_the_names_of_the_contract() -> None:
     assert BILLING.view_group == "billing-RETRY-VIEW"
 
 
+def test_each_main_topic_has_its_queue_topic() -> None:
+    assert BILLING.ordered("orders") == "billing-ORDERED-orders"
+    assert TDMQ.ordered("orders") == "orders-billing-ORDERED"
+    for names in (BILLING, TDMQ):
+        assert names.role(names.ordered("orders"), TOPICS) == Role(Kind.ORDERED, topic="orders")
+        assert names.role(names.ordered("others"), TOPICS) is None
+
+
 def test_the_topic_prefix_is_for_level_topics_and_dlq_only() -> None:
     assert TDMQ.level(10_000, "orders") == "orders-billing-RETRY-10s"
     assert TDMQ.dlq("orders") == "orders-billing-DLQ"

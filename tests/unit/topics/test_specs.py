@@ -49,6 +49,19 @@ def test_a_level_topic_is_as_the_contract_says() -> None:
     )
 
 
+def test_a_queue_topic_has_as_many_partitions_as_its_main_topic() -> None:
+    wide = Source("wide", partitions=50, replication=3, max_message_bytes=1_048_588, min_insync_replicas=2)
+    specs = {spec.name: spec for spec in group_specs(BILLING, [ORDERS, wide], (), ordered=True)}
+    assert {name: spec.partitions for name, spec in specs.items() if spec.kind is Kind.ORDERED} == {
+        "billing-ORDERED-orders": 6,
+        "billing-ORDERED-wide": 50,
+    }
+    config = specs["billing-ORDERED-wide"].config
+    assert (config["cleanup.policy"], config["message.timestamp.type"]) == ("delete", "LogAppendTime")
+    assert int(config["retention.ms"]) >= 2 * LONGEST
+    assert int(config["max.message.bytes"]) == 1_048_588 + HEADER_ROOM
+
+
 def test_a_group_has_a_level_topic_a_delay_and_six_more() -> None:
     specs = group_specs(BILLING, [ORDERS, INVOICES], TABLE)
     assert [spec.kind for spec in specs].count(Kind.LEVEL) == len(TABLE)

@@ -57,8 +57,8 @@ def test_the_search_finds_each_way_to_write() -> None:
 PRODUCT = CORE.parent
 AROUND = [CORE, *(PRODUCT / part for part in ("runtime", "observability", "delivery"))]
 """The packages that have a lane. On pages a lane is a row."""
-OPEN = {"counters"}
-"""What a lane shows beside its methods: its counts."""
+OPEN = {"counters", "queues"}
+"""What a lane shows beside its methods: its counts, and its queues, which have methods for who reads them."""
 
 
 def organs(path: Path) -> Iterator[str]:

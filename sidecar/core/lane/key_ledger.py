@@ -1,0 +1,367 @@
+"""What waits in one partition's queue, by key: which record of a key is its head, and whether it may go out.
+
+A record that failed waits in the queue topic, and later ones of its key behind it (`topics/retry_order.py`). The ledger
+knows of each its place among those of its key, its counts, and where its copy lies; the payload is read when it is due.
+Order comes from RETRY_ORDER alone, so that copies may be read, repeated and written again in any order.
+
+    phase     | what happens                        | then
+    ----------|-------------------------------------|----------
+    none      | it fails, or comes behind its head  | writing
+    none      | its copy is read in the queue       | queued
+    writing   | its copy is committed               | expected
+    writing   | its copy is read, then committed    | queued
+    writing   | it ends otherwise                   | none
+    expected  | its copy is read in the queue       | queued
+    queued    | a newer copy is read                | queued
+    queued    | it is the head, due, and asked for  | requested
+    requested | its payload is read                 | taken
+    requested | its payload is let go               | queued
+    taken     | its payload is let go               | queued
+    taken     | it fails                            | writing
+    taken     | it is done or dead                  | none
+
+One record of a key is asked or taken at a time, and only the head: the lowest of its key. Main records of a key wait
+while one below them is here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from heapq import heappop, heappush, nsmallest
+from itertools import count
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+
+from sidecar.core.invariant import ensure
+from sidecar.core.record import NEVER
+from topics.retry_order import Order
+
+Identity: TypeAlias = tuple[int, int]
+"""A record of the main partition: its offset and its timestamp. The timestamp tells it from a record at the same offset
+of a former log, after the main topic was deleted and made anew."""
+
+
+class Phase(Enum):
+    """Where a record of the ledger is; the module has the table."""
+
+    WRITING = "writing"
+    """Its copy is on its way into Kafka. The lane has the record."""
+    EXPECTED = "expected"
+    """Its copy is in Kafka, and was not read back yet."""
+    QUEUED = "queued"
+    """Its copy lies in the queue at `Entry.offset`."""
+    REQUESTED = "requested"
+    """Its copy is being read by its offset."""
+    TAKEN = "taken"
+    """The lane has the record."""
+
+
+OUT = (Phase.REQUESTED, Phase.TAKEN)
+
+
+class QueuedCopy(NamedTuple):
+    """A copy as it was read in the queue. `due`: the steady time (ms) at which the record may go out."""
+
+    offset: int
+    identity: Identity
+    key: bytes
+    order: Order
+    counts: tuple[int, int]
+    """Redrives and retries: of several copies of a record the greatest counts, then the last one."""
+    due: int
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One record that waits.
+
+    `offset`: of its copy (−1: none is known). `early`: a copy that was read while the lane does not know yet that it is
+    committed. `later`: a copy with greater counts than those that the lane has.
+    """
+
+    identity: Identity
+    key: bytes
+    order: Order
+    counts: tuple[int, int]
+    phase: Phase
+    offset: int = -1
+    due: int = 0
+    listed: bool = False
+    """Whether it waits for its time, for main records before it, or to be asked for."""
+    early: QueuedCopy | None = None
+    later: QueuedCopy | None = None
+
+    @property
+    def at(self) -> tuple[Order, Identity]:
+        """What the records of a key are sorted by."""
+        return self.order, self.identity
+
+
+_AT = attrgetter("at")
+_OFFSET = attrgetter("offset")
+
+
+@dataclass(slots=True, eq=False)
+class KeyLine:
+    """The records of one key, the head first. `out`: the one that is asked or taken."""
+
+    entries: list[Entry] = field(default_factory=list)
+    out: Entry | None = None
+
+
+class KeyLedger:
+    """The ledger of one partition.
+
+    Invariants: an entry stands in the line of its key, once, by its order; no line is empty; of a line only `out` is
+    asked or taken; two entries never have one copy; a head that is queued is listed, unless another of its key is out.
+    """
+
+    def __init__(self) -> None:
+        self.read_to = 0
+        """Every record of the main partition below this offset was read."""
+        self._entries: dict[Identity, Entry] = {}
+        self._lines: dict[bytes, KeyLine] = {}
+        self._numbers = count()
+        self._due: list[tuple[int, int, Entry]] = []
+        """Heads, by when they are due."""
+        self._unread: list[tuple[int, int, Entry]] = []
+        """Heads that are due, by the offset up to which the main partition must be read before."""
+        self._behind_main: dict[bytes, Entry] = {}
+        """Heads that are due, while main records of their keys are under way."""
+        self._wanted: deque[Entry] = deque()
+        """Heads that may go out."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    def blocks(self, key: bytes, offset: int) -> bool:
+        """Return whether a main record at `offset` must wait: an earlier one of its key does, or any of its key is
+        out."""
+        line = self._lines.get(key)
+        return line is not None and (line.out is not None or line.entries[0].order < (offset,))
+
+    def knows(self, identity: Identity) -> bool:
+        """Return whether this record waits here."""
+        return identity in self._entries
+
+    def is_expected(self, identity: Identity) -> bool:
+        """Return whether the copy of this record is in Kafka, or on its way, and was not read back."""
+        entry = self._entries.get(identity)
+        return entry is not None and entry.phase in (Phase.WRITING, Phase.EXPECTED)
+
+    def next_at(self) -> int:
+        """Return the steady time (ms) at which the next head is due; NEVER if none waits for its time."""
+        return self._due[0][0] if self._due else NEVER
+
+    def waits_for_main(self) -> bool:
+        """Return whether a head that is due waits until more of the main partition is read."""
+        return bool(self._unread)
+
+    def lowest(self, most: int) -> list[Entry]:
+        """Return the records whose copies lie lowest in the queue, and are not being read."""
+        queued = (entry for entry in self._entries.values() if entry.phase is Phase.QUEUED)
+        return nsmallest(most, queued, key=_OFFSET)
+
+    @property
+    def blocked_keys(self) -> int:
+        """How many keys have a record that waits."""
+        return len(self._lines)
+
+    def entries(self) -> Iterator[Entry]:
+        """Return all records that wait."""
+        return iter(self._entries.values())
+
+    # --- the lane writes copies --------------------------------------------------------------------------------------
+
+    def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> None:
+        """Note that a copy of a record is on its way into Kafka: its key is blocked from now on."""
+        entry = self._entries.get(identity)
+        if entry is None:
+            self._insert(Entry(identity, key, order, counts, Phase.WRITING))
+            return
+        self._leave_out(entry)
+        entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
+        self._offer(self._lines[entry.key])  # a record that is written again as it is need not have been the head
+
+    def written(self, identity: Identity) -> list[int]:
+        """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more."""
+        entry = self._entries.get(identity)
+        if entry is None or entry.phase is not Phase.WRITING:
+            return []
+        entry.phase = Phase.EXPECTED
+        late = [copy for copy in (entry.early, entry.later) if copy is not None]
+        entry.early = entry.later = None
+        return [offset for copy in late for offset in self.read(copy)]
+
+    def done(self, identity: Identity) -> list[int]:
+        """Forget a record that is done or dead: the next of its key is the head. Return as `written` does."""
+        entry = self._entries.pop(identity, None)
+        if entry is None:
+            return []
+        self._remove(entry)
+        gone = [] if entry.early is None else [entry.early.offset]
+        return gone if entry.later is None else gone + self.read(entry.later)
+
+    # --- the queue is read -------------------------------------------------------------------------------------------
+
+    def read(self, copy: QueuedCopy) -> list[int]:
+        """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
+        entry = self._entries.get(copy.identity)
+        if entry is None:
+            self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, copy.offset, copy.due))
+            return []
+        if copy.counts < entry.counts:
+            return [copy.offset]
+        if entry.phase is Phase.WRITING and copy.counts == entry.counts:
+            before, entry.early = entry.early, copy
+            return [] if before is None else [before.offset]
+        if entry.phase in (Phase.EXPECTED, Phase.QUEUED):
+            return self._replace(entry, copy)
+        if copy.counts == entry.counts:  # the lane has the same record already
+            return [copy.offset]
+        before, entry.later = entry.later, copy if entry.later is None else max(entry.later, copy, key=_rank)
+        return [] if before is None else [min(before, copy, key=_rank).offset]
+
+    def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
+        gone = [] if entry.offset < 0 else [entry.offset]
+        del self._entries[entry.identity]
+        self._remove(entry)
+        self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, copy.offset, copy.due))
+        return gone
+
+    # --- heads go out ------------------------------------------------------------------------------------------------
+
+    def advance(self, steady: int, read_to: int, under_way: Callable[[bytes], bool]) -> None:
+        """Find the heads that may go out now.
+
+        `read_to`: as the field. `under_way`: whether main records of a key are in the lane's memory.
+        """
+        self.read_to = read_to
+        while self._unread and self._unread[0][0] <= read_to:
+            self._pass(heappop(self._unread)[2], under_way)
+        while self._due and self._due[0][0] <= steady:
+            self._pass(heappop(self._due)[2], under_way)
+
+    def main_ended(self, key: bytes) -> None:
+        """Note that no main record of a key is under way any more."""
+        if self._behind_main and (entry := self._behind_main.pop(key, None)) is not None:
+            self._wanted.append(entry)
+
+    def ask(self, under_way: Callable[[bytes], bool]) -> Entry | None:
+        """Return the next head whose payload is to be read now; None if there is none."""
+        while self._wanted:
+            entry = self._wanted.popleft()
+            if not self._is_free_head(entry):
+                entry.listed = False
+            elif entry.order.offset > self.read_to or under_way(entry.key):
+                self._pass(entry, under_way)
+            else:
+                entry.listed, entry.phase = False, Phase.REQUESTED
+                self._lines[entry.key].out = entry
+                return entry
+        return None
+
+    def take_aside(self, entry: Entry) -> bool:
+        """Have the payload of a record read that is to be written again as it is; False if one of its key is out."""
+        line = self._lines[entry.key]
+        if line.out is not None:
+            return False
+        entry.listed, entry.phase, line.out = False, Phase.REQUESTED, entry
+        return True
+
+    def taken(self, identity: Identity, offset: int) -> bool:
+        """Note that the payload of a head was read; return whether it is still wanted from this offset."""
+        entry = self._entries.get(identity)
+        if entry is None or entry.phase is not Phase.REQUESTED or entry.offset != offset:
+            return False
+        entry.phase = Phase.TAKEN
+        return True
+
+    def let_go(self, identity: Identity) -> None:
+        """Note that the lane has dropped a record, or cannot read it now: it goes out later."""
+        entry = self._entries.get(identity)
+        if entry is not None and entry.phase in OUT:
+            self._leave_out(entry)
+            entry.phase = Phase.QUEUED
+            self._offer(self._lines[entry.key])
+
+    def _pass(self, entry: Entry, under_way: Callable[[bytes], bool]) -> None:
+        """Let a head that is due go one step further: main is read up to it, nothing of its key is under way."""
+        if not self._is_free_head(entry):
+            entry.listed = False
+        elif entry.order.offset > self.read_to:
+            heappush(self._unread, (entry.order.offset, next(self._numbers), entry))
+        elif under_way(entry.key):
+            if (before := self._behind_main.get(entry.key)) is not None:
+                before.listed = False  # it is not the head any more
+            self._behind_main[entry.key] = entry
+        else:
+            self._wanted.append(entry)
+
+    def _is_free_head(self, entry: Entry) -> bool:
+        line = self._lines.get(entry.key)
+        if line is None or line.out is not None or line.entries[0] is not entry:
+            return False
+        return entry.listed and entry.phase is Phase.QUEUED
+
+    # --- lines -------------------------------------------------------------------------------------------------------
+
+    def _insert(self, entry: Entry) -> None:
+        self._entries[entry.identity] = entry
+        line = self._lines.setdefault(entry.key, KeyLine())
+        insort(line.entries, entry, key=_AT)
+        self._offer(line)
+
+    def _remove(self, entry: Entry) -> None:
+        line = self._lines[entry.key]
+        del line.entries[bisect_left(line.entries, entry.at, key=_AT)]
+        entry.listed = False
+        if self._behind_main.get(entry.key) is entry:
+            del self._behind_main[entry.key]
+        if not line.entries:
+            del self._lines[entry.key]
+            return
+        self._leave_out(entry)
+        self._offer(line)
+
+    def _leave_out(self, entry: Entry) -> None:
+        line = self._lines[entry.key]
+        if line.out is entry:
+            line.out = None
+
+    def _offer(self, line: KeyLine) -> None:
+        """List the head of a line, if it lies in the queue and nothing of its key is out."""
+        head = line.entries[0]
+        if line.out is None and head.phase is Phase.QUEUED and not head.listed:
+            head.listed = True
+            heappush(self._due, (head.due, next(self._numbers), head))
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        offsets = [entry.offset for entry in self._entries.values() if entry.offset >= 0]
+        ensure(len(offsets) == len(set(offsets)), "no two records that wait have one copy")
+        ensure(sum(len(line.entries) for line in self._lines.values()) == len(self), "each record is in one line")
+        for key, line in self._lines.items():
+            ensure(bool(line.entries), "no line is empty")
+            ensure(line.entries == sorted(line.entries, key=_AT), "a line is in the order of its records")
+            ensure(all(entry.key == key for entry in line.entries), "a line has no other keys")
+            out = [entry for entry in line.entries if entry.phase in OUT]
+            ensure(out == ([] if line.out is None else [line.out]), "one record of a key is out at most")
+            head = line.entries[0]
+            waits = head.phase is Phase.QUEUED and line.out is None
+            ensure(head.listed or not waits, f"the head at {head.order} is listed")
+            for entry in line.entries:
+                ensure(
+                    (entry.offset >= 0) == (entry.phase in (Phase.QUEUED, *OUT)),
+                    f"{entry.identity} has its copy's place",
+                )
+
+
+def _rank(copy: QueuedCopy) -> tuple[tuple[int, int], int]:
+    return copy.counts, copy.offset

@@ -1,0 +1,397 @@
+"""Order that survives long waits: what fails waits in a queue topic, and later records of its key behind it.
+
+Who owns a main partition owns the queue partition of the same number. Before the first record of the main partition is
+delivered, the queue is read up to its end of then, so that every key is known that is blocked. From then on the ledger
+(`key_ledger.py`) says which record of a key may go out, and this module carries it out: main records of a blocked key
+are written behind it, payloads are read when they are due, and copies that mean nothing any more are done.
+
+A record of the queue is otherwise one like any other: it has a partition with progress, a place in flight, a decision.
+While it is not in memory it counts as let go (`Tracker.dropped`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.decide import dead_letter_unreadable
+from sidecar.core.invariant import ensure
+from sidecar.core.lane.key_ledger import Entry, Identity, Phase, QueuedCopy
+from sidecar.core.lane.key_queues import OrderBy, line_of
+from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
+from sidecar.core.progress_bounds import SPAN
+from sidecar.core.record import NEVER, Now, Partition, Record
+from topics.attempt import retry_state_of
+from topics.group_rules import offset_of
+from topics.retry_order import Order
+from topics.transitions import DONE, Commit, Hop, Retry, Written, put_behind
+
+MOST_OUT = 64
+"""Records of one queue that are requested, or in memory, at a time. A read by offset takes a few ms, so this keeps some
+thousand a second on their way."""
+ROOM_SHARE = 4
+"""One part in this many of the lane's room is for the records of all queues. One record always fits."""
+HOP_SPAN = SPAN // 2
+"""Offsets between the first open record of a queue and its end, beyond which the first ones are written again at the
+end, if most between are done. Progress holds done offsets up to SPAN: beyond it they would be delivered again."""
+MOST_HOPS = 16
+"""Records of one queue that hop at a time, so that a queue of which much is open does not fill its log with hops."""
+ROUND_MS = 30_000
+"""ms between two rounds of hops at least: transactions leave markers, so hops alone may not make a queue short."""
+KEEP_MS = 12 * 3_600_000
+"""ms after which the progress of a queue is committed again although it is the same: Kafka forgets the offsets of a
+topic to which the group is not subscribed, seven days after their last commit by default (KIP-496)."""
+
+
+class LongWaits:
+    """The queues of one lane. `by`: as `LaneOptions.order`.
+
+    Invariants: a record of a queue that the lane has is the one that its ledger has taken, or whose copy is on its way;
+    a main partition is read only once what waits in its queue is known.
+    """
+
+    def __init__(self, by: OrderBy, ties: LaneTies) -> None:
+        self.alarm = NEVER
+        """The steady time (ms) at which a head is due, or progress must be committed again."""
+        self.hop_span = HOP_SPAN
+        self._by, self._ties = by, ties
+        self._queues: dict[Partition, OwnedQueue] = {}
+        self._behind: list[tuple[LanePartition, Record]] = []
+        """Main records that are to be written behind their keys, by the end of this call of the lane."""
+        self._stale: set[Partition] = set()
+        """The main partitions of the queues of which something has changed since they were looked at."""
+        ties.ownership.gone = self.dropped
+
+    # --- partitions come and go --------------------------------------------------------------------------------------
+
+    def assigned(self, grants: Iterable[AssignedPartition]) -> None:
+        """Read the queues of main partitions that begin; nothing of these is delivered before."""
+        names = self._ties.policy().names
+        for grant in grants:
+            main = self._ties.ownership.partitions[grant.partition]
+            source = Partition(names.ordered(grant.partition.topic), grant.partition.number)
+            self._queues[grant.partition] = OwnedQueue(source, grant.partition, grant.epoch)
+            self._ties.paused.pause(main, main.tracker.unread, NEVER, Because.QUEUE_UNREAD)
+            self._ties.queues.open(source, grant.epoch)
+
+    def dropped(self, partitions: Collection[Partition]) -> None:
+        """Forget the queues of main partitions that are gone."""
+        for source in partitions:
+            if (owned := self._queues.pop(source, None)) is not None:
+                self._ties.queues.close(owned.source)
+        self._behind = [(partition, record) for partition, record in self._behind if record.source not in partitions]
+
+    def opened(self, grant: AssignedPartition, now: Now) -> None:
+        """Begin with a queue, where the group has read it to."""
+        main, owned = self._owned(grant.partition, grant.epoch)
+        if main is not None and owned is not None and not owned.opened:
+            queue = self._ties.ownership.opened(grant, main.source)
+            self._ties.commits.soon(queue)  # so that the group has progress there, whatever becomes of this owner
+            owned.opened, owned.keep_at = True, now.steady + KEEP_MS
+            self._ties.end_turn(now)
+
+    def absent(self, queue: Partition, epoch: int, now: Now) -> None:
+        """Note that there is no such queue: nothing waits."""
+        main, owned = self._owned(queue, epoch)
+        if main is not None and owned is not None and not owned.caught_up:
+            owned.caught_up = True
+            self._let_go_on(main, now)
+            self._ties.end_turn(now)
+
+    def _owned(self, queue: Partition, epoch: int) -> tuple[LanePartition | None, OwnedQueue | None]:
+        """Return the main partition and the queue, unless it was given up, or is being given up."""
+        for source, owned in self._queues.items():
+            if owned.source == queue:
+                main = self._ties.ownership.partitions.get(source)
+                if main is not None and main.epoch == owned.epoch == epoch and not main.closing:
+                    return main, owned
+        return None, None
+
+    # --- the queue is read -------------------------------------------------------------------------------------------
+
+    def read(self, run: FetchedRecords, now: Now, *, caught_up: bool) -> None:
+        """Take in what a queue holds behind what was read. `caught_up`: it was read up to its end of the take-over."""
+        main, owned = self._owned(run.partition, run.epoch)
+        if main is None or owned is None or not owned.opened:
+            return
+        queue = self._ties.ownership.partitions[owned.source]
+        for record in run.records:
+            self._read_one(queue, owned, record, now)
+        if run.end is not None and queue.tracker.reached(run.end):
+            self._ties.commits.soon(queue)
+        if caught_up and not owned.caught_up:
+            owned.caught_up = True
+            self._ties.ownership.caught_up(queue, now)
+            self._let_go_on(main, now)
+        self._stale.add(owned.main)
+        self._ties.end_turn(now)
+
+    def _read_one(self, queue: LanePartition, owned: OwnedQueue, record: Record, now: Now) -> None:
+        state = retry_state_of(record)
+        if record.fault or state.order is None:
+            if queue.tracker.begin(record.offset):
+                self._ties.memory.add(queue, record.weight)
+                self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall), now)
+        elif queue.put_off(record.offset):
+            due = now.steady + max(0, state.due_at - now.wall)
+            count = (state.redrives, state.times)
+            copy = QueuedCopy(record.offset, identity_of(record), self._line(record), state.order, count, due)
+            self._pass_over(owned, owned.ledger.read(copy))
+
+    def _pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
+        """Mark copies as done that mean nothing any more."""
+        queue = self._ties.ownership.partitions.get(owned.source)
+        for offset in offsets:
+            if queue is not None:
+                queue.pass_over(offset)
+                self._ties.commits.soon(queue)
+
+    def _line(self, record: Record) -> bytes:
+        return line_of(record, self._by)
+
+    # --- main records ------------------------------------------------------------------------------------------------
+
+    def admits(self, main: LanePartition, run: FetchedRecords) -> bool:
+        """Return whether records of a main partition begin; if as much waits in its queue as may, pause it instead."""
+        owned = self._queues.get(main.source)
+        if owned is None or not run.records:
+            return True
+        if owned.ledger.waits_for_main():
+            self._stale.add(main.source)
+        if not self._full(owned, SPAN):
+            return True
+        self._ties.paused.pause(main, run.records[0].offset, NEVER, Because.BEHIND_KEYS)
+        return False
+
+    def _full(self, owned: OwnedQueue, span: int) -> bool:
+        queue, ledger = self._ties.ownership.partitions.get(owned.source), owned.ledger
+        if queue is None or ledger.waits_for_main():  # what waits for main records could never go
+            return False
+        most = self._ties.policy().max_waiting
+        return len(ledger) >= max(1, most * span // SPAN) or queue.tracker.span(queue.tracker.next) >= span
+
+    def keeps(self, main: LanePartition, record: Record) -> bool:
+        """Return whether a main record that begins is not to be delivered: its copy waits, or its key is blocked."""
+        owned = self._queues.get(record.source)
+        if owned is None or not len(owned.ledger):
+            return False
+        if owned.ledger.knows(identity_of(record)):  # the progress beside its copy was lost
+            self._ties.finish(main, record)
+            return True
+        line = self._line(record)
+        if not owned.ledger.blocks(line, record.offset) or self._ties.waiting.holds(record.source, line):
+            return False
+        self._put_behind(main, owned, record)
+        return True
+
+    def _put_behind(self, main: LanePartition, owned: OwnedQueue, record: Record) -> None:
+        owned.ledger.writing(identity_of(record), self._line(record), Order(record.offset), (0, 0))
+        self._behind.append((main, record))
+
+    def finished(self, record: Record) -> None:
+        """Let the next record of a key go: out, or behind what waits of the key."""
+        waiting, owned = self._ties.waiting, self._queues.get(record.source)
+        following = waiting.next_of(record)
+        if owned is None or not len(owned.ledger):
+            if following is not None:
+                waiting.let_next(following)
+            return
+        line, main = self._line(record), self._ties.ownership.partitions[record.source]
+        if following is not None and owned.ledger.blocks(line, following.offset):
+            for later in waiting.take_line(following):
+                self._put_behind(main, owned, later)
+        elif following is not None:
+            waiting.let_next(following)
+            return
+        if not waiting.holds(record.source, line):
+            owned.ledger.main_ended(line)
+            self._stale.add(record.source)
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def settles(self, partition: LanePartition, record: Record, decision: Commit | Written) -> bool:
+        """Note a decision about a record: if it is to wait, its key is blocked from now on.
+
+        Return whether the record has ended with it: one that came behind another and succeeds has nothing to write.
+        """
+        if (owned := self._of(record)) is None:
+            return False
+        if isinstance(decision, Retry | Hop):
+            state = decision.life
+            assert state.order is not None, "a copy in a queue has its place"
+            owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
+        elif decision == DONE and partition.under is not None:
+            self._ended(owned, record, owned.ledger.done(identity_of(record)))
+            self._ties.finish(partition, record)
+            return True
+        return False
+
+    def written(self, entry: SettledRecord) -> None:
+        """Note that a decision is in Kafka."""
+        record, owned = entry.record, self._of(entry.record)
+        if owned is not None and record.fault:  # the ledger has never heard of it, and its offset is another's identity
+            self._ended(owned, record, ())
+        elif owned is not None:
+            identity, ledger = identity_of(record), owned.ledger
+            copied = isinstance(entry.decision, Retry | Hop)
+            self._ended(owned, record, ledger.written(identity) if copied else ledger.done(identity))
+
+    def _ended(self, owned: OwnedQueue, record: Record, gone: Iterable[int]) -> None:
+        if record.source == owned.source:
+            owned.inside.pop(record.offset, None)
+            owned.hopping.discard(record.offset)
+        self._pass_over(owned, gone)
+        self._stale.add(owned.main)
+
+    def _of(self, record: Record) -> OwnedQueue | None:
+        """Return the queue that a record belongs to, be it of the main partition or of the queue itself."""
+        if (owned := self._queues.get(record.source)) is not None:
+            return owned
+        partition = self._ties.ownership.partitions.get(record.source)
+        return None if partition is None or partition.under is None else self._queues.get(partition.under)
+
+    # --- heads go out ------------------------------------------------------------------------------------------------
+
+    def turn(self, now: Now) -> None:
+        """Do what the events of this call of the lane have led to, and what is due."""
+        if self._behind:
+            behind, self._behind = self._behind, []
+            for main, record in behind:
+                self._ties.write(main, record, put_behind(record, self._ties.policy()), now)
+        stale, self._stale = self._stale, set()
+        if now.steady >= self.alarm:
+            stale |= {source for source, owned in self._queues.items() if owned.alarm <= now.steady}
+        for source in stale & self._queues.keys():
+            owned, owner = self._queues[source], self._ties.ownership.partitions.get(source)
+            owned.alarm = NEVER
+            if owner is not None and owned.opened and owned.caught_up and not owner.closing:
+                self._look(owner, owned, now)
+                self.alarm = min(self.alarm, owned.alarm)
+        if now.steady >= self.alarm:
+            self.alarm = min((owned.alarm for owned in self._queues.values()), default=NEVER)
+
+    def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
+        queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
+        if queue.paused is not None:
+            self._forget_what_was_let_go(queue, owned)
+        ledger.advance(now.steady, main.tracker.unread, lambda line: self._ties.waiting.holds(main.source, line))
+        if queue.blocked:
+            self._stale.add(main.source)  # it is looked at as soon as it goes on
+        else:
+            self._ask(main, queue, owned)
+            self._hop(queue, owned, now)
+        if (
+            main.paused is not None
+            and main.paused.because is Because.BEHIND_KEYS
+            and not self._full(owned, SPAN * 3 // 4)
+        ):
+            self._let_go_on(main, now)
+        if now.steady >= owned.keep_at:
+            owned.keep_at = now.steady + KEEP_MS
+            self._ties.commits.soon(queue)
+        owned.alarm = min(owned.alarm, ledger.next_at(), owned.keep_at)
+
+    def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
+        room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
+        while len(owned.requested) + len(owned.inside) < MOST_OUT and (queue.load < room or not owned.inside):
+            entry = owned.ledger.ask(lambda line: self._ties.waiting.holds(main.source, line))
+            if entry is None:
+                return
+            if queue.tracker.span(entry.offset) >= SPAN:  # it could not be marked as done: the first ones hop before
+                owned.ledger.let_go(entry.identity)
+                return
+            self._fetch(owned, entry)
+
+    def _fetch(self, owned: OwnedQueue, entry: Entry) -> None:
+        owned.requested[entry.offset] = entry.identity
+        self._ties.queues.fetch(owned.source, owned.epoch, entry.offset)
+
+    def _hop(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
+        """Write the first records of a queue again at its end, if progress could not reach to the end otherwise."""
+        tracker = queue.tracker
+        span, waiting = tracker.span(tracker.next), len(owned.ledger)
+        # Where nearly all between is open, a round of hops would only move the gap.
+        gains = 2 * waiting <= span if span < SPAN * 7 // 8 else 8 * waiting <= 7 * span
+        if span < self.hop_span or not gains or len(owned.hopping) >= MOST_HOPS:
+            return
+        if tracker.first >= owned.round_end:
+            if now.steady < owned.round_at + ROUND_MS:
+                owned.alarm = min(owned.alarm, owned.round_at + ROUND_MS)
+                return
+            owned.round_at, owned.round_end = now.steady, tracker.next
+        for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
+            if entry.offset < owned.round_end and owned.ledger.take_aside(entry):
+                owned.hopping.add(entry.offset)
+                self._fetch(owned, entry)
+
+    def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
+        """Take in a record that was read by its offset; None: it is gone."""
+        _, owned = self._owned(queue, epoch)
+        if owned is None or (identity := owned.requested.pop(offset, None)) is None:
+            return
+        self._stale.add(owned.main)
+        if record is None:
+            self._ties.ownership.records_lost[owned.main.topic] += 1
+            owned.hopping.discard(offset)
+            self._pass_over(owned, [offset, *owned.ledger.done(identity)])
+        elif owned.ledger.taken(identity, offset):
+            self._take(owned, identity, record, now)
+        self._ties.end_turn(now)
+
+    def _take(self, owned: OwnedQueue, identity: Identity, record: Record, now: Now) -> None:
+        partition = self._ties.ownership.partitions[owned.source]
+        ensure(partition.tracker.begin(record.offset), "what is read again was let go")
+        owned.inside[record.offset] = identity
+        self._ties.memory.add(partition, record.weight)
+        if record.offset in owned.hopping:
+            self._ties.write(partition, record, Hop(retry_state_of(record), None), now)
+        else:
+            self._ties.waiting.release(record)
+
+    def _forget_what_was_let_go(self, queue: LanePartition, owned: OwnedQueue) -> None:
+        """Put back what the lane has dropped from memory, because Kafka refuses copies of the queue's records."""
+        for offset, identity in list(owned.inside.items()):
+            if offset in queue.tracker.dropped:
+                del owned.inside[offset]
+                owned.ledger.let_go(identity)
+
+    def _let_go_on(self, main: LanePartition, now: Now) -> None:
+        """Fetch a main partition again that waited for its queue."""
+        if main.paused is None or main.paused.because not in (Because.QUEUE_UNREAD, Because.BEHIND_KEYS):
+            return
+        main.pause(Pause(main.paused.offset, now.steady, main.paused.because))
+        self._ties.paused.alarm = now.steady
+        self._ties.paused.resume_if_ready(main, now.steady)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        partitions = self._ties.ownership.partitions
+        ensure(not self._behind, "what is to be written behind its key is written by the end of a call")
+        for source, owned in self._queues.items():
+            ensure(source in partitions, f"the queue of {source} is owned with it")
+            owned.ledger.check()
+            main = partitions[source]
+            ensure(
+                owned.caught_up or main.tracker.open == 0, f"nothing of {source} has begun before its queue is known"
+            )
+            if owned.opened and not main.closing:
+                self._check_offsets(partitions[owned.source], owned)
+
+    def _check_offsets(self, queue: LanePartition, owned: OwnedQueue) -> None:
+        at_rest = {entry.offset for entry in owned.ledger.entries() if entry.phase in (Phase.QUEUED, Phase.REQUESTED)}
+        taken = {entry.offset for entry in owned.ledger.entries() if entry.phase is Phase.TAKEN}
+        let_go = owned.inside.keys() & queue.tracker.dropped
+        early = {entry.early.offset for entry in owned.ledger.entries() if entry.early is not None}
+        later = {entry.later.offset for entry in owned.ledger.entries() if entry.later is not None}
+        expected = at_rest | let_go | early | later
+        ensure(queue.tracker.dropped == expected, f"{queue.source} has let go what waits in it, and nothing else")
+        ensure(taken <= owned.inside.keys(), f"{queue.source} has {taken - owned.inside.keys()} nowhere")
+
+
+def identity_of(record: Record) -> Identity:
+    """Return which record of the main partition this is, or is a copy of."""
+    state = retry_state_of(record)
+    return offset_of(state.id), max(state.timestamp, 0)

@@ -1,0 +1,64 @@
+"""One queue partition as the owner of its main partition knows it, and what the queues of a lane act on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sidecar.core.lane.calls import Write
+from sidecar.core.lane.commits import Commits
+from sidecar.core.lane.key_ledger import Identity, KeyLedger
+from sidecar.core.lane.memory import LaneMemory
+from sidecar.core.lane.ownership import Ownership
+from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.waiting import WaitingRecords
+from sidecar.core.policy import Policy
+from sidecar.core.ports import QueueReads
+from sidecar.core.record import NEVER, Now, Partition, Record
+
+
+@dataclass(slots=True)
+class OwnedQueue:
+    """One queue partition, of the partition `main`.
+
+    `opened`: how far the group has read it is known. `caught_up`: what waits is known. `alarm`: the steady time (ms) at
+    which it is to be looked at without an event.
+    """
+
+    source: Partition
+    main: Partition
+    epoch: int
+    ledger: KeyLedger = field(default_factory=KeyLedger)
+    opened: bool = False
+    caught_up: bool = False
+    keep_at: int = NEVER
+    alarm: int = NEVER
+    requested: dict[int, Identity] = field(default_factory=dict)
+    """The records that are being read, by the offset of their copy."""
+    inside: dict[int, Identity] = field(default_factory=dict)
+    """Those that the lane has, by the same."""
+    hopping: set[int] = field(default_factory=set)
+    """The offsets of those that are read to be written again at the end."""
+    round_at: int = -NEVER
+    """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
+    round_end: int = -1
+
+
+class LaneTies(NamedTuple):
+    """What the queues of a lane act on.
+
+    `finish` ends the way of a record. `policy` is the one in force. `end_turn` does what follows from a call of a lane.
+    """
+
+    ownership: Ownership
+    waiting: WaitingRecords
+    memory: LaneMemory
+    commits: Commits
+    paused: PausedPartitions
+    queues: QueueReads
+    policy: Callable[[], Policy]
+    write: Write
+    finish: Callable[[LanePartition, Record], None]
+    end_turn: Callable[[Now], None]

@@ -1,0 +1,139 @@
+"""Read single records of queues again by their offsets; a cache has those that were read last."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.core.record import Partition, Record
+from sidecar.kafka.few_messages import next_messages
+
+FAR = 200
+"""Offsets. Records that lie closer together are read on the way; beyond it a seek is cheaper."""
+DOUBTS = 2
+"""How often a record must not be where it lay before it counts as gone: what was fetched for another place may arrive
+late."""
+
+
+class RecentRecords:
+    """The records that were read last, by place; for any thread. `room`: bytes."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self._weight = room, 0
+        self._records: OrderedDict[tuple[Partition, int], Record] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, records: Sequence[Record]) -> None:
+        """Keep records while there is room for them; the oldest go first."""
+        with self._lock:
+            for record in records:
+                self._records[record.source, record.offset] = record
+                self._weight += record.weight
+            while self._weight > self._room:
+                self._weight -= self._records.popitem(last=False)[1].weight
+
+    def take(self, source: Partition, offset: int, epoch: int) -> Record | None:
+        """Remove and return a record; None if it is not here."""
+        with self._lock:
+            record = self._records.pop((source, offset), None)
+            if record is not None:
+                self._weight -= record.weight
+        return record if record is not None and record.epoch == epoch else None
+
+    def forget(self, source: Partition) -> None:
+        """Forget the records of a queue."""
+        with self._lock:
+            for key in [key for key in self._records if key[0] == source]:
+                self._weight -= self._records.pop(key).weight
+
+
+class Payloads:
+    """The records that are to be read by their offsets, on one client; used on one thread.
+
+    `arrived` gets each message, and `gone` the place of one that is not in its log any more.
+    """
+
+    def __init__(self, arrived: Callable[[Partition, Message], None], gone: Callable[[Partition, int], None]) -> None:
+        self._arrived, self._gone = arrived, gone
+        self._wanted: dict[Partition, set[int]] = {}
+        self._at: dict[Partition, int] = {}
+        """The next offset that the client reads, of each partition that it has."""
+        self._doubts: Counter[tuple[Partition, int]] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._wanted or self._at)
+
+    def want(self, queue: Partition, offset: int) -> None:
+        """Have a record read."""
+        self._wanted.setdefault(queue, set()).add(offset)
+
+    def forget(self, queue: Partition) -> None:
+        """Read nothing more of a queue."""
+        self._wanted.pop(queue, None)
+
+    def begin_anew(self) -> None:
+        """Take note that the client is another one."""
+        self._at.clear()
+
+    def turn(self, client: Consumer, timeout: float) -> None:
+        """Read for up to `timeout` seconds."""
+        self._place(client)
+        for message in next_messages(client, timeout) if self._at else ():
+            source = Partition(message.topic() or "", message.partition() or 0)
+            if source in self._at:
+                self._take(client, source, message)
+
+    def _place(self, client: Consumer) -> None:
+        """Have the client read where the next wanted record of each partition lies."""
+        for source in [source for source in self._at if not self._wanted.get(source)]:
+            self._leave(client, source)
+        self._wanted = {source: offsets for source, offsets in self._wanted.items() if offsets}
+        for source, offsets in self._wanted.items():
+            first, at = min(offsets), self._at.get(source)
+            if at is None or not first - FAR <= at <= first:
+                self._leave(client, source)
+                client.incremental_assign([TopicPartition(*source, first)])
+                self._at[source] = first
+
+    def _leave(self, client: Consumer, source: Partition) -> None:
+        if self._at.pop(source, None) is not None:
+            client.incremental_unassign([TopicPartition(*source)])
+
+    def _take(self, client: Consumer, source: Partition, message: Message) -> None:
+        error, offset = message.error(), message.offset()
+        wanted = self._wanted.get(source, set())
+        if error is not None:
+            ends = error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
+            if ends and wanted:
+                self._miss(source, min(wanted))
+            if error.code() != KafkaError._PARTITION_EOF or ends:
+                self._leave(client, source)
+            return
+        assert offset is not None  # a consumed message has one
+        for passed in [one for one in wanted if self._at[source] <= one < offset]:
+            self._miss(source, passed)
+        self._at[source] = offset + 1
+        if offset in wanted:
+            wanted.discard(offset)
+            self._doubts.pop((source, offset), None)
+            self._arrived(source, message)
+
+    def _miss(self, source: Partition, offset: int) -> None:
+        """Take in that a record was not where it lay."""
+        self._doubts[source, offset] += 1
+        if self._doubts[source, offset] >= DOUBTS:
+            del self._doubts[source, offset]
+            self._wanted[source].discard(offset)
+            self._gone(source, offset)
+
+
+def closed(client: Consumer | None) -> None:
+    """Close a client, whatever it says to that."""
+    if client is not None:
+        try:
+            client.close()
+        except (KafkaException, RuntimeError):
+            return

@@ -1,0 +1,385 @@
+"""Read the queues of a main lane: one thread that follows them, and reads single records again when they are due.
+
+Who owns a main partition owns the queue partition of the same number, so nothing is subscribed here. A queue is opened
+in three steps. The group's progress on it is requested, and an open transaction holds the answer back. Then its end is
+requested, as of that moment, whatever is committed. Then it is read up to that end as far as it is committed: the last
+transactions of a dead owner end meanwhile, and later ones are refused by their generation.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from sidecar.core.policy import Policy
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition, Record
+from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
+from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.consumer.log_checks import untouched
+from sidecar.kafka.credentials.new_client import new_client
+from sidecar.kafka.credentials.registry import CredentialRegistry
+from sidecar.kafka.few_messages import next_messages
+from sidecar.kafka.messages import Reading, reading_of, to_record
+from sidecar.kafka.queues.payloads import Payloads, RecentRecords, closed
+from sidecar.observability.thread_watch import StopRequest
+from topics.retry_headers import Headers, RetryState
+
+POLL, BUSY_POLL = 0.05, 0.005
+"""Seconds of a wait for records, and while records are being read by their offsets. A request by another thread waits
+so long at most."""
+IDLE = 1.0
+"""Seconds between two turns while there is no queue to read; a command comes at once."""
+RETRY_EVERY = 0.3
+"""Seconds before a queue that cannot be opened is tried again."""
+EDGES_WITHIN = 2.0
+"""Seconds for the request for the ends of a log."""
+LATE = 30.0
+"""Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
+
+NO_PARTITION = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""Answers by which a partition does not exist."""
+
+_LOG = logging.getLogger("reconsume.queues")
+
+
+class QueueListener(Protocol):
+    """The receiver of what was read; calls are made on the reader's thread and must return at once."""
+
+    def queue_opened(self, grant: AssignedPartition) -> None:
+        """Begin with a queue."""
+
+    def queue_absent(self, queue: Partition, epoch: int) -> None:
+        """Go on without a queue: there is no such partition."""
+
+    def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
+        """Take over what lies in a queue."""
+
+    def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
+        """Take over a record that was read by its offset; None: it is gone."""
+
+    def queue_full(self) -> bool:
+        """Return whether nothing more may be handed over for now."""
+
+
+@dataclass
+class QueueReading:
+    """One queue: under which epoch it is read, from where, and up to where it must be read first.
+
+    `position`, `end`: −1 while they are not known. `known_end`: the end of the log that was handed over last.
+    """
+
+    epoch: int
+    since: float
+    position: int = -1
+    end: int = -1
+    exists: bool = True
+    known_end: int = -1
+    caught_up: bool = False
+    named: bool = False
+
+
+class QueueThread(threading.Thread):
+    """Port `QueueReads` on Kafka. `group`: the one that commits the queues' progress. `room`: bytes of the cache.
+
+    `missing`: returns which of some topics do not exist, or None if Kafka does not tell; for a group that goes on
+    without its queues where there are none. It has no client before there is one to read.
+    """
+
+    def __init__(
+        self,
+        kafka: Properties,
+        group: str,
+        client_id: str,
+        listener: QueueListener,
+        policy: Callable[[], Policy],
+        registry: CredentialRegistry,
+        room: int,
+        missing: Callable[[frozenset[str]], frozenset[str] | None] | None = None,
+    ) -> None:
+        super().__init__(name=f"queues-{group}", daemon=True)
+        self.failure: BaseException | None = None
+        """The exception that ended the thread; None if there was none."""
+        self.last_error = ""
+        config = whole_fetches(follower_config(kafka, group, client_id))
+        self._config: Mapping[str, object] = {**config, "auto.offset.reset": "error"}
+        self._listener, self._reading, self._missing = listener, queue_reading_of(policy), missing
+        self._credentials = registry.register(self.name)
+        self._stopping = StopRequest()
+        self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._readings: dict[Partition, QueueReading] = {}
+        self._recent = RecentRecords(room)
+        self._payloads = Payloads(self._arrived, self._gone)
+        self._has_both = False
+        self._following: Consumer
+        self._reader: Consumer
+        """The clients, once they are made: one reads what is committed, the other what there is."""
+        self._open_at = 0.0
+
+    @property
+    def turned_at(self) -> float:
+        """When the thread last began a turn (monotonic seconds)."""
+        return self._stopping.turned_at
+
+    # --- called from other threads -----------------------------------------------------------------------------------
+
+    def open(self, queue: Partition, epoch: int) -> None:
+        """Read a queue (port `QueueReads`)."""
+        self._commands.put(lambda: self._open(queue, epoch))
+
+    def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        """Read one record by its offset (port `QueueReads`)."""
+        record = self._recent.take(queue, offset, epoch)
+        if record is not None:
+            self._listener.queue_fetched(queue, epoch, offset, record)
+        else:
+            self._commands.put(lambda: self._want(queue, epoch, offset))
+
+    def close(self, queue: Partition) -> None:
+        """Read a queue no more (port `QueueReads`)."""
+        self._commands.put(lambda: self._close(queue))
+
+    def stop(self) -> None:
+        """End soon. Returns at once."""
+        self._stopping.set()
+        self._commands.put(None)
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Read until stopped, or until an error ends the thread."""
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        except BaseException as failure:  # noqa: BLE001 - a thread that fails must end the process, whatever the cause
+            _LOG.exception("the thread that reads the queues has ended", extra={"event": "queues-ended"})
+            self.failure = failure
+        finally:
+            self._drop_clients()
+
+    def _turn(self) -> None:
+        self._run_commands(wait=not self._readings)
+        if self._missing is not None and self._open_at <= time.monotonic():
+            self._leave_out(self._missing)
+        if all(not reading.exists for reading in self._readings.values()) or not self._has_clients():
+            self._stopping.wait(BUSY_POLL if self._readings else 0)
+            return
+        if self._open_at <= time.monotonic():
+            self._open_more()
+        if not self._listener.queue_full():
+            self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL))
+        else:
+            self._stopping.wait(BUSY_POLL)
+        self._payloads.turn(self._reader, BUSY_POLL)
+
+    def _run_commands(self, *, wait: bool) -> None:
+        try:
+            while True:
+                command = self._commands.get(block=wait, timeout=IDLE if wait else None)
+                if command is not None:
+                    command()
+                wait = False
+        except Empty:
+            return
+
+    def _has_clients(self) -> bool:
+        """Make the clients if there are none, or others are to be made of newer credentials; False: a stop came."""
+        if self._has_both and self._credentials.apply_to(self._following, self._reader):
+            return True
+        self._drop_clients()
+        made = new_client(Consumer, self._config, self._credentials, self._stopping)
+        other = {**self._config, "isolation.level": "read_uncommitted"}
+        reader = None if made is None else new_client(Consumer, other, self._credentials, self._stopping)
+        if made is None or reader is None:
+            closed(made)
+            return False
+        self._following, self._reader, self._has_both = made, reader, True
+        self._payloads.begin_anew()
+        positions = [TopicPartition(*queue, one.position) for queue, one in self._readings.items() if one.position >= 0]
+        self._following.assign(positions)
+        return True
+
+    def _drop_clients(self) -> None:
+        if self._has_both:
+            closed(self._following)
+            closed(self._reader)
+            self._has_both = False
+
+    # --- queues come and go ------------------------------------------------------------------------------------------
+
+    def _open(self, queue: Partition, epoch: int) -> None:
+        self._close(queue)
+        self._readings[queue] = QueueReading(epoch, time.monotonic(), exists=self._missing is None)
+        self._open_at = 0.0
+
+    def _close(self, queue: Partition) -> None:
+        reading = self._readings.pop(queue, None)
+        self._payloads.forget(queue)
+        self._recent.forget(queue)
+        if reading is not None and reading.position >= 0 and self._has_both:
+            self._following.incremental_unassign([TopicPartition(*queue)])
+
+    def _leave_out(self, missing: Callable[[frozenset[str]], frozenset[str] | None]) -> None:
+        """Go on without the queues that do not exist."""
+        unknown = {queue: reading for queue, reading in self._readings.items() if not reading.exists}
+        if not unknown:
+            return
+        self._open_at = time.monotonic() + RETRY_EVERY
+        absent = missing(frozenset(queue.topic for queue in unknown))
+        if absent is None:
+            return
+        for queue, reading in unknown.items():
+            if queue.topic in absent:
+                self._drop(queue, reading)
+            else:
+                reading.exists, self._open_at = True, 0.0
+
+    def _drop(self, queue: Partition, reading: QueueReading) -> None:
+        del self._readings[queue]
+        self._listener.queue_absent(queue, reading.epoch)
+
+    def _open_more(self) -> None:
+        """Open the queues whose progress, and whose end, Kafka tells."""
+        self._open_at = time.monotonic() + RETRY_EVERY
+        waiting = {
+            queue: reading for queue, reading in self._readings.items() if reading.position < 0 and reading.exists
+        }
+        for queue, progress in committed(self._following, list(waiting), patient=False).items() if waiting else ():
+            self._begin(queue, waiting[queue], progress)
+        for queue, reading in self._readings.items():
+            if not reading.caught_up and not reading.named and time.monotonic() - reading.since > LATE:
+                reading.named = True
+                text = "%s is not read up to its end yet, so nothing of its main partition is delivered: %s"
+                why = self.last_error or (
+                    "a transaction is open" if reading.position >= 0 else "its offsets are unknown"
+                )
+                _LOG.warning(text, queue, why, extra={"event": "queue-unread", "partition": str(queue)})
+
+    def _begin(self, queue: Partition, reading: QueueReading, progress: Progress | None) -> None:
+        try:
+            low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
+        except KafkaException as failure:
+            self.last_error = str(failure.args[0])
+            if self._missing is not None and failure.args[0].code() in NO_PARTITION:
+                self._drop(queue, reading)  # the topic is narrower than the main topic
+            return
+        if low == OFFSET_INVALID or high == OFFSET_INVALID:
+            return
+        start = started(queue, progress, low, high)
+        reading.position, reading.end = start.next, high
+        self._following.incremental_assign([TopicPartition(*queue, start.next)])
+        self._listener.queue_opened(AssignedPartition(queue, reading.epoch, start))
+        self._hand_over(queue, reading, [], None)
+
+    def _want(self, queue: Partition, epoch: int, offset: int) -> None:
+        reading = self._readings.get(queue)
+        if reading is not None and reading.epoch == epoch:
+            self._payloads.want(queue, offset)
+
+    # --- what is read ------------------------------------------------------------------------------------------------
+
+    def _take(self, messages: Iterable[Message]) -> None:
+        runs: dict[Partition, list[Record]] = {}
+        ends: dict[Partition, int] = {}
+        for message in messages:
+            source = Partition(message.topic() or "", message.partition() or 0)
+            reading, error, offset = self._readings.get(source), message.error(), message.offset()
+            if reading is None or offset is None:
+                continue
+            if error is None and offset >= reading.position:
+                runs.setdefault(source, []).append(to_record(message, source, reading.epoch, self._reading))
+                reading.position = offset + 1
+            elif error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    ends[source] = reading.position = max(reading.position, offset)
+                else:
+                    self._on_error(source, reading, error)
+        for source in runs.keys() | ends.keys():
+            records = runs.get(source, [])
+            self._recent.keep(records)
+            self._hand_over(source, self._readings[source], records, ends.get(source))
+
+    def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
+        """Hand over what was read; nothing is handed over for an end of the log that says nothing new."""
+        caught_up, new_end = reading.position >= reading.end, end is not None and end > reading.known_end
+        if records or new_end or (caught_up and not reading.caught_up):
+            reading.caught_up = reading.caught_up or caught_up
+            reading.known_end = reading.known_end if end is None else end
+            self._listener.queue_read(FetchedRecords(queue, reading.epoch, 0, records, end), reading.caught_up)
+
+    def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
+        self.last_error = f"{error.name()}: {error.str()}"
+        if error.fatal():
+            raise KafkaException(error)
+        _LOG.warning("%s: %s", queue, self.last_error, extra={"event": "kafka-error"})
+        if error.code() != KafkaError._AUTO_OFFSET_RESET:
+            return
+        low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
+        if high < reading.position:  # what the lane knows of the queue is of another log: it must be read anew
+            raise RuntimeError(f"{queue} ends at {high}, before what was read: it was cut short, or made anew")
+        name_cut(queue, reading.position, low)
+        reading.position = max(low, reading.position)
+        self._following.incremental_unassign([TopicPartition(*queue)])
+        self._following.incremental_assign([TopicPartition(*queue, reading.position)])
+
+    def _arrived(self, queue: Partition, message: Message) -> None:
+        if (reading := self._readings.get(queue)) is not None:
+            record = to_record(message, queue, reading.epoch, self._reading)
+            self._listener.queue_fetched(queue, reading.epoch, record.offset, record)
+
+    def _gone(self, queue: Partition, offset: int) -> None:
+        if (reading := self._readings.get(queue)) is not None:
+            text = "%s: the record at %d is gone from the queue before it was delivered"
+            extra = {"event": "queue-lost", "partition": str(queue), "offset": offset}
+            _LOG.error(text, queue, offset, extra=extra)
+            self._listener.queue_fetched(queue, reading.epoch, offset, None)
+
+
+def started(queue: Partition, progress: Progress | None, low: int, high: int) -> Progress:
+    """Return where the reading of a queue begins whose log is from `low` to `high`.
+
+    What is lost, or may be repeated, is named in the log.
+    """
+    extra = {"event": "queue-start", "partition": str(queue)}
+    if progress is None:
+        if high > low:
+            text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
+            _LOG.warning(text, queue, extra=extra)
+        return untouched(low)
+    if progress.next > high:
+        text = "%s ends at %d, before the group's progress: it was made anew, and is read from its beginning"
+        _LOG.warning(text, queue, high, extra=extra)
+        return untouched(low)
+    if progress.next < low:
+        name_cut(queue, progress.next, low)
+        return Progress(low, frozenset(offset for offset in progress.done if offset >= low))
+    return progress
+
+
+def name_cut(queue: Partition, wanted: int, low: int) -> None:
+    """Log that a queue was cut before what waited in it was read."""
+    if wanted < low:
+        text = "%s begins at %d now: what waited from %d on, and was not done, is lost"
+        extra = {"event": "queue-lost", "partition": str(queue), "offset": wanted}
+        _LOG.error(text, queue, low, wanted, extra=extra)
+
+
+def queue_reading_of(policy: Callable[[], Policy]) -> Reading:
+    """Return the function that reads our headers in a queue: those that belong elsewhere are refused."""
+
+    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
+        rules = policy()
+        state, fault = reading_of(rules)(headers, source, offset, timestamp)
+        if state is not None and (why := rules.queue_fault(source, state)):
+            return None, f"bad-header: {why}"
+        return state, fault
+
+    return read

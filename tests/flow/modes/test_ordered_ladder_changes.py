@@ -1,0 +1,90 @@
+"""A group whose order survives long waits, while its configuration changes, and with redrives."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.kafka.group_topics import GroupTopics, create_group
+from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.proof.audited import violations
+from tests.support.proof.quiet import await_quiet
+from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request, by_name
+from tests.support.sidecar.redrive import DlqProcess
+
+ORDERED = {"deliver": {"order": "key", "outage_failures": None}, "retry": {"ordered_interval": "200ms"}}
+LADDER = {
+    "deliver": ORDERED["deliver"],
+    "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 1},
+}
+
+
+def queued(group: GroupTopics) -> GroupTopics:
+    return create_group(replace(group, delays=(), queued=True), 1)
+
+
+def test_an_instance_without_the_ladder_delivers_in_order_what_waits_in_the_queue(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = queued(new_group())
+    names = ("bad", "behind:1", "behind:2", "later:1")
+    service = start_service(by_name({"bad": (FAIL, OK)}))
+    overrides = {**LADDER, "retry": {"ordered_ladder": ["5s"]}}
+    first = start_sidecar(group, service.url, "pod-0", overrides)
+    places = produce(group.bootstrap, group.main, [Out(name.encode(), b"a") for name in names[:3]])
+    first.until(lambda: len(dump(group.bootstrap, group.queues[0])) == 3, 20, "all three wait in the queue")
+    assert first.stop().code == 0
+    second = start_sidecar(group, service.url, "pod-0", ORDERED)
+    places += produce(group.bootstrap, group.main, [Out(names[3].encode(), b"a")])
+    second.until(lambda: len(service.ledger.taken()) == len(names), 30, "all are taken")
+    await_quiet(group, 30)
+    assert second.stop().code == 0
+    of = [service.ledger.of(f"{group.main}:{number}:{offset}") for number, offset in places]
+    assert [[d.times for d in deliveries] for deliveries in of] == [[0, 1], [0], [0], [0]]
+    assert of[0][1].received - (of[0][0].answered or 0) >= 5_000
+    for before, after in itertools.pairwise(of):
+        assert after[0].received >= (before[-1].answered or 0)
+
+
+def test_a_group_without_a_ladder_and_without_queues_goes_on_as_ever(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = create_group(new_group(), 1)
+    service = start_service(by_name({"bad": (FAIL, FAIL, OK)}))
+    sidecar = start_sidecar(group, service.url, overrides=ORDERED)
+    produce(group.bootstrap, group.main, [Out(b"bad", b"a"), Out(b"behind", b"a")])
+    sidecar.until(lambda: len(service.ledger.taken()) == 2, 20, "both are taken")
+    assert sidecar.stop().code == 0
+
+
+class RedrivenOnly:
+    """It fails what is bad until that was redriven."""
+
+    def __call__(self, request: Request) -> Behaviour:
+        bad = (request.value or b"").startswith(b"bad") and request.headers["reconsume-redrives"] == "0"
+        return Answer(500) if bad else OK
+
+
+def test_a_dead_letter_lets_the_next_of_its_key_go_and_its_redrive_comes_through_the_queue(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    group = queued(new_group())
+    service = start_service(RedrivenOnly())
+    sidecar = start_sidecar(group, service.url, overrides=LADDER)
+    places = produce(group.bootstrap, group.main, [Out(b"bad", b"a"), Out(b"behind", b"a")])
+    bad, behind = (f"{group.main}:{number}:{offset}" for number, offset in places)
+    sidecar.until(lambda: len(service.ledger.taken()) == 1, 20, "the one behind is taken")
+    (letter,) = dump(group.bootstrap, group.dlq)
+    assert not {"RETRY_ORDER", "RETRY_BEHIND"} & {name for name, _ in letter.headers}
+    with DlqProcess(group, tmp_path, "redrive", "--yes") as command:
+        assert command.process.wait(60) == 0
+    sidecar.until(lambda: len(service.ledger.taken()) == 2, 20, "the redriven one is taken")
+    await_quiet(group, 30)
+    assert sidecar.stop().code == 0
+    assert [d.times for d in service.ledger.of(bad)] == [0, 1, 0]
+    assert service.ledger.of(behind)[0].received >= (service.ledger.of(bad)[1].answered or 0)
+    redriven = [dict(row.headers) for row in dump(group.bootstrap, group.queues[0])][-1]
+    assert violations(group, tmp_path, LADDER) == []
+    assert (redriven["RETRY_REDRIVES"], redriven["ORIGIN_MESSAGE_ID"]) == (b"1", bad.encode())

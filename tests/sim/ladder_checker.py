@@ -1,0 +1,103 @@
+"""What must be true at the end of a story of a group whose order survives long waits: the promise's four sentences.
+
+No two records of a key are out at once; none is delivered before an earlier one of its key is done; no attempt is lost
+or counted twice; nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sidecar.core.outcome import COMMITTED, Failed, Rejected
+from tests.sim.checker import (
+    Found,
+    a_second_delivery_has_a_reason,
+    all_is_done,
+    nothing_waits_for_ever,
+    quarantined,
+    the_record_is_as_it_was,
+)
+from tests.sim.order_checker import lines_of, one_at_a_time, who_is_first_is_done_first
+from tests.sim.world import World
+from topics.events import State
+
+
+def check_ladder(world: World) -> None:
+    """All of it; AssertionError names the first record that is wrong."""
+    found = Found(world)
+    assert found.copies.keys() | found.dead.keys() | found.events.keys() <= world.sent.keys()
+    for origin in world.sent:
+        it_ends_once(found, origin)
+        each_attempt_is_counted_once(found, origin)
+        a_second_delivery_has_a_reason(found, origin)
+        nothing_is_early(found, origin)
+        the_record_is_as_it_was(found, origin)
+        nothing_goes_to_a_level(found, origin)
+    for line in lines_of(found).values():
+        who_is_first_is_done_first(found, line)
+        one_at_a_time(found, line)
+    all_is_done(world)
+    nothing_waits_for_ever(world)
+
+
+def check_order_alone(world: World, *, kept: bool = True) -> None:
+    """What is left of the promise while some pods retry in place, and so count in memory: order, and an end.
+
+    `kept`: whether all progress is there still.
+    """
+    found = Found(world)
+    for origin in world.sent:
+        taken = any(delivery.outcome is COMMITTED for delivery in found.deliveries[origin])
+        assert taken or found.dead[origin], f"{origin} is lost"
+        the_record_is_as_it_was(found, origin)
+    for line in lines_of(found).values():
+        who_is_first_is_done_first(found, line)
+        one_at_a_time(found, line)
+    if kept:
+        all_is_done(world)
+
+
+def it_ends_once(found: Found, origin: str) -> None:
+    """It was taken or is dead; an event says so, once, if it ever failed."""
+    taken = any(delivery.outcome is COMMITTED for delivery in found.deliveries[origin])
+    assert taken or found.dead[origin], f"{origin} is lost"
+    retried = any(copy.life.times for copy in found.copies[origin])
+    ends = [event.state for event in found.events[origin] if event.state in (State.COMMIT, State.DLQ)]
+    assert len(ends) == (1 if retried or found.dead[origin] else 0), (origin, ends)
+
+
+def each_attempt_is_counted_once(found: Found, origin: str) -> None:
+    """Counts 1..k without gap or repeat, each with one due time, after as many failures; at most one dead letter."""
+    retried = Counter(event.times for event in found.events[origin] if event.state is State.WAITING_RETRY)
+    k = len(retried)
+    assert retried == Counter(range(1, k + 1)), (origin, retried)
+    assert k <= found.world.plan.retries
+    dues = {(copy.life.times, copy.life.due_at) for copy in found.copies[origin] if copy.life.times}
+    assert sorted(times for times, _ in dues) == list(range(1, k + 1)), (origin, dues)
+    assert len(found.dead[origin]) <= 1, f"{origin} has died twice"
+    failed = {d.record.times for d in found.deliveries[origin] if isinstance(d.outcome, Failed | Rejected)}
+    last = bool(found.dead[origin]) and not quarantined(found, origin)
+    assert set(range(k + last)) <= failed, f"{origin}: what was no attempt was counted"
+    for copy in found.dead[origin]:
+        assert copy.life.times == k
+        assert (copy.life.order, copy.life.behind) == (None, False)
+
+
+def nothing_is_early(found: Found, origin: str) -> None:
+    """No retry goes out before it is due by the sidecar's own clock."""
+    for _, wall, record, *_ in found.deliveries[origin]:
+        if record.life is not None:
+            assert wall >= record.life.due_at - found.world.stepped, origin
+
+
+def nothing_goes_to_a_level(found: Found, origin: str) -> None:
+    """Each copy is in the queue, in the partition of its own number, with one place."""
+    for copy in found.copies[origin]:
+        assert copy.topic == "billing-ORDERED-orders", (origin, copy.topic)
+    assert len({copy.life.order for copy in found.copies[origin]}) <= 1, origin
+
+
+def waits(world: World) -> Counter[str]:
+    """How many copies waited, behind others or for their time: the stories mean nothing without both."""
+    lives = [copy.life for copies in Found(world).copies.values() for copy in copies]
+    return Counter("behind" if life.behind else "failed" for life in lives)

@@ -1,0 +1,132 @@
+"""A model of what reads the queues of a main lane: by assignment, outside the group, on virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from sidecar.core.record import Partition, Record, weight_of
+from sidecar.kafka.consumer.log_checks import untouched
+from tests.sim.kafka_model import Log, Stored
+from tests.sim.samples import read
+
+if TYPE_CHECKING:
+    from tests.sim.process import LaneHost
+
+MOST = 6
+"""Records that one look brings at most."""
+AGAIN = 100
+"""ms until what cannot be read now is tried again."""
+
+
+@dataclass
+class Reading:
+    """One queue that is read: from `position` on, and for the first time up to `end`."""
+
+    epoch: int
+    position: int = 0
+    end: int = -1
+    looks: bool = False
+
+
+class QueueModel:
+    """Port `QueueReads` of one lane."""
+
+    def __init__(self, host: LaneHost) -> None:
+        self._host, self._process, self._world = host, host.process, host.world
+        self._random = host.world.random
+        self._readings: dict[Partition, Reading] = {}
+
+    def open(self, queue: Partition, epoch: int) -> None:
+        self._readings[queue] = reading = Reading(epoch)
+        self._process.later(self._random.choice((0, 5, 300)), partial(self._open, queue, reading))
+
+    def _open(self, queue: Partition, reading: Reading) -> None:
+        """Ask for the group's progress, which an open transaction holds back, then where the queue ends."""
+        if self._readings.get(queue) is not reading:
+            return
+        log = self._log(queue)
+        if log is None or self._world.kafka.held[self._host.group, queue] > 0:
+            self._process.later(AGAIN, partial(self._open, queue, reading))
+            return
+        known = (self._host.group, queue) in self._world.kafka.committed
+        progress = self._world.kafka.progress(self._host.group, queue) if known else untouched(log.start)
+        reading.position = progress.next
+        self._host.on_loop(partial(self._opened, AssignedPartition(queue, reading.epoch, progress)))
+        self._process.later(self._random.choice((0, 20)), partial(self._find_end, queue, reading))
+
+    def _opened(self, grant: AssignedPartition) -> None:
+        assert self._host.lane.queues is not None
+        self._host.lane.queues.opened(grant, self._process.now())
+
+    def _find_end(self, queue: Partition, reading: Reading) -> None:
+        if (log := self._log(queue)) is None:
+            self._process.later(AGAIN, partial(self._find_end, queue, reading))
+            return
+        reading.end = log.end
+        self._look_soon(queue, reading)
+
+    def _log(self, queue: Partition) -> Log | None:
+        log = self._world.kafka.logs.get(queue)
+        return log if log is not None and log.led else None
+
+    def appended(self, queue: Partition) -> None:
+        """There is something new in a log."""
+        if (reading := self._readings.get(queue)) is not None and reading.end >= 0:
+            self._look_soon(queue, reading)
+
+    def _look_soon(self, queue: Partition, reading: Reading) -> None:
+        if not reading.looks:
+            reading.looks = True
+            self._process.later(self._random.choice((1, 3, 40)), partial(self._look, queue, reading))
+
+    def _look(self, queue: Partition, reading: Reading) -> None:
+        reading.looks = False
+        if self._readings.get(queue) is not reading:
+            return
+        log = self._log(queue)
+        if log is None:
+            return  # `appended` comes when it has a leader again
+        found = log.after(reading.position, self._random.randint(1, MOST))
+        records = [self._record(queue, reading.epoch, stored) for stored in found]
+        more = bool(log.after(found[-1].offset + 1, 1)) if found else False
+        reading.position = found[-1].offset + 1 if more else max(log.end, reading.position)
+        caught_up = reading.position >= reading.end
+        end = None if more else reading.position
+        self._host.on_loop(partial(self._read, FetchedRecords(queue, reading.epoch, 0, records, end), caught_up))
+        if more:
+            self._look_soon(queue, reading)
+
+    def _read(self, run: FetchedRecords, caught_up: bool) -> None:
+        assert self._host.lane.queues is not None
+        self._host.lane.queues.read(run, self._process.now(), caught_up=caught_up)
+
+    def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        self._process.later(self._random.choice((1, 5, 200)), partial(self._fetch, queue, epoch, offset))
+
+    def _fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        if (log := self._log(queue)) is None:
+            self._process.later(AGAIN, partial(self._fetch, queue, epoch, offset))
+            return
+        stored = next((stored for stored in log.records if stored.offset == offset), None)
+        record = None if stored is None else self._record(queue, epoch, stored)
+        self._host.on_loop(partial(self._fetched, queue, epoch, offset, record))
+
+    def _fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
+        assert self._host.lane.queues is not None
+        self._host.lane.queues.fetched(queue, epoch, offset, record, self._process.now())
+
+    def close(self, queue: Partition) -> None:
+        self._readings.pop(queue, None)
+
+    def _record(self, queue: Partition, epoch: int, stored: Stored) -> Record:
+        policy = self._process.policy
+        life, fault = read(stored.headers, policy, self._process.now().wall)
+        if life is not None and (why := policy.queue_fault(queue, life)):
+            life, fault = None, f"bad-header: {why}"
+        weight = weight_of(stored.key, stored.value, stored.headers, life)
+        return Record(
+            queue, stored.offset, epoch, stored.appended, stored.key, stored.value, stored.headers, life, fault, weight
+        )

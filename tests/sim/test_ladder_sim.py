@@ -1,0 +1,113 @@
+"""Random stories of groups whose order survives long waits: what fails waits in the queue, what follows behind it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.progress_bounds import LONGEST, Bounds
+from tests.sim.checker import Found, quarantined
+from tests.sim.ladder_checker import check_ladder, check_order_alone, waits
+from tests.sim.plan import Config, Fault, Plan
+from tests.sim.service_model import Weights
+from tests.sim.stories import plans, story
+from tests.sim.world import World
+
+PODS = ("crash", "crash", "lose", "revoke", "join", "freeze", "outside")
+
+
+def ladders(*kinds: str) -> st.SearchStrategy[Plan]:
+    """Plans as for every group, ordered, with a queue."""
+
+    def of(plan: Plan, order: OrderBy, failures: int | None) -> Plan:
+        # What waits may be far apart in a queue: where the brokers take next to no metadata it could not be marked.
+        return plan._replace(order=order, queued=True, failures=failures, metadata=LONGEST)
+
+    orders: st.SearchStrategy[OrderBy] = st.sampled_from(["key", "key", "partition"])
+    return st.builds(of, plans(*kinds), orders, st.sampled_from([None, 8]))
+
+
+@story
+@given(ladders("outage"))
+def test_what_follows_a_failing_record_waits_behind_it(plan: Plan) -> None:
+    check_ladder(World(plan).run())
+
+
+@story
+@given(ladders("revoke", "join", "outage", "hang"))
+def test_a_new_owner_knows_what_waits(plan: Plan) -> None:
+    check_ladder(World(plan).run())
+
+
+@story
+@given(ladders("outage", "failing", "hang", "slowness", "hold", "late", *PODS))
+def test_order_is_kept_over_whatever_happens_to_pods(plan: Plan) -> None:
+    check_ladder(World(plan).run())
+
+
+@story
+@given(ladders("refuse", "oversize", "unled", "underreplicated", "revoke", "crash"))
+def test_order_is_kept_while_kafka_refuses_copies(plan: Plan) -> None:
+    check_ladder(World(plan).run())
+
+
+@story
+@given(ladders(), st.integers(1, 4), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=2))
+def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
+    plan: Plan, deaths: int, killers: list[tuple[int, int]]
+) -> None:
+    """It fails a few times, waits in the queue, and then kills each process that delivers it until it is dead."""
+    weights = plan.weights._replace(timeout=0, ask=0, reject=0)
+    plan = plan._replace(deaths=deaths, killers=tuple(killers), retries=3, records=40, weights=weights, failures=None)
+    world = World(plan._replace(bounds=Bounds())).run()
+    check_ladder(world)
+    found = Found(world)
+    assert {origin for origin in world.sent if quarantined(found, origin)} == world.deaths.keys()
+    # Each other killer may hide this one twice: where it lies in the main topic, and in the queue.
+    assert all(count <= deaths + 2 * len(world.deaths) for count in world.deaths.values()), world.deaths
+
+
+@story
+@given(
+    ladders("outage", "failing", "revoke", "crash", "freeze"),
+    st.sampled_from([1, 4, 20_000]),
+    st.sampled_from([1, 3, 8, 8_192]),
+)
+def test_a_queue_that_is_full_or_long_goes_on(plan: Plan, most_waiting: int, hop_span: int) -> None:
+    """As much waits as may, so main partitions pause; what lies first in a long queue is written again at its end."""
+    check_ladder(World(plan._replace(most_waiting=most_waiting, hop_span=hop_span)).run())
+
+
+@story
+@given(ladders("forget", "forget", "revoke", "crash", "join"))
+def test_order_is_kept_where_the_progress_beside_a_queue_is_lost(plan: Plan) -> None:
+    """What was done is delivered again, and what waits is not delivered from the main topic."""
+    check_order_alone(World(plan._replace(deaths=None)).run(), kept=False)
+
+
+WITH, WITHOUT = Config(), Config(in_place=True)
+
+
+@story
+@given(
+    ladders("rollout", "rollout", "revoke", "crash", "outage"),
+    st.sampled_from([(WITH, WITHOUT), (WITHOUT, WITH), (WITH, WITHOUT, WITH)]),
+    st.sampled_from([None, 3]),
+)
+def test_a_rollout_that_ends_or_begins_the_ladder_keeps_the_order(
+    plan: Plan, configs: tuple[Config, ...], tries: int | None
+) -> None:
+    check_order_alone(World(plan._replace(configs=configs, tries=tries, deaths=None, failures=None)).run())
+
+
+@pytest.mark.parametrize("order", ["key", "partition"])
+def test_a_story_with_a_ladder_has_records_behind_others_in_it(order: OrderBy) -> None:
+    """The checks above mean nothing if nothing ever happens."""
+    faults = (Fault("crash", 4_000, 700, 0), Fault("revoke", 9_000, 700, 1))
+    weights = Weights(ok=2, fail=3)
+    plan = Plan(3, records=60, sidecars=2, order=order, queued=True, weights=weights, faults=faults, deaths=None)
+    world = World(plan).run()
+    check_ladder(world)
+    found = waits(world)
+    assert found["behind"] > 10
+    assert found["failed"] > 20

@@ -1,0 +1,305 @@
+"""The ledger of a queue: the table at the top of its module is what it does, and any way of events keeps the order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.core.lane import key_ledger as module
+from sidecar.core.lane.key_ledger import KeyLedger, Phase, QueuedCopy
+from sidecar.core.record import NEVER
+from topics.retry_order import Order
+
+KEY, ONE = b"k", (7, 1)
+
+
+def copy(offset: int = 3, times: int = 1, due: int = 0, identity: tuple[int, int] = ONE) -> QueuedCopy:
+    return QueuedCopy(offset, identity, KEY, Order(identity[0]), (0, times), due)
+
+
+def idle(_key: bytes) -> bool:
+    return False
+
+
+def writing(ledger: KeyLedger) -> None:
+    ledger.writing(ONE, KEY, Order(7), (0, 1))
+
+
+def ask(ledger: KeyLedger) -> None:
+    ledger.advance(0, NEVER, idle)
+    assert ledger.ask(idle) is not None
+
+
+def place_of(ledger: KeyLedger) -> str:
+    ledger.check()
+    return next((entry.phase.value for entry in ledger.entries() if entry.identity == ONE), "none")
+
+
+ACTS: dict[str, Callable[[KeyLedger], object]] = {
+    "it fails, or comes behind its head": writing,
+    "it fails": lambda ledger: ledger.writing(ONE, KEY, Order(7), (0, 2)),
+    "its copy is read in the queue": lambda ledger: ledger.read(copy()),
+    "its copy is committed": lambda ledger: ledger.written(ONE),
+    "its copy is read, then committed": lambda ledger: (ledger.read(copy()), ledger.written(ONE)),
+    "it ends otherwise": lambda ledger: ledger.done(ONE),
+    "a newer copy is read": lambda ledger: ledger.read(copy(4, 2)),
+    "it is the head, due, and asked for": ask,
+    "its payload is read": lambda ledger: ledger.taken(ONE, 3),
+    "its payload is let go": lambda ledger: ledger.let_go(ONE),
+    "it is done or dead": lambda ledger: ledger.done(ONE),
+}
+
+
+def brought(place: str) -> KeyLedger:
+    ledger = KeyLedger()
+    if place in ("writing", "expected"):
+        writing(ledger)
+    if place == "expected":
+        ledger.written(ONE)
+    if place in ("queued", "requested", "taken"):
+        ledger.read(copy())
+    if place in ("requested", "taken"):
+        ask(ledger)
+    if place == "taken":
+        assert ledger.taken(ONE, 3)
+    assert place_of(ledger) == place
+    return ledger
+
+
+def rows() -> list[tuple[str, ...]]:
+    lines = [line.split("|") for line in (module.__doc__ or "").splitlines() if line.count("|") == 2]
+    return [tuple(cell.strip() for cell in line) for line in lines[2:]]
+
+
+@pytest.mark.parametrize(("was", "event", "then"), rows())
+def test_each_row_of_the_table_is_what_happens(was: str, event: str, then: str) -> None:
+    ledger = brought(was)
+    ACTS[event](ledger)
+    assert place_of(ledger) == then
+
+
+def test_the_table_names_every_place() -> None:
+    assert {cell for row in rows() for cell in (row[0], row[2])} == {place.value for place in Phase} | {"none"}
+
+
+@pytest.mark.parametrize("place", [place.value for place in Phase])
+def test_a_key_is_blocked_for_later_main_records_wherever_its_head_is(place: str) -> None:
+    ledger = brought(place)
+    assert ledger.blocks(KEY, 8)
+    assert not ledger.blocks(b"other", 8)
+    ledger.done(ONE)
+    assert not ledger.blocks(KEY, 8)
+
+
+@pytest.mark.parametrize("place", ["writing", "expected", "queued"])
+def test_a_main_record_before_all_that_waits_is_not_blocked(place: str) -> None:
+    assert not brought(place).blocks(KEY, 6)
+
+
+@pytest.mark.parametrize("place", ["requested", "taken"])
+def test_no_main_record_goes_out_beside_one_of_its_key(place: str) -> None:
+    assert brought(place).blocks(KEY, 6)
+
+
+def test_a_head_waits_until_main_was_read_up_to_it_and_nothing_of_its_key_is_under_way() -> None:
+    ledger = brought("queued")
+    ledger.advance(0, 6, idle)
+    assert ledger.ask(idle) is None
+    ledger.advance(0, 7, lambda key: key == KEY)
+    assert ledger.ask(idle) is None
+    ledger.main_ended(KEY)
+    assert ledger.ask(idle) is not None
+
+
+def test_a_head_waits_for_its_time() -> None:
+    ledger = KeyLedger()
+    ledger.read(copy(due=500))
+    assert ledger.next_at() == 500
+    ledger.advance(499, NEVER, idle)
+    assert ledger.ask(idle) is None
+    ledger.advance(500, NEVER, idle)
+    assert ledger.ask(idle) is not None
+
+
+def test_a_lower_one_that_is_read_later_goes_first() -> None:
+    ledger = brought("queued")
+    ledger.advance(0, NEVER, lambda key: True)
+    ledger.read(copy(9, identity=(2, 1)))
+    ledger.advance(0, NEVER, lambda key: True)
+    ledger.main_ended(KEY)
+    first = ledger.ask(idle)
+    assert first is not None
+    assert first.identity == (2, 1)
+    ledger.done((2, 1))
+    ledger.advance(0, NEVER, idle)
+    second = ledger.ask(idle)
+    assert second is not None
+    assert second.identity == ONE
+
+
+@pytest.mark.parametrize("place", ["expected", "queued", "requested", "taken"])
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_of_two_copies_one_is_done_and_the_other_stands(place: str, times: int) -> None:
+    ledger = brought(place)
+    gone = ledger.read(copy(10, times))
+    ledger.check()
+    if place in ("requested", "taken") and times == 2:
+        assert gone == []  # the lane has the older one: the newer follows once that has ended
+        assert ledger.done(ONE) == []
+        assert place_of(ledger) == "queued"
+    else:
+        assert gone == {(True, 0): [10], (True, 1): [], (True, 2): []}.get(
+            (place == "expected", times), [3] if place == "queued" and times else [10]
+        )
+
+
+def test_records_of_two_logs_at_one_offset_are_two() -> None:
+    ledger = brought("queued")
+    assert not ledger.knows((7, 2))
+    ledger.read(copy(11, identity=(7, 2)))
+    ledger.check()
+    assert len(ledger) == 2
+
+
+class Model:
+    """A queue, what of it was read, and a lane that sends what it is given; all by chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.ledger = Random(seed), KeyLedger()
+        self.steady = self.main = 0
+        self.log: list[QueuedCopy] = []
+        self.unread = 0
+        self.writing: dict[tuple[int, int], QueuedCopy] = {}
+        self.out: dict[tuple[int, int], QueuedCopy] = {}
+        self.asked: list[tuple[tuple[int, int], int]] = []
+        self.under_way: dict[bytes, list[tuple[int, int]]] = {}
+        self.done: list[tuple[bytes, int]] = []
+        self.open: set[int] = set()
+
+    def arrive(self) -> None:
+        key, offset = b"k%d" % self.random.randrange(3), self.main
+        self.main += self.random.choice((1, 1, 2))
+        if self.ledger.blocks(key, offset):
+            self.write((offset, 1), key, (0, 0), self.steady)
+        else:
+            self.under_way.setdefault(key, []).append((offset, 1))
+
+    def write(self, identity: tuple[int, int], key: bytes, count: tuple[int, int], due: int) -> None:
+        self.ledger.writing(identity, key, Order(identity[0]), count)
+        self.writing[identity] = QueuedCopy(-1, identity, key, Order(identity[0]), count, due)
+
+    def main_answers(self) -> None:
+        if not self.under_way:
+            return
+        key = self.random.choice(sorted(self.under_way))
+        first, *rest = self.under_way[key]
+        assert not any(other.key == key for other in self.out.values()), "two of a key are out"
+        if self.random.random() < 0.5:
+            self.write(first, key, (0, 1), self.steady + self.random.choice((0, 5, 50)))
+            for later in rest:
+                assert self.ledger.blocks(key, later[0])
+                self.write(later, key, (0, 0), self.steady)
+            rest = []
+        else:
+            self.end(key, first)
+        if rest:
+            self.under_way[key] = rest
+        else:
+            del self.under_way[key]
+            self.ledger.main_ended(key)
+
+    def end(self, key: bytes, identity: tuple[int, int]) -> None:
+        self.done.append((key, identity[0]))
+
+    def commit(self) -> None:
+        if self.writing:
+            identity = self.random.choice(sorted(self.writing))
+            self.append(self.writing[identity])
+            if self.random.random() < 0.3:
+                self.read_queue()
+            del self.writing[identity]
+            self.finish(self.ledger.written(identity))
+
+    def append(self, written: QueuedCopy) -> None:
+        for _ in range(1 + (self.random.random() < 0.1)):
+            self.log.append(written._replace(offset=len(self.log)))
+            self.open.add(len(self.log) - 1)
+
+    def finish(self, gone: list[int]) -> None:
+        assert self.open >= set(gone)
+        self.open -= set(gone)
+
+    def read_queue(self) -> None:
+        first = self.log[self.unread : self.unread + 1]
+        for copied in first * len(
+            self.log
+        ):  # a copy and its double are read together: of one that is done nothing is known
+            if self.unread == len(self.log) or self.log[self.unread].identity != copied.identity:
+                break
+            self.finish(self.ledger.read(self.log[self.unread]))
+            self.unread += 1
+
+    def ask(self) -> None:
+        self.ledger.advance(self.steady, self.main, self.under_way.__contains__)
+        while (entry := self.ledger.ask(self.under_way.__contains__)) is not None:
+            assert entry.due <= self.steady
+            assert entry.key not in self.under_way
+            self.asked.append((entry.identity, entry.offset))
+
+    def payload(self) -> None:
+        if self.asked:
+            identity, offset = self.asked.pop()
+            if self.random.random() < 0.2:
+                self.ledger.let_go(identity)
+            elif self.ledger.taken(identity, offset):
+                copied = self.log[offset]
+                assert not any(other.key == copied.key for other in self.out.values()), "two of a key are out"
+                self.out[identity] = copied
+
+    def hop(self) -> None:
+        """Write the first record of the queue again at its end, as it is."""
+        for entry in self.ledger.lowest(1):
+            if self.ledger.take_aside(entry) and self.ledger.taken(entry.identity, entry.offset):
+                copied = self.log[entry.offset]
+                self.open.discard(entry.offset)
+                self.write(entry.identity, copied.key, copied.counts, copied.due)
+
+    def queue_answers(self) -> None:
+        if not self.out:
+            return
+        identity = self.random.choice(sorted(self.out))
+        copied = self.out.pop(identity)
+        self.open.discard(copied.offset)
+        times = copied.counts[1] + 1
+        if self.random.random() < 0.4 and times < 5:
+            self.write(identity, copied.key, (0, times), self.steady + self.random.choice((0, 5, 50)))
+        else:
+            self.end(copied.key, identity)
+            self.finish(self.ledger.done(identity))
+
+    def step(self, *, arrive: bool) -> None:
+        acts = [self.main_answers, self.commit, self.read_queue, self.ask, self.payload, self.queue_answers, self.hop]
+        self.random.choice([*acts, self.arrive] if arrive else acts)()
+        self.steady += self.random.choice((0, 0, 1, 10))
+        self.ledger.check()
+
+
+@given(st.integers(0, 2**32))
+def test_records_of_a_key_end_in_their_order_whatever_happens_meanwhile(seed: int) -> None:
+    model = Model(seed)
+    for _ in range(200):
+        model.step(arrive=True)
+    for _ in range(20_000):
+        if not (len(model.ledger) or model.under_way or model.unread < len(model.log)):
+            break
+        model.step(arrive=False)
+    assert not len(model.ledger), "something waits for ever"
+    for key in (b"k0", b"k1", b"k2"):
+        ended = [offset for name, offset in model.done if name == key]
+        assert ended == sorted(set(ended)), f"{key!r} is out of order, or twice"
+    assert not model.open, "a copy is never done"
+    assert model.ledger.next_at() == NEVER

@@ -1,0 +1,43 @@
+"""The order of the records that wait in a queue topic: RETRY_ORDER and RETRY_BEHIND. Pure.
+
+Order within a key is this header, never where a copy lies in the queue: each retry writes the record again, at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+RETRY_ORDER = "RETRY_ORDER"
+"""The place of a record among those of its key: `<offset>`, or `<offset>.<sequence>` for a redrive."""
+RETRY_BEHIND = "RETRY_BEHIND"
+"""`1` on a copy that only waits behind an earlier record of its key: it has not been delivered."""
+BEHIND = b"1"
+
+LARGEST_OFFSET = 2**63 - 1
+# No leading zeros: one place must not have two forms.
+FORM = re.compile(rb"(0|[1-9][0-9]{0,18})(?:\.([1-9][0-9]{0,8}))?")
+
+
+class Order(NamedTuple):
+    """The place of a record among those of its key, by which places are compared.
+
+    `offset`: where the first copy stands in the main topic. For a redrive it is where the main partition ended when the
+    redrive was written, and `sequence` (1, 2, …) is the place among the redrives of that time.
+    """
+
+    offset: int
+    sequence: int = 0
+
+
+def render_order(order: Order) -> bytes:
+    """Return the header's value."""
+    return b"%d.%d" % order if order.sequence else b"%d" % order.offset
+
+
+def parse_order(value: bytes) -> Order | None:
+    """Return the place that a header names; None unless it has the strict form."""
+    match = FORM.fullmatch(value)
+    if match is None or int(match[1]) > LARGEST_OFFSET:
+        return None
+    return Order(int(match[1]), int(match[2] or 0))
