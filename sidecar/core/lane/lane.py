@@ -207,6 +207,8 @@ class Lane:
                 continue
             if self.queues is None or self.queues.admits(partition, run):
                 self._take_up(partition, run, now)
+        if self.memory.more_than_half:
+            self._dispatcher.dispatch(now)  # what may go out now must not be let go, or it would never go out
         self._room.admitted(now)
         self._end_turn(now)
 
