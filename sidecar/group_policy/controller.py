@@ -16,7 +16,7 @@ from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.core.record import Now
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
-from sidecar.group_policy.members import GroupMembers
+from sidecar.group_policy.heartbeat_reader import GroupMembers
 from sidecar.settings.group_policy import (
     differences,
     flow,

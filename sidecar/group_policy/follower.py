@@ -1,8 +1,8 @@
 """Follow the policy topic on a thread.
 
-The thread reads the topic from its beginning, publishes this instance (`heartbeat.py`), and checks which level topics
-outside the policy still hold waiting records. It never blocks the records. Without the topic, or without Kafka, the
-configuration's values stay in force and the thread tries again.
+The thread reads the topic from its beginning, publishes this instance (`heartbeat_writer.py`), and checks which level
+topics outside the policy still hold waiting records. It never blocks the records. Without the topic, or without Kafka,
+the configuration's values stay in force and the thread tries again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from confluent_kafka import (
 )
 
 from sidecar.core.record import Partition
-from sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
+from sidecar.group_policy.heartbeat_writer import Heartbeat, InstanceInfo
 from sidecar.group_policy.removed_levels import Undrained
 from sidecar.group_policy.removed_topics import leftover_levels
 from sidecar.kafka.client_config import Config

@@ -17,7 +17,7 @@ from sidecar.delivery.push.batch import BatchPush
 from sidecar.delivery.push.pool import Push
 from sidecar.group_policy.controller import PolicyController
 from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
-from sidecar.group_policy.heartbeat import InstanceInfo
+from sidecar.group_policy.heartbeat_writer import InstanceInfo
 from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.observability.metric_sources import Sources

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sidecar.clock import wall
 from sidecar.errors import ReconsumeError
-from sidecar.group_policy.members import SILENT_AFTER
+from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from sidecar.ui.alarms import alarms
 from sidecar.ui.charts import due_picture, minutes_picture
 from sidecar.ui.endpoint import ThreadQueries

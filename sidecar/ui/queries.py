@@ -13,7 +13,7 @@ from sidecar.clock import wall
 from sidecar.core.policy import Policy
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError, ConfigError
-from sidecar.group_policy.members import SILENT_AFTER
+from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster

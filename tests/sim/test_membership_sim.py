@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.participation import Participation
 from sidecar.core.record import Now
-from sidecar.group_policy.members import GroupMembers
+from sidecar.group_policy.heartbeat_reader import GroupMembers
 from tests.sim.checker import check
 from tests.sim.order_checker import check_ordered
 from tests.sim.plan import Plan

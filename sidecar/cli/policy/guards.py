@@ -43,7 +43,7 @@ def expect_readable(entries: list[Entry]) -> None:
 
 def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
     """Raise ContractError if the policy has rules and an instance lives that refuses a policy with them."""
-    from sidecar.group_policy.members import SILENT_AFTER
+    from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
     from sidecar.group_policy.topic import read_policy_topic, unaware
     from sidecar.kafka.admin.cluster import Cluster
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sidecar.core.record import Now
 from sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
-from sidecar.group_policy.members import SILENT_AFTER
+from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.http.sidecar_connection import SidecarConnection
 from sidecar.http.tokens import read_tokens

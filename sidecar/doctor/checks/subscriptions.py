@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sidecar.core.record import Now
 from sidecar.doctor.checks.policy import CREATE, NOBODY, UNKNOWN
 from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.group_policy.members import SILENT_AFTER, GroupMembers
+from sidecar.group_policy.heartbeat_reader import SILENT_AFTER, GroupMembers
 from sidecar.group_policy.topic import PolicyTopicRecord
 from topics.policy_record import InstanceHeard
 

@@ -23,6 +23,7 @@ from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.looks import Looks, named
 from sidecar.kafka.consumer.lost_positions import lost_positions
 from sidecar.kafka.consumer.owned_partition import with_edges
+from sidecar.kafka.consumer.pauses import pause, pause_all, resume
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading
@@ -93,7 +94,7 @@ class ConsumerThread(threading.Thread):
 
     def resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
         """Seek to `offset` and fetch the partition again (port `Fetch`)."""
-        self._commands.put(lambda: self._resume(partition, epoch, offset, seek_count))
+        self._commands.put(lambda: resume(self._consumer, self.assignment, partition, epoch, offset, seek_count))
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Read these topics from now on. Partitions of other topics are given up in order.
@@ -234,25 +235,12 @@ class ConsumerThread(threading.Thread):
             self._pause_all(True)
 
     def _pause_all(self, choked: bool) -> None:
-        self.assignment.all_paused = choked
         self.client_watch.choked()
-        topic_partitions = [slot.topic_partition for slot in self.assignment.slots.values() if not slot.paused]
-        (self._consumer.pause if choked else self._consumer.resume)(topic_partitions)
+        pause_all(self._consumer, self.assignment, choked)
 
     def _pause(self, partition: Partition, epoch: int) -> None:
-        slot = self.assignment.slots.get(partition)
-        if slot is not None and slot.epoch == epoch:
-            slot.paused, self._poll = True, POLL
-            self._consumer.pause([slot.topic_partition])
-
-    def _resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
-        slot = self.assignment.slots.get(partition)
-        if slot is None or slot.epoch != epoch or not slot.paused:
-            return
-        slot.paused, slot.seek_count = False, seek_count
-        self.assignment.seek(self._consumer, slot, offset)  # only after the pause: one before it was lost (rdk#3471)
-        if not self.assignment.all_paused:
-            self._consumer.resume([slot.topic_partition])
+        if pause(self._consumer, self.assignment, partition, epoch):
+            self._poll = POLL
 
     # --- records -----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
-from sidecar.group_policy.heartbeat import InstanceInfo
+from sidecar.group_policy.heartbeat_writer import InstanceInfo
 from sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
 from sidecar.kafka.client_config import follower_config, teller_config
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sidecar.group_policy.heartbeat import LATE, Heartbeat, InstanceInfo
+from sidecar.group_policy.heartbeat_writer import LATE, Heartbeat, InstanceInfo
 from sidecar.kafka.client_config import teller_config
 from sidecar.kafka.credentials.registry import unchanging
 from tests.support.deadline import until

@@ -6,7 +6,7 @@ import pytest
 
 from sidecar.core.participation import Others
 from sidecar.core.record import Now
-from sidecar.group_policy.members import MOST, MOST_SIGNS, SILENT_AFTER, GroupMembers
+from sidecar.group_policy.heartbeat_reader import MOST, MOST_SIGNS, SILENT_AFTER, GroupMembers
 from topics.policy_record import SubscriptionRecord
 
 WALL = 1_763_690_000_000

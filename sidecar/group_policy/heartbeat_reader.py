@@ -1,4 +1,4 @@
-"""Track the other instances of the group and their subscriptions.
+"""Take in the heartbeats of the other instances: their subscriptions, whether they are well, what they can read.
 
 Instances of one group must want the same records (contract 6.12). If their subscriptions differ, chance decides whether
 a record is delivered: it depends on which instance owns its partition.
