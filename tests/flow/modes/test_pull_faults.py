@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from sidecar.core.pace.shares import most_of_topic
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -20,10 +21,13 @@ from tests.support.sidecar.owned import owned
 from tests.support.sidecar.process import Exit
 
 PARTITIONS = 4
+LEASED = 20
+ALONE = most_of_topic(LEASED, 1, 2)
+"""What one topic takes of them beside others (contract 8.8)."""
 
 
-def receive_all(puller: Puller, count: int, invisible: str = "10m") -> list[Got]:
-    """Receive until so many records are leased."""
+def receive_all(puller: Puller, count: int, invisible: str = "10m", most: int = 0) -> list[Got]:
+    """Receive until so many records are leased, or up to `most`."""
     found: list[Got] = []
 
     def enough() -> bool:
@@ -31,7 +35,7 @@ def receive_all(puller: Puller, count: int, invisible: str = "10m") -> list[Got]
         return len(found) >= count
 
     until(enough, 30, f"{count} records are received")
-    assert len(found) == count
+    assert count <= len(found) <= (most or count)
     return found
 
 
@@ -96,14 +100,15 @@ def test_a_partition_that_moves_waits_for_the_verdicts_on_its_leases(
 ) -> None:
     """Within the lock's time the service may still answer; then nothing is delivered twice."""
     group = create_group(new_group(), PARTITIONS)
-    overrides = {**PULL, "lock_timeout": "20s", "pull": {"min_invisible": "100ms", "max_leased": 20}}
+    overrides = {**PULL, "lock_timeout": "20s", "pull": {"min_invisible": "100ms", "max_leased": LEASED}}
     first = start_sidecar(group, "", "pod-0", overrides)
     mine = Puller(first, ledger)
     records = spread(40)
     produce(group.bootstrap, group.main, records[:20])
-    leased = receive_all(mine, 20)  # of every partition, so also of those that are to move
+    leased = receive_all(mine, ALONE, most=LEASED)  # of every partition, so also of those that are to move
     produce(group.bootstrap, group.main, records[20:])
-    assert mine.receive() == [], "no more than max_leased"
+    leased += mine.receive()  # until the lane of retries has its partitions, the topic is alone, and takes all
+    assert len(leased) <= LEASED, "no more than max_leased"
     second = start_sidecar(group, "", "pod-1", overrides)
     assert Puller(second, ledger).receive() == [], "with the first receive it joins"
     first.until(lambda: "closing" in {part["state"] for part in first.status()["partitions"]}, 20, "a lock is asked")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from sidecar.core.pace.shares import most_of_topic
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import produce
 from tests.support.proof.checker import Report, check
@@ -17,6 +18,8 @@ from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 
 FULL = 32
+ALONE = most_of_topic(FULL, 1, 2)
+"""What one topic takes of them: it leaves a way for others (contract 8.8)."""
 """Deliveries in flight at full pace."""
 LOAD = 2_000
 TAKES = 0.02

@@ -1,0 +1,41 @@
+"""Pause and resume partitions in the Kafka client: one of them for its lane, or all while the lane has no room.
+
+Called on the consumer's thread alone. A call for an assignment that has ended by then does nothing.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer
+
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.assignment import Assignment
+
+
+def pause(consumer: Consumer, assignment: Assignment, partition: Partition, epoch: int) -> bool:
+    """Stop fetching a partition; return whether it is paused now."""
+    slot = assignment.slots.get(partition)
+    if slot is None or slot.epoch != epoch:
+        return False
+    slot.paused = True
+    consumer.pause([slot.topic_partition])
+    return True
+
+
+def resume(
+    consumer: Consumer, assignment: Assignment, partition: Partition, epoch: int, offset: int, seek_count: int
+) -> None:
+    """Seek to `offset` and fetch a partition again, unless all are paused."""
+    slot = assignment.slots.get(partition)
+    if slot is None or slot.epoch != epoch or not slot.paused:
+        return
+    slot.paused, slot.seek_count = False, seek_count
+    assignment.seek(consumer, slot, offset)  # only after the pause: one before it was lost (rdk#3471)
+    if not assignment.all_paused:
+        consumer.resume([slot.topic_partition])
+
+
+def pause_all(consumer: Consumer, assignment: Assignment, choked: bool) -> None:
+    """Pause all partitions that are not paused for themselves, or resume these."""
+    assignment.all_paused = choked
+    topic_partitions = [slot.topic_partition for slot in assignment.slots.values() if not slot.paused]
+    (consumer.pause if choked else consumer.resume)(topic_partitions)
