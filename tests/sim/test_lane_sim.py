@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sidecar.core.pace.pace import State
 from sidecar.core.progress_bounds import Bounds
 from tests.sim.checker import Found, check, repeats
-from tests.sim.plan import Fault, Plan
+from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights
 from tests.sim.stories import plans, story
 from tests.sim.world import World
@@ -59,6 +59,24 @@ def test_what_kafka_refuses_for_a_while_is_written_once_in_the_end(plan: Plan) -
 @given(plans("crash", "lose", "revoke", "outage", "failing", "step", "refuse", "oversize", "late"))
 def test_all_of_it_at_once(plan: Plan) -> None:
     check(World(plan).run())
+
+
+def test_a_record_that_is_kept_for_suspects_gives_way_where_it_leaves_no_room_to_read_them() -> None:
+    """After a crash one record goes at a time, and is asked to wait three times; those behind it were let go."""
+    faults = (
+        Fault("refuse", 2_087, 20_000, 4),
+        Fault("crash", 285, 20_000, 2),
+        Fault("outage", 13_231, 30, 6),
+        Fault("refuse", 954, 30, 6),
+        Fault("oversize", 14_457, 20_000, 5),
+    )
+    weights = Weights(ok=7, fail=3, timeout=1, throttle=2, ask=1)
+    levels = (Config(("orders",), (1_000, 5_000, 10_000), "pulsar"),)
+    story = Plan(
+        117, 17, 3, 1, concurrency=4, room=1, retries=0, deaths=1, weights=weights, fates=(1, 0, 0), faults=faults,
+        stall=30, lock=20_000, configs=levels, spread=0, metadata=96,
+    )  # fmt: skip
+    check(World(story).run())
 
 
 def test_the_same_plan_tells_the_same_story() -> None:

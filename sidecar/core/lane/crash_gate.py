@@ -275,10 +275,12 @@ class CrashGate:
     def _take_step(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
         if suspicion.stage is Stage.SINGLE and self._waiting.ready.has(partition.source):
             suspicion.ready_at = now.steady
-        # With records of its own in memory it must go on, and make room. A blocked one has let its suspects go.
-        crowded_out = partition.load == 0 and now.steady - self._full_at < IDLE_MS
+        # With records of its own in memory it must go on, and make room: what was let go is not read before. A blocked
+        # one has let its suspects go.
+        full = now.steady - self._full_at < IDLE_MS
+        dropped = bool(partition.tracker.dropped) and not (full and partition.load)
         # What waits in a queue was not in flight: that is due at once, and comes first.
-        unread = crowded_out or (partition.under is None and bool(partition.tracker.dropped))
+        unread = (full and partition.load == 0) or (partition.under is None and dropped)
         match suspicion.after_time(partition.load, partition.blocked, now, unread=unread):
             case Step.TO_FRESH:
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
