@@ -10,6 +10,8 @@ from topics.policy_record import SubscriptionRecord
 
 OVERDUE = 60_000
 """ms by which a retry is late at least."""
+REMEMBERED = 60_000
+"""ms for which the alarms that were last asked for are shown before those of now have come."""
 MOST_NAMED = 3
 """Instances that are named; of more the number is given."""
 TEXTS = {
@@ -32,6 +34,23 @@ class Alarm(NamedTuple):
     since: int | None
     reason: str
     who: str
+
+
+class LastAlarms:
+    """The alarms as they were last asked for. A page begins with them, as one that comes later moves what a user is
+    about to click on; then it asks for those of now."""
+
+    def __init__(self) -> None:
+        self._alarms: list[Alarm] | None = None
+        self._at = 0
+
+    def note(self, raised: list[Alarm], now: int) -> None:
+        """Keep the alarms of `now` (epoch ms)."""
+        self._alarms, self._at = raised, now
+
+    def known(self, now: int) -> list[Alarm] | None:
+        """Return the alarms, if they are not too old at `now` (epoch ms); else None."""
+        return self._alarms if now - self._at <= REMEMBERED else None
 
 
 class Sign(NamedTuple):

@@ -26,6 +26,7 @@ from sidecar.http.server import Server
 from sidecar.http.tokens import Tokens
 from sidecar.settings import Settings
 from sidecar.settings.addresses import Listen, is_loopback
+from sidecar.ui.alarms import LastAlarms
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.endpoint import Endpoints, ThreadQueries
 from sidecar.ui.forms import Forms
@@ -94,8 +95,10 @@ class Dashboard:
         self._redrives = Redrives(self._looks, self._audit)
         self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file, SHORTEST_TOKEN)
         self._sessions = Sessions(self._tokens, far=not wanted.near)
+        self._last_alarms = LastAlarms()
         self._render = Renderer(
             {
+                "last_alarms": self._last_alarms.known,
                 "group": settings.group,
                 "topics": settings.topic_names,
                 "levels": settings.delays,
@@ -128,7 +131,9 @@ class Dashboard:
     def _app(self) -> Starlette:
         wanted = self._wanted
         front = Endpoints(self._render, self._sessions, everyone_reads=wanted.near)
-        pages = Pages(self._render, self._asker, self._scans, self._looks, self._topic, self._readers)
+        pages = Pages(
+            self._render, self._asker, self._scans, self._looks, self._topic, self._readers, self._last_alarms
+        )
         routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks))]
         if self._tokens is not None:
             if self._tokens.too_short():

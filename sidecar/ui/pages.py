@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from sidecar.clock import wall
 from sidecar.errors import ReconsumeError
 from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from sidecar.ui.alarms import alarms
+from sidecar.ui.alarms import LastAlarms, alarms
 from sidecar.ui.charts import due_picture, minutes_picture
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.journey_chart import journey_picture
@@ -45,9 +45,10 @@ class Pages:
         looks: Queries,
         topic: ViewFollower,
         readers: QueryPool,
+        last_alarms: LastAlarms,
     ) -> None:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
-        self._topic, self._readers = topic, readers
+        self._topic, self._readers, self._last_alarms = topic, readers, last_alarms
         view = looks.settings.view
         self._source, self._delays = view.source, looks.settings.delays
         self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
@@ -146,16 +147,19 @@ class Pages:
                 instances = await self._ask(lambda: self._looks.instances(beats))
         now = wall()
         raised = alarms(beats, now - SILENT_AFTER)
+        self._last_alarms.note(raised, now)
         return self._render("alarms_part.html", alarms=raised, fleet=instances, now=now)
 
     async def _running(self) -> dict[str, Any]:
         beats = await self._ask(self._looks.heartbeats)
         instances = await self._ask(lambda: self._looks.instances(beats))
         now = wall()
+        raised = alarms(beats, now - SILENT_AFTER)
+        self._last_alarms.note(raised, now)
         return {
             "instances": instances,
             "lags": await self._ask(self._looks.lags),
-            "alarms": alarms(beats, now - SILENT_AFTER),
+            "alarms": raised,
             "fleet": None,
             "now": now,
         }

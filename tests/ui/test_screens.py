@@ -14,6 +14,7 @@ from tests.ui.conftest import Open
 from tests.ui.hostile import LONG
 from tests.ui.scene import Scene, heartbeats
 from tests.ui.test_browser import PAGES, sign_in
+from tests.ui.web import Visitor
 
 WIDTHS = (360, 768, 1_280)
 SMALLEST = 24
@@ -131,6 +132,16 @@ def test_from_a_journey_to_the_value_and_the_plan_of_its_redrive_and_back(open_p
     assert page.inner_text("h1") == letter
     page.goto(f"/record/journey?{urlencode({'id': scene.story})}")
     page.get_by_role("link", name="The dead letter").wait_for()
+
+
+def test_a_page_begins_with_the_alarms_that_are_known_so_that_nothing_moves_under_a_click(scene: Scene) -> None:
+    visitor = Visitor(scene)
+    told = visitor.get("/part/alarms").body.decode()
+    assert 'class="notice' in told
+    for path in ("/records", "/dlq", "/policy", "/instances", "/"):
+        page = visitor.get(path).body.decode()
+        assert page.count('class="notice bad"') == told.count('class="notice bad"'), path
+        assert "Without JavaScript this page does not say" not in page
 
 
 @pytest.mark.long
