@@ -59,7 +59,7 @@ def plans(*kinds: str, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Pla
         "concurrency": st.sampled_from([1, 2, 4, 16]),
         "room": st.sampled_from([1, 4_000, 1 << 20]),
         "bounds": st.sampled_from(BOUNDS),
-        "metadata": st.sampled_from([LONGEST, LONGEST, 96, 72]),
+        "metadata": st.sampled_from([LONGEST, LONGEST, 96]),
         "retries": st.integers(0, 4),
         "failures": st.sampled_from([None, 3, 8]),
         "deaths": st.sampled_from([None, 1, 3]),
