@@ -12,7 +12,19 @@ from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import produce
 from tests.support.proof.ledger import THROTTLED, TOOK
 from tests.support.service.behaviours import Answer, Behaviour, Request
-from tests.support.sidecar.pace_run import ALONE, FULL, LOAD, TAKES, Run, crowd, finish, pace_is, values, wall
+from tests.support.sidecar.pace_run import (
+    ALONE,
+    FULL,
+    LOAD,
+    TAKES,
+    Run,
+    crowd,
+    finish,
+    own_partitions,
+    pace_is,
+    values,
+    wall,
+)
 
 BUSY = 2.5
 """Seconds for which the service asks for time."""
@@ -36,6 +48,7 @@ def throttled(new_group: FreshGroup, start_service: StartService, start_sidecar:
 
     service = start_service(script)
     sidecar = start_sidecar(group, service.url, overrides={"deliver": {"concurrency": FULL}})
+    own_partitions(sidecar)
     produce(group.bootstrap, group.main, [HOURS, *values("good", LOAD)])
     sidecar.until(lambda: len(service.ledger.taken()) > 4 * FULL, 15, "it is at full pace")
     busy[0] = begun = time.monotonic()
@@ -70,4 +83,4 @@ def test_after_a_throttle_the_pace_rises_by_one_each_round_to_full(throttled: Ru
     since = [delivery for delivery in throttled.since() if delivery.means == TOOK]
     seen = crowd(since)
     assert all(together <= 2 + math.sqrt(2 * answered) for together, answered in seen)
-    assert max(together for together, _ in seen) == ALONE
+    assert ALONE - 2 <= max(together for together, _ in seen) <= ALONE

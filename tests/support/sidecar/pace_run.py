@@ -18,9 +18,9 @@ from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 
 FULL = 32
+"""Deliveries in flight at full pace."""
 ALONE = most_of_topic(FULL, 1, 2)
 """What one topic takes of them: it leaves a way for others (contract 8.8)."""
-"""Deliveries in flight at full pace."""
 LOAD = 2_000
 TAKES = 0.02
 """Seconds that the service takes for a record, so that what is in flight can be seen."""
@@ -58,6 +58,11 @@ def crowd(deliveries: Iterable[Delivery]) -> list[tuple[int, int]]:
         ends.append(delivery.answered or 2**63)
         found.append((len(ends) - ended, ended))
     return found
+
+
+def own_partitions(sidecar: SidecarProcess) -> None:
+    """Wait until both lanes own partitions: before, the topic of one is alone, and takes all places."""
+    sidecar.until(lambda: sidecar.metric('reconsume_rebalances_total{kind="assigned"}') >= 2, 15, "both lanes own")
 
 
 def wall() -> int:
