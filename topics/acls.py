@@ -8,13 +8,13 @@ literal, except transactional ids: a prefix `billing-RETRY` would also include t
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
 from topics.names import Names
+from topics.outputs import literal_start
 
 
 class User(enum.StrEnum):
@@ -113,8 +113,6 @@ class GroupShape(msgspec.Struct, frozen=True):
         return () if self.source == "events" else (self.names.view, self.names.stats)
 
 
-WILD = ("*", "?", "[")
-"""How a glob begins that Kafka has no right for: its topics need rights one by one."""
 READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 DESCRIBE, DESCRIBE_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
@@ -137,7 +135,7 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics([*group.dlqs, names.events], WRITE)
     # Each instance follows the policy, and publishes its subscription there.
     yield from on_topics([names.policy], READ, WRITE)
-    yield from (on_output(name, WRITE) for name in group.outputs if not name.startswith(WILD))
+    yield from on_outputs(group, WRITE)
     if group.view:
         yield from following(group)
     yield from (on_group(name, READ) for name in ([] if relay else [names.group]) + [names.retry_group])
@@ -181,7 +179,7 @@ def admin(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.ready, names.events, names.policy], WRITE)
     yield from on_topics(group.dlqs, Operation.DELETE)
-    yield from (on_output(name, DESCRIBE) for name in group.outputs if not name.startswith(WILD))
+    yield from on_outputs(group, DESCRIBE)
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
     yield from redriving(names)
 
@@ -228,10 +226,14 @@ def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Permissi
     yield from (Permission(Resource.TOPIC, name, operation) for name in names for operation in operations)
 
 
-def on_output(name: str, operation: Operation) -> Permission:
-    """Return the right to an operation on the topics of a glob; Kafka has prefixes only, so on all that begin so."""
-    plain = re.split(r"[*?\[]", name, maxsplit=1)[0]
-    return Permission(Resource.TOPIC, plain, operation, prefixed=plain != name)
+def on_outputs(group: GroupShape, operation: Operation) -> Iterator[Permission]:
+    """Yield the right to an operation on each topic for outputs, and on all that begin like a glob.
+
+    Kafka has prefixes and no globs: the topics of one that begins with a wildcard need rights one by one.
+    """
+    for name in group.outputs:
+        if start := literal_start(name):
+            yield Permission(Resource.TOPIC, start, operation, prefixed=start != name)
 
 
 def on_group(name: str, operation: Operation) -> Permission:

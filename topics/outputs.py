@@ -5,6 +5,7 @@ They go in the transaction that has the record's progress. Which topics they may
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
@@ -20,6 +21,11 @@ RETRY_OUTPUT_OF = "RETRY_OUTPUT_OF"
 TRACEPARENT = "traceparent"
 RESERVED = ("*-RETRY", "*-RETRY-*", "*-DLQ", "*-ORDERED", "*-ORDERED-*")
 """Names of topics that no glob covers: those of a group, of ours or of another."""
+
+
+def literal_start(name: str) -> str:
+    """Return the beginning of a glob up to its first wildcard; a name without one is returned whole."""
+    return re.split(r"[*?\[]", name, maxsplit=1)[0]
 
 
 class OutputTopics(msgspec.Struct, frozen=True):
@@ -51,12 +57,3 @@ def stamped(
             headers.append((TRACEPARENT, traceparent))
         copies.append(replace(output, headers=headers))
     return tuple(copies)
-
-
-def weight_of_outputs(outputs: Iterable[Copy]) -> int:
-    """Return the bytes that records take in memory."""
-    return sum(
-        400 + len(copy.key or b"") + len(copy.value or b"")
-        + sum(100 + len(name) + len(value or b"") for name, value in copy.headers)
-        for copy in outputs
-    )  # fmt: skip

@@ -55,10 +55,11 @@ def explain(
     if delay is not None:
         options.output.rows(HOPS, way(settings, main, level_wait(delay)))
         return
-    rows = timeline(settings, main, reason)
+    terms = terms_of(settings, main, reason)
+    rows = timeline(settings, main, terms)
     if options.output.format is Format.TABLE:
-        rows = cut(rows, settings, terms_of(settings, main, reason))
-    for note in (*notes(settings), *notes_of_terms(settings, main, reason)):
+        rows = cut(rows, settings, terms)
+    for note in (*notes(settings), *notes_of_terms(settings, terms, reason)):
         talk(note)
     options.output.rows(TIMELINE, rows)
 

@@ -22,14 +22,10 @@ MOST_SUMMED = 3_600
 """Retries that are summed, at most: each waits 1 s or more, so a longer ladder is never short."""
 
 
-def timeline(settings: Settings, main: str, reason: str = "") -> Iterator[Row]:
-    """Yield a row for each delivery, and one for the dead letter if there is one.
-
-    `reason`: the class of each failure; empty for one that no rule names.
-    """
+def timeline(settings: Settings, main: str, terms: FailureTerms) -> Iterator[Row]:
+    """Yield a row for each delivery, and one for the dead letter if there is one. `terms`: those of each failure."""
     if settings.deliver.broadcast:
         return iter((first(main),))
-    terms = terms_of(settings, main, reason)
     if terms.dead_letter:
         return iter((first(main), row(None, 0, 0, settings.names.dlq(main))))
     if settings.deliver.order != "none" and not settings.queued:
@@ -42,9 +38,8 @@ def terms_of(settings: Settings, main: str, reason: str) -> FailureTerms:
     return build_policy(settings, "").terms_of(main, reason)
 
 
-def notes_of_terms(settings: Settings, main: str, reason: str) -> list[str]:
+def notes_of_terms(settings: Settings, terms: FailureTerms, reason: str) -> list[str]:
     """Return which rule applies, and when a record is too old for another retry, a sentence each."""
-    terms = terms_of(settings, main, reason)
     sentences = [f"the rule {terms.name} applies"] if isinstance(terms, RetryRule) else []
     if settings.retry.rules and not sentences:
         sentences.append("no rule applies" + ("" if reason else ", as no --reason is given"))

@@ -12,11 +12,11 @@ from sidecar.settings.group_policy import levels_of
 from sidecar.settings.model import group_of
 from topics.acls import User, permissions_of
 from topics.durations import render_duration
+from topics.outputs import literal_start
 from topics.specs import TopicSpec
 
 MANY = 50
 """Groups for which the cost is said as well: a company rarely has one."""
-GLOB = frozenset("*?[")
 LONG = 60_000
 """ms. What is shorter than the shortest level waits in memory; beyond this that may be much."""
 
@@ -45,8 +45,9 @@ def warnings_of(settings: Settings) -> Iterator[str]:
 def missing_outputs(settings: Settings, there: Collection[str]) -> list[Row]:
     """Return a finding for each topic of `deliver.outputs` that is not there; `there`: the names of the cluster."""
     outputs = settings.deliver.outputs
-    missing = [name for name in outputs if not GLOB.intersection(name) and name not in there]
-    empty = [glob for glob in outputs if GLOB.intersection(glob) and not fnmatch.filter(there, glob)]
+    globs = [name for name in outputs if literal_start(name) != name]
+    missing = [name for name in outputs if name not in globs and name not in there]
+    empty = [glob for glob in globs if not fnmatch.filter(there, glob)]
     mend = "create it, or take it out of deliver.outputs: an answer that has records for it is a failure"
     return [
         *({"topic": name, "finding": "does not exist, or may not be seen", "mend": mend} for name in missing),

@@ -92,7 +92,7 @@ class Lane:
             partitions, waits, options.bounds, memory, waiting, outbox, commits, paused, gate, ports.recall
         )
         self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
-        self._room = RoomShares(partitions, memory, waiting, paused)
+        self._room = RoomShares(partitions, memory, waiting, paused, dispatcher.dispatch)
         self.queues: LongWaits | None = None
         if queued:
             finish, end_turn = self._finish, self._end_turn
@@ -207,8 +207,6 @@ class Lane:
                 continue
             if self.queues is None or self.queues.admits(partition, run):
                 self._take_up(partition, run, now)
-        if self.memory.more_than_half:
-            self._dispatcher.dispatch(now)  # what may go out now must not be let go, or it would never go out
         self._room.admitted(now)
         self._end_turn(now)
 

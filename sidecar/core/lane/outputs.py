@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from sidecar.core.commit_batch import Refusal
 from sidecar.core.outcome import Outputs
 from sidecar.core.policy import Policy
-from sidecar.core.record import Record
+from sidecar.core.record import Record, weight_of
 from topics.attempt import retry_state_of
-from topics.outputs import stamped, weight_of_outputs
+from topics.outputs import stamped
 from topics.render_headers import attempt_before
 
 
@@ -17,8 +17,8 @@ def with_outputs(record: Record, outputs: Outputs, policy: Policy) -> tuple[Reco
     """Return the record with the weight of its outputs, which it has until it is done, and the outputs stamped."""
     redrives = retry_state_of(record).redrives
     trace = attempt_before(record.headers or []) if policy.traced else None
-    heavier = replace(record, weight=record.weight + weight_of_outputs(outputs))
-    return heavier, stamped(outputs, record.id, redrives, record.times, trace)
+    more = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in outputs)
+    return replace(record, weight=record.weight + more), stamped(outputs, record.id, redrives, record.times, trace)
 
 
 def is_about_output(refusal: Refusal) -> bool:

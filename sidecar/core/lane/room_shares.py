@@ -10,7 +10,7 @@ If a fast partition hangs when the lane is full, it lets go of what waits in mem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.memory import LaneMemory
@@ -41,10 +41,13 @@ class RoomShares:
         memory: LaneMemory,
         waiting: WaitingRecords,
         paused: PausedPartitions,
+        dispatch: Callable[[Now], None],
     ) -> None:
+        """`dispatch`: sends what may go out."""
         self.alarm = NEVER
         """The steady time (ms) of the next look."""
         self._partitions, self._memory, self._waiting, self._paused = partitions, memory, waiting, paused
+        self._dispatch = dispatch
         self._since = 0
 
     def admitted(self, now: Now) -> None:
@@ -70,6 +73,7 @@ class RoomShares:
 
     def _make_room(self, now: Now) -> None:
         """Let go what waits of partitions that hold more than their share; it is fetched again."""
+        self._dispatch(now)  # what may go out is not let go: else it would be fetched, and let go, for ever
         shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
         for source, partition in self._partitions.items():
             # With nothing out it may have its one record, and sends it as soon as the pace allows. Where its progress

@@ -92,8 +92,8 @@ def read_answer(
         if said.produce is not None and len(ids) > 1:
             return output_refused("one verdict for many records cannot have outputs: each record needs its own")
         return meaning_of(said, rules)
-    if said.produce is not None and (why := without_verdict(said, rules)) is not None:
-        return why
+    if (refusal := without_verdict(said, rules)) is not None:
+        return refusal
     if isinstance(said.verdicts, list) and said.verdicts:
         return _listed(said.verdicts, ids, rules) or OddAnswer(
             UNREADABLE if type_of(noted) == OUR_TYPE else _by_status(status, noted, rules, wall), (NO_ID,)

@@ -238,7 +238,8 @@ class ReplaceableProducer:
             for copy in entry.writes
             if copy.topic in missing
         ]
-        if narrow := [(entry, copy) for entry in entries for copy in entry.writes if self._lacks_partition(copy)]:
+        exact = [(entry, copy) for entry in entries for copy in entry.writes if copy.exact]
+        if narrow := [(entry, copy) for entry, copy in exact if self._lacks_partition(copy)]:
             self.refresh_topics({copy.topic for _, copy in narrow})
             refusals += [
                 Refusal(entry, "topic", f"topic {copy.topic} has no partition {copy.spread}", copy.topic)
@@ -259,8 +260,8 @@ class ReplaceableProducer:
         return tuple(refusals)
 
     def _lacks_partition(self, copy: Copy) -> bool:
-        """Return whether a copy is for a partition that its topic does not have."""
-        return copy.exact and copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
+        """Return whether an exact copy is for a partition that its topic does not have."""
+        return copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
 
     def refused(self, refusals: Iterable[Refusal]) -> None:
         """Take in why a transaction was aborted.

@@ -72,7 +72,8 @@ class Payloads:
 
     def forget(self, queue: Partition) -> None:
         """Read nothing more of a queue."""
-        self._wanted.pop(queue, None)
+        for offset in self._wanted.pop(queue, ()):
+            self._doubts.pop((queue, offset), None)
 
     def begin_anew(self) -> None:
         """Take note that the client is another one."""

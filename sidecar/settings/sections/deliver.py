@@ -179,7 +179,8 @@ class Deliver(Section):
         default=64 * 1024,
         description=(
             "Bytes of a JSON answer that are read as a verdict, with its outputs; a batch has 1 KiB more for each "
-            "record. Each delivery in flight may take as much memory."
+            "record. What answers have beyond 64 KiB may take a quarter of `deliver.buffer_memory` together, or one "
+            "answer of this size; a record whose answer has no room is delivered again, uncounted."
         ),
     )
     failure_text: Literal["none", "problem", "body"] = Field(
