@@ -7,6 +7,7 @@ the process exits. A second signal exits at once; even then nothing is lost.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -37,6 +38,9 @@ def run(settings: Settings, warnings: Sequence[str] = ()) -> int:
     `warnings`: sentences about the configuration, for the log.
     """
     keep_memory_private()
+    # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134) would
+    # leave no trace: the stacks of all threads go to stderr. They name functions and lines, and no values.
+    faulthandler.enable()
     configure(settings.log.level, settings.log.format)
     log_ends()
     for sentence in warnings:

@@ -92,3 +92,15 @@ def test_what_breaks_is_named_and_ends_the_process_in_order(
     successor.until(lambda: len(service.ledger.taken()) == 3, 20, "the next one goes on")
     assert duplicates(service.ledger.deliveries()) == 0, "what was answered is not delivered again"
     assert successor.stop().code == 0
+
+
+def test_a_process_that_a_c_library_ends_leaves_the_stacks_of_its_threads(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Given an abort, as of an assertion in the client, then stderr names each thread's function; there is no dump."""
+    sidecar = start_sidecar(create_group(new_group()), start_service(lambda _request: OK).url)
+    sidecar.signal(signal.SIGABRT)
+    assert sidecar.wait().code == -signal.SIGABRT
+    _, _, stacks = sidecar.log().partition("Fatal Python error: Aborted")
+    assert stacks.count("most recent call first") > 3
+    assert "sidecar/kafka/consumer/consumer.py" in stacks
