@@ -66,7 +66,7 @@ SumsDelay = Annotated[
     lasting("--sums-delay", "How late an event may come and still count in the sums; 10m where it is not given."),
 ]
 MetricsListen = Annotated[
-    str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve Prometheus metrics here.")
+    str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve Prometheus metrics and /livez here.")
 ]
 BadTopic = Annotated[
     str | None, typer.Option("--bad-topic", metavar="TOPIC", help="Where records go that are no events; else the log.")

@@ -6,6 +6,7 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from spark.job.liveness import Liveness
 from spark.job.progress import Batch
 
 PREFIX = "reconsume_spark_"
@@ -18,10 +19,11 @@ SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
 class Meters:
     """The metrics, with the label `query`; bad events have no label, and lost events have `topic`.
 
-    A count that every query has starts at 0. Methods may be called on any thread.
+    A count that every query has starts at 0. Methods may be called on any thread. `liveness` learns each sign of life.
     """
 
-    def __init__(self, queries: tuple[str, ...]) -> None:
+    def __init__(self, queries: tuple[str, ...], liveness: Liveness) -> None:
+        self.liveness = liveness
         self.registry = CollectorRegistry()
         self._rows = self._counter("input_rows", "Records read from the events topics.")
         self._dropped = self._counter("rows_dropped_by_watermark", "Rows too late for a query's watermark; 0 is right.")
@@ -71,6 +73,7 @@ class Meters:
 
     def alive(self, query: str) -> None:
         """Note that a query is well, although it has nothing to do."""
+        self.liveness.alive(query)
         self._last.labels(query).set(time.time())
 
     def restarting(self, query: str) -> None:
@@ -83,4 +86,5 @@ class Meters:
 
     def giving_up(self, query: str) -> None:
         """Note that a query is not started any more."""
+        self.liveness.given_up(query)
         self._given_up.labels(query).set(1)

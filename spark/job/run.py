@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app, start_http_server
 
 from spark.errors import GoneError, TakenError
 from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted
 from spark.job.cluster import Cluster
 from spark.job.display import say, shown
 from spark.job.listener import Listener
+from spark.job.liveness import Liveness, with_livez
 from spark.job.meters import Meters
 from spark.job.positions import ReadPositions
 from spark.job.queries import QUERIES, Queries
@@ -71,7 +72,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
     It ends by itself when every query is given up. Raises TakenError if another job uses the checkpoint, and GoneError
     if Java has ended.
     """
-    meters = Meters(QUERIES)
+    meters = Meters(QUERIES, Liveness(QUERIES, time.monotonic))
     with raising_gone(), ExitStack() as stack:
         if options.metrics_listen is not None:
             stack.callback(serve(meters, *options.metrics_listen))
@@ -95,21 +96,27 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
             say=say,
             restarting=meters.restarting,
             giving_up=meters.giving_up,
+            waiting=meters.liveness.alive,
             may_begin=lambda name: name == "view" or listener.settled("view") or stop.now() > limit,
         )
         with shown(listener.rows):
+            meters.liveness.begin()
             good = supervisor.run()
         say("stopped" if good else "ended; some queries were given up")
     return 0 if good else 1
 
 
 def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
-    """Serve the metrics until the returned function is called. Raises TakenError if the address cannot be used."""
+    """Serve metrics and `/livez` until the returned function is called.
+
+    Raises TakenError if the address cannot be used.
+    """
     try:
         server, _ = start_http_server(port, host, meters.registry)
     except OSError as error:
         why = error.strerror or str(error)
         raise TakenError(f"cannot listen on {host}:{port} (--metrics-listen): {why}") from error
+    server.set_app(with_livez(make_wsgi_app(meters.registry), meters.liveness))
     say(f"metrics at http://{host}:{server.server_port}/metrics")
     return server.shutdown
 

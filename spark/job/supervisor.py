@@ -95,7 +95,7 @@ class Supervisor:
     """The loop that runs the queries until a request to stop, or until no query is left.
 
     A query that has failed `most` times in a row is given up, and the others go on without it. A query is not started
-    for the first time before `may_begin` returns True.
+    for the first time before `may_begin` returns True. `waiting` is called while a query waits for a start.
     """
 
     def __init__(
@@ -107,11 +107,12 @@ class Supervisor:
         say: Callable[[str], None],
         restarting: Callable[[str], None] = lambda _name: None,
         giving_up: Callable[[str], None] = lambda _name: None,
+        waiting: Callable[[str], None] = lambda _name: None,
         may_begin: Callable[[str], bool] = lambda _name: True,
     ) -> None:
         self._queries = {name: SupervisedQuery(start) for name, start in starts.items()}
         self._clock, self._most, self._say, self._restarting = clock, most, say, restarting
-        self._giving_up, self._may_begin = giving_up, may_begin
+        self._giving_up, self._waiting, self._may_begin = giving_up, waiting, may_begin
 
     def run(self) -> bool:
         """Run until the end; return True if no query was given up. Raises GoneError if Java has ended.
@@ -132,6 +133,7 @@ class Supervisor:
     def _look(self, name: str, query: SupervisedQuery) -> None:
         if query.running is None:
             if self._clock.now() < query.again_at or not (query.streak.failures or self._may_begin(name)):
+                self._waiting(name)
                 return
             fault = self._begin(name, query)
         else:

@@ -190,7 +190,7 @@ def test_what_has_no_readiness_is_called_by_nobody_and_its_life_is_watched() -> 
         for part in parts(found):
             if ours(part) and "ports" in part.container and "readinessProbe" not in part.container:
                 assert part.container["name"] == "view"
-                assert part.container["livenessProbe"]["httpGet"]["path"] == "/metrics"
+                assert part.container["livenessProbe"]["httpGet"]["path"] == "/livez"
                 labels = part.pod["metadata"]["labels"]
                 assert not any(selector.items() <= labels.items() for selector in services)
 

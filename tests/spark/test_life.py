@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from spark.job.cluster import FRESH_SECONDS, Cluster, UnansweredError
 from spark.job.listener import Listener
+from spark.job.liveness import Liveness
 from spark.job.meters import Meters
 from spark.job.positions import PartitionName, ReadPositions
 from spark.job.queries import QUERIES, Queries
@@ -40,7 +41,7 @@ class Life:
 
     def __init__(self, spark: SparkSession, bootstrap: str, place: Path) -> None:
         self.bootstrap, self.place, self.prefix = bootstrap, place, f"life-{uuid.uuid4().hex[:8]}"
-        self.meters, self.said = Meters(QUERIES), list[str]()
+        self.meters, self.said = Meters(QUERIES, Liveness(QUERIES, time.monotonic)), list[str]()
         self.kafka = {"kafka.bootstrap.servers": bootstrap}
         self._starts = 0
         self.cluster = Cluster(spark, self.kafka, lambda: time.monotonic() + 2 * FRESH_SECONDS * self._starts)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 
 import pytest
 
 from spark.errors import TakenError
+from spark.job.liveness import Liveness
 from spark.job.meters import Meters
 from spark.job.run import serve
 
@@ -17,4 +19,4 @@ def test_an_address_that_is_taken_is_named_with_its_option() -> None:
         port = taken.getsockname()[1]
         told = f"cannot listen on 127.0.0.1:{port} (--metrics-listen): Address already in use"
         with pytest.raises(TakenError, match=f"^{re.escape(told)}$"):
-            serve(Meters(("view",)), "127.0.0.1", port)
+            serve(Meters(("view",), Liveness(("view",), time.monotonic)), "127.0.0.1", port)

@@ -143,10 +143,17 @@ class ViewProcess:
 
     def metrics(self) -> str:
         """What Prometheus would read."""
+        return self._answer("metrics")
+
+    def livez(self) -> str:
+        """What a kubelet would read of a job that lives. Raises HTTPError if it does not."""
+        return self._answer("livez")
+
+    def _answer(self, path: str) -> str:
         address = self.until(
-            lambda: re.findall(r"metrics at (http://\S+)", self.log()), START_SECONDS, "it has metrics"
+            lambda: re.findall(r"metrics at (http://\S+)metrics", self.log()), START_SECONDS, "it has metrics"
         )
-        with urllib.request.urlopen(address[-1], timeout=10) as reply:
+        with urllib.request.urlopen(f"{address[-1]}{path}", timeout=10) as reply:
             return str(reply.read().decode())
 
     def metric(self, series: str) -> float:

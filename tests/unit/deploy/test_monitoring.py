@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
+from spark.job.liveness import Liveness
 from spark.job.meters import Meters
 from tests.support.kubernetes.promql import (
     MONITORING,
@@ -62,7 +64,7 @@ def exported() -> dict[str, Exported]:
 
 def the_views_job() -> CollectorRegistry:
     """What the Spark job exports."""
-    meters = Meters(("view",))
+    meters = Meters(("view",), Liveness(("view",), time.monotonic))
     meters.lost("billing-RETRY-EVENTS", 1)
     return meters.registry
 

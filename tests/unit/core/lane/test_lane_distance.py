@@ -57,6 +57,7 @@ def test_a_partition_that_is_far_stands_while_an_instance_does_not_read_such_pro
     assert rig.settle()[-1].commits[ORDERS].progress == Progress(FAR)
 
 
+@pytest.mark.long  # unit/core/test_progress_distance.py has the bound in every run
 def test_many_open_records_far_apart_stop_a_partition_before_its_progress_is_too_long() -> None:
     """Given every hundredth record without an answer, then the partition stands, and its progress can be written."""
     rig = Rig(concurrency=2_000, room=1 << 30)
