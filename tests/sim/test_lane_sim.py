@@ -79,6 +79,19 @@ def test_a_record_that_is_kept_for_suspects_gives_way_where_it_leaves_no_room_to
     check(World(story).run())
 
 
+def test_a_record_that_is_kept_for_suspects_gives_way_where_its_share_of_the_room_is_too_small_for_them() -> None:
+    """The same with room in the lane: the record is most of what its partition may have while others have records."""
+    joins = (Fault("join", at, lasts, whom) for at, lasts, whom in ((675, 700, 5), (2, 30, 9), (675, 700, 5)))
+    faults = (Fault("crash", 8_751, 3_000, 5), Fault("recreate", 14_543, 3_000, 6), *joins)
+    weights = Weights(ok=3, fail=4, timeout=1, throttle=1, ask=1, reject=0)
+    levels = (Config(("orders",), (1_000, 5_000, 10_000), "pulsar"),)
+    story = Plan(
+        2**32 - 1, 24, 1, 2, concurrency=16, room=4_000, retries=0, deaths=1, weights=weights, fates=(2, 1, 1),
+        faults=faults, stall=2_500, lock=20_000, configs=levels, spread=0,
+    )  # fmt: skip
+    check(World(story).run())
+
+
 def test_the_same_plan_tells_the_same_story() -> None:
     plan = Plan(7, weights=Weights(throttle=1), fates=(2, 1, 1), faults=(Fault("crash", 900, 700, 0),))
     first, second = World(plan).run(), World(plan).run()

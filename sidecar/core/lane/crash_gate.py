@@ -275,13 +275,7 @@ class CrashGate:
     def _take_step(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
         if suspicion.stage is Stage.SINGLE and self._waiting.ready.has(partition.source):
             suspicion.ready_at = now.steady
-        # With records of its own in memory it must go on, and make room: what was let go is not read before. A blocked
-        # one has let its suspects go.
-        full = now.steady - self._full_at < IDLE_MS
-        dropped = bool(partition.tracker.dropped) and not (full and partition.load)
-        # What waits in a queue was not in flight: that is due at once, and comes first.
-        unread = (full and partition.load == 0) or (partition.under is None and dropped)
-        match suspicion.after_time(partition.load, partition.blocked, now, unread=unread):
+        match suspicion.after_time(partition.load, partition.blocked, now, unread=self._has_unread(partition, now)):
             case Step.TO_FRESH:
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
                 partition.suspect(Suspicion(0, Stage.FRESH, opening=True))
@@ -291,6 +285,21 @@ class CrashGate:
                 self._narrow(partition, suspicion)
             case Step.LEAVE:
                 self._file.leave(partition.source)
+
+    def _has_unread(self, partition: LanePartition, now: Now) -> bool:
+        """Return whether suspects of a partition may be still to come from Kafka.
+
+        What was let go comes only if there is room for it. Where the partition's own records in memory leave none, they
+        must go on and make room: else it would wait for itself.
+        """
+        full = now.steady - self._full_at < IDLE_MS
+        if partition.load == 0 and full:
+            return True
+        # What waits in a queue was not in flight: that is due at once, and comes first.
+        if partition.under is not None or not partition.tracker.dropped:
+            return False
+        paused = partition.paused is not None and now.steady - partition.paused.at >= IDLE_MS
+        return not (partition.load and (full or paused))
 
     def _check_soon(self) -> None:
         self.alarm = 0
