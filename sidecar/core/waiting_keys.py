@@ -7,7 +7,6 @@ key are in the order of RETRY_ORDER.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -68,6 +67,16 @@ class WaitingKey:
     def records(self) -> tuple[WaitingRecord, ...]:
         """The first records, in their order."""
         return tuple(self._records)
+
+    @property
+    def shown(self) -> int:
+        """How many of its records are kept."""
+        return len(self._records)
+
+    @property
+    def whole(self) -> bytes | None:
+        """The key, if there is one, and it is short enough to be kept whole."""
+        return self.key if self.key is not None and self.key_bytes == len(self.key) else None
 
     @property
     def first(self) -> WaitingRecord:
@@ -139,10 +148,3 @@ def _waiting(record: Record, state: RetryState, order: Order) -> WaitingRecord:
         behind=state.behind,
         offset=record.offset,
     )
-
-
-def records_of(keys: Iterable[WaitingKey]) -> Iterator[tuple[WaitingKey, WaitingRecord]]:
-    """Yield the records of keys, each key's in their order."""
-    for key in keys:
-        for record in key.records:
-            yield key, record

@@ -58,7 +58,7 @@ def show_key(options: Options, key: bytes, most: int) -> int:
     keys = scan.keys.by_due()
     if not keys:
         raise RecordError("nothing of this key waits")
-    shown = sum(len(one.records) for one in keys)
+    shown = sum(one.shown for one in keys)
     if shown < scan.keys.waiting:
         talk(f"only the first {shown} of {plural(scan.keys.waiting, 'record')} are shown")
     rows = [record_row(one, number, record) for one in keys for number, record in enumerate(one.records)]
@@ -115,12 +115,13 @@ def key_fields(key: WaitingKey) -> dict[str, Any]:
     """Return a key as text, if it is text, and as Base64, if it is short enough to be shown whole."""
     if key.key is None:
         return {"key": None, "key_base64": None}
-    whole = key.key_bytes == len(key.key)
+    if key.whole is None:
+        return {"key": key.key.decode(errors="ignore") + "…", "key_base64": None}
     try:
-        text = key.key.decode() if whole else key.key.decode(errors="ignore") + "…"
+        text = key.whole.decode()
     except UnicodeDecodeError:
         text = None
-    return {"key": text, "key_base64": base64.b64encode(key.key).decode() if whole else None}
+    return {"key": text, "key_base64": base64.b64encode(key.whole).decode()}
 
 
 def key_row(key: WaitingKey) -> Row:

@@ -27,7 +27,7 @@ from topics.attempt import retry_state_of
 
 MOST_READ = 1_000_000
 """Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys are."""
-TOLD_EVERY = 1_000
+TOLD_EVERY = 100
 """Records between two reports of the progress."""
 
 Report = Callable[[int, int], None]

@@ -16,16 +16,12 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_stamp import encode_at
 from sidecar.core.record import Partition
 from tests.support.kafka.broker import Broker
+from tests.support.kafka.queue_copies import AT, queue_copy
 from tests.support.kafka.topic_io import Out, create_topic, produce
 from tests.support.sidecar.cli import reconsume
-from tests.support.view_rows import wall
 from topics.names import Names
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
 
 Call = Callable[..., Result]
-AT = wall() - 60_000
 HOSTILE = "a\u202e\x1b[31m\n<b>".encode()
 BINARY = bytes(range(200, 256))
 LONG = b"k" * 5_000
@@ -54,22 +50,6 @@ def queue(kafka: Broker, group: str) -> str:
     return name
 
 
-def copy(queue: str, key: bytes | None, origin: int, times: int = 0, number: int = 0) -> Out:
-    """A copy of a record of `orders`: a failed one with `times`, else one behind it."""
-    state = RetryState(
-        f"orders:{number}:{origin}",
-        "orders",
-        times,
-        due_at=AT + 100_000 + origin if times else AT,
-        timestamp=AT + origin,
-        first_failed_at=AT if times else 0,
-        reason="http-500: no" if times else "",
-        order=Order(origin),
-        behind=not times,
-    )
-    return Out(b"v", key, tuple(render_retry_headers(state, "g", queue)), number)
-
-
 def rows(result: Result) -> list[dict[str, Any]]:
     assert result.exit_code == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
@@ -88,16 +68,16 @@ def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
 ) -> None:
     """Given what is done, what was written again and what is no copy, then each record that waits counts once."""
     copies = [
-        copy(queue, b"ada", 0, 1),
-        copy(queue, b"ada", 5),
-        copy(queue, b"ada", 3),
-        copy(queue, b"ada", 0, 2),
-        copy(queue, b"bob", 1, 1),
-        copy(queue, HOSTILE, 7, 1),
+        queue_copy(queue, b"ada", 0, 1),
+        queue_copy(queue, b"ada", 5),
+        queue_copy(queue, b"ada", 3),
+        queue_copy(queue, b"ada", 0, 2),
+        queue_copy(queue, b"bob", 1, 1),
+        queue_copy(queue, HOSTILE, 7, 1),
         Out(b"no copy of ours", b"ada", (), 0),
-        copy(queue, None, 9, 1),
-        copy(queue, LONG, 11, 1),
-        copy(queue, b"ada", 2, 1, number=1),
+        queue_copy(queue, None, 9, 1),
+        queue_copy(queue, LONG, 11, 1),
+        queue_copy(queue, b"ada", 2, 1, number=1),
     ]
     produce(kafka.bootstrap, queue, copies)
     done(kafka, group, Partition(queue, 0), Progress(0, frozenset({0, 4})))
@@ -125,8 +105,8 @@ def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
 
 
 def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: Broker, queue: str) -> None:
-    produce(kafka.bootstrap, queue, [copy(queue, b"ada", origin, origin == 0) for origin in (4, 0, 2)])
-    produce(kafka.bootstrap, queue, [copy(queue, BINARY, 8, 3)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"ada", origin, origin == 0) for origin in (4, 0, 2)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, BINARY, 8, 3)])
     shown = rows(call("show", "--key", "ada"))
     assert [(row["id"], row["state"], row["times"], row["due"]) for row in shown] == [
         ("orders:0:0", "first", 1, AT + 100_000),
@@ -163,7 +143,7 @@ def test_a_group_without_queues_says_so(call: Call, group: str) -> None:
 
 
 def test_what_is_read_is_bounded(call: Call, kafka: Broker, queue: str) -> None:
-    produce(kafka.bootstrap, queue, [copy(queue, b"%d" % origin, origin, 1) for origin in range(20)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"%d" % origin, origin, 1) for origin in range(20)])
     result = call("list", "--blocked", "--most", "5")
     assert len(rows(result)) == 5
     assert "only 5 of some 20 records of the queues were read" in result.stderr
