@@ -19,8 +19,8 @@ from topics.reasons import reason_class
 from topics.retry_headers import RetryState
 from topics.retry_order import Order
 
-MOST_KEYS = 100_000
-"""Keys that are kept, with one record each: some 100 MB. Of others only the records are counted."""
+MOST_KEYS = 50_000
+"""Keys that are kept, with one record each: some 50 MB. Of others only the records are counted."""
 KEY_SHOWN = 256
 """Bytes of a key that are kept to be shown; a longer key is known by its first record."""
 

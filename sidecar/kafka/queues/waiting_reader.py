@@ -25,8 +25,8 @@ from sidecar.kafka.queues.queue_thread import queue_reading_of
 from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.attempt import retry_state_of
 
-MOST_READ = 1_000_000
-"""Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys are."""
+MOST_READ = 500_000
+"""Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys."""
 TOLD_EVERY = 100
 """Records between two reports of the progress."""
 
