@@ -190,7 +190,8 @@ def ui(group: GroupShape) -> Iterator[Permission]:
     yield from following(group)
     yield from on_topics([names.events], READ)
     yield from on_topics([*group.dlqs, names.policy], READ, DESCRIBE_CONFIGS)
-    yield from on_topics([*group.topics, *group.levels, *group.queues, names.ready], DESCRIBE)
+    yield from on_topics(group.queues, READ)
+    yield from on_topics([*group.topics, *group.levels, names.ready], DESCRIBE)
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group, names.redrive_group))
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sidecar.capacity import constants as figures
-from sidecar.capacity.model import Load, events, flow, instance, storage, transactions, waiting
+from sidecar.capacity.key_lines import key_lines
+from sidecar.capacity.model import Load, events, flow, instance, put_behind, storage, transactions, waiting
 from topics.specs import MOST_PARTITIONS
 
 
@@ -50,7 +51,7 @@ def limits(load: Load) -> list[Limit]:
     writes = sum(kind.writes for kind in stored.values())
     measures = [
         Limit("a sidecar's speed", one.busy, "more instances, batches or a Unix socket"),
-        Limit("a partition of a level", busiest_partition(load), "{topic}-{group}, more groups: a level has 12"),
+        busiest(load),
         Limit("requests in flight", one.in_flight / load.concurrency, "deliver.concurrency, a faster service"),
         Limit("partitions for the instances", load.instances / load.partitions, "more partitions: others stand idle"),
         Limit(
@@ -61,12 +62,33 @@ def limits(load: Load) -> list[Limit]:
         Limit("replicas on the brokers", replicas / (load.brokers * figures.BROKER_PARTITIONS), "fewer levels"),
         Limit("the brokers' disks (retries)", writes / (load.brokers * figures.BROKER_BYTES_PER_S), "more brokers"),
     ]
-    return sorted(measures + (of_spark(load) if load.spark else []), key=lambda limit: -limit.used)
+    measures += of_spark(load) if load.spark else []
+    measures += [] if load.keys is None else of_keys(load, load.keys)
+    return sorted(measures, key=lambda limit: -limit.used)
 
 
 def of_spark(load: Load) -> list[Limit]:
     """Return the limits of the Spark job that keeps the view."""
     return [Limit("one Spark core", events(load) / figures.SPARK_EVENTS_PER_CORE, "more cores")]
+
+
+def of_keys(load: Load, keys: int) -> list[Limit]:
+    """Return the limits of the lines of keys, in a group with `retry.ordered_ladder`."""
+    lines = key_lines(load, keys)
+    limits = [Limit("the time of a key", lines.busy, "a shorter ladder, fewer failures, more keys")]
+    if lines.behind is not None:  # else the lines grow until all partitions are at their bound
+        used = (lines.blocked + lines.behind) / load.partitions / load.max_waiting
+        limits.append(Limit("records that wait in a partition", used, "retry.ordered_max_waiting"))
+    return limits
+
+
+def busiest(load: Load) -> Limit:
+    """Return how busy a partition of what waits makes its sidecar: of the busiest level, or of a queue topic."""
+    if load.keys is None:
+        mend = "{topic}-{group}, more groups: a level has 12"
+        return Limit("a partition of a level", busiest_partition(load), mend)
+    one = (flow(load).retried + put_behind(load)) / load.partitions
+    return Limit("a partition of a queue", one / figures.FAILED_PER_S, "more partitions of the main topic")
 
 
 def busiest_partition(load: Load) -> float:
@@ -79,6 +101,6 @@ def busiest_partition(load: Load) -> float:
 def lateness(load: Load) -> Mapping[str, float] | None:
     """Return ms after the due time at p50 and p99; None if queues grow, and lateness with them."""
     one = instance(load)
-    if max(one.busy, busiest_partition(load), one.in_flight / load.concurrency) > figures.BUSY:
+    if max(one.busy, busiest(load).used, one.in_flight / load.concurrency) > figures.BUSY:
         return None
     return {"p50": figures.LATE_P50, "p99": figures.LATE_P99}

@@ -22,7 +22,9 @@ class Load(msgspec.Struct, frozen=True):
     """The load of a group: `rate` in records/s, `fails` and `fails_again` as fractions, `attempt` in seconds.
 
     `fails_again` is the share of retries that fail. Failures come in bunches, so it is more than `fails`. `spark`: a
-    Spark job keeps the view. Raises ValueError if a number makes no sense.
+    Spark job keeps the view. `keys`: of how many keys the records are, if failures wait in queue topics, in order; None
+    in a group without such a ladder. `max_waiting`: records that may wait in one partition's queue. Raises ValueError
+    if a number makes no sense.
     """
 
     rate: float
@@ -40,11 +42,14 @@ class Load(msgspec.Struct, frozen=True):
     ladder: Ladder = build_ladder("rocketmq")
     delays: tuple[int, ...] = build_ladder("rocketmq").delays
     spark: bool = False
+    keys: int | None = None
+    max_waiting: int = 20_000
 
     def __post_init__(self) -> None:
         if not (0 < self.rate <= 1e9 and 0 <= self.fails <= 1 and 0 <= self.fails_again <= 1):
             raise ValueError("the rate is above 0, and a fraction is 0 to 1")
-        if min(self.instances, self.partitions, self.brokers, self.replication, self.concurrency) < 1:
+        counts = (self.instances, self.partitions, self.brokers, self.replication, self.concurrency, self.max_waiting)
+        if min(*counts, 1 if self.keys is None else self.keys) < 1:
             raise ValueError("there is at least one of everything")
         if self.attempt < 0 or self.outage < 0 or self.record_bytes < 0 or self.retries < 0:
             raise ValueError("nothing is less than 0")
@@ -81,6 +86,13 @@ def waiting(load: Load) -> dict[int, float]:
     return dict(sorted(counts.items()))
 
 
+def put_behind(load: Load) -> float:
+    """Return the records per second that come while an earlier one of their key waits, and are written behind it."""
+    if load.keys is None:
+        return 0.0
+    return load.rate * min(1.0, sum(waiting(load).values()) / load.keys)
+
+
 class Instance(NamedTuple):
     """The work of one sidecar. `in_flight`: requests at once. `busy`: the share of its full speed that is used."""
 
@@ -97,7 +109,7 @@ def instance(load: Load) -> Instance:
     """Return the work of one sidecar. The records are spread evenly."""
     rates, count = flow(load), load.instances
     pushes = (load.rate + rates.retried) / count
-    failures = (rates.retried + rates.dead) / count
+    failures = (rates.retried + rates.dead + put_behind(load)) / count  # a record behind is written as a copy, too
     busy = (pushes - failures) / figures.PUSHED_PER_S + failures / figures.FAILED_PER_S
     per_record = (pushes - failures) * figures.PUSHED_CPU + failures * figures.FAILED_CPU
     wakes = pushes / (1 + pushes * figures.WAKE_S)
@@ -117,7 +129,7 @@ def transactions(load: Load) -> float:
     A lane writes in one transaction what came while the one before was under way.
     """
     rates, count = flow(load), load.instances
-    main = (rates.retries[0] if rates.retries else rates.dead) / count
+    main = ((rates.retries[0] if rates.retries else rates.dead) + put_behind(load)) / count
     # Each retry that ends writes too: the next copy, or the event of its end.
     retried = rates.retried / count
     return count * (lane_transactions(main, load.rate / count) + lane_transactions(retried, retried))
@@ -170,7 +182,7 @@ def storage(load: Load) -> dict[Kind, Storage]:
     """
     source = Source("orders", load.partitions, load.replication, 1_048_588, max(1, load.replication - 1))
     by_kind: dict[Kind, Storage] = {}
-    for spec in group_specs(Names("billing"), [source], load.delays):
+    for spec in group_specs(Names("billing"), [source], load.delays, ordered=load.keys is not None):
         if spec.kind in SPARKS and not load.spark:
             continue
         old = by_kind.get(spec.kind, Storage(0, 0, 0, 0.0, 0.0))
@@ -191,6 +203,8 @@ def written(load: Load, spec: TopicSpec) -> float:
             return copy * sum(
                 rate for number, rate in enumerate(rates.retries, 1) if load.ladder.delay(number) == delay
             )
+        case Kind.ORDERED:
+            return copy * (rates.retried + put_behind(load))
         case Kind.DLQ:
             return rates.dead * (load.record_bytes + figures.DEAD_HEADERS + figures.RECORD_OVERHEAD)
         case Kind.EVENTS:

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from sidecar.capacity import constants as figures
+from sidecar.capacity.key_lines import key_lines
 from sidecar.capacity.limits import lateness, limits, outage
 from sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
 from sidecar.cli.explain_timeline import terms_of
@@ -40,6 +41,9 @@ Steps = Annotated[
 Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")]
 
 
+Keys = Annotated[
+    int, typer.Option("--keys", min=1, help="With retry.ordered_ladder: of so many keys the records are, evenly.")
+]
 Topic = Annotated[str, typer.Option("--topic", help="With --reason: of this main topic; else the first one.")]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="CLASS", help="All failures are of this class: the rule for it applies.")
@@ -63,6 +67,7 @@ class LoadOptions(NamedTuple):
     retries: int | None
     topic: str
     reason: str
+    keys: int
 
 
 def simulate(
@@ -81,12 +86,14 @@ def simulate(
     retries: Retries = None,
     topic: Topic = "",
     reason: Reason = "",
+    keys: Keys = 10_000,
 ) -> None:
     """Show what a group will need.
 
     What waits in each level, topics and disk, requests, transactions, CPU and memory, second deliveries after a crash,
     lateness, and which limit breaks first. A model with constants measured on one machine (docs/capacity.md). With -c
-    or --set, ladder, levels and concurrency are the configuration's. Spark's part is shown with view.source: spark.
+    or --set, ladder, levels and concurrency are the configuration's. Spark's part is shown with view.source: spark. For
+    an ordered group with a ladder it says what is behind failing keys, and when the next record of such a key goes.
 
     \b
     Examples:
@@ -95,7 +102,7 @@ def simulate(
     """
     traffic = (rate, fail_rate, again, attempt)
     cluster = (partitions, record_size, replication, brokers)
-    load = load_of(options, LoadOptions(*traffic, instances, *cluster, away, ladder, retries, topic, reason))
+    load = load_of(options, LoadOptions(*traffic, instances, *cluster, away, ladder, retries, topic, reason, keys))
     options.output.rows(COLUMNS, list(rows_of(load)))
     talk(f"constants: {figures.MEASURED}")
     if options.output.format is Format.TABLE and sys.stdout.isatty():
@@ -109,6 +116,7 @@ def load_of(options: Options, load: LoadOptions) -> Load:
     levels = "ladder" if configured is None else configured.levels
     own, most = terms_for(configured, load.topic, load.reason)
     steps = ladder_of(load.ladder, own)
+    queued = configured is not None and configured.queued
     try:
         return Load(
             rate=load.rate,
@@ -124,8 +132,10 @@ def load_of(options: Options, load: LoadOptions) -> Load:
             outage=seconds(load.outage),
             retries=most if load.retries is None else load.retries,
             ladder=steps,
-            delays=level_delays(levels, steps),
+            delays=() if queued else level_delays(levels, steps),
             spark=configured is not None and configured.view.source == "spark",
+            keys=load.keys if queued else None,
+            max_waiting=20_000 if configured is None else configured.retry.ordered_max_waiting,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -163,7 +173,10 @@ def rows_of(load: Load) -> Iterator[Row]:
     """Yield all results of the model, part by part."""
     yield from flow_rows(load)
     for delay, count in waiting(load).items():
-        yield row("waiting", render_duration(delay), count, "records", "in its level topic, in the long run")
+        where = "its level topic" if load.keys is None else "the queue topic"
+        yield row("waiting", render_duration(delay), count, "records", f"in {where}, in the long run")
+    if load.keys is not None:
+        yield from key_rows(load, load.keys)
     yield from instance_rows(load)
     for kind, stored in storage(load).items():
         counts = {"topic": stored.topics, "partition": stored.partitions, "replica": stored.replicas}
@@ -180,10 +193,20 @@ def flow_rows(load: Load) -> Iterator[Row]:
     rates = flow(load)
     yield row("group", "retries", rates.retried, "records/s", "deliveries beside the first ones")
     yield row("group", "dead letters", rates.dead, "records/s", f"after {load.retries} retries")
-    yield row("group", "waiting", sum(waiting(load).values()), "records", "in all levels together")
+    all_of_it = "in all levels together" if load.keys is None else "each the first of its key"
+    yield row("group", "waiting", sum(waiting(load).values()), "records", all_of_it)
     yield row("group", "requests", load.rate + rates.retried, "1/s", "to the service; fewer when batched")
     yield row("group", "transactions", transactions(load), "1/s", "of all lanes of all instances")
     yield row("group", "events", events(load), "1/s", "what the view is made from")
+
+
+def key_rows(load: Load, keys: int) -> Iterator[Row]:
+    """Yield what becomes of the keys of failing records."""
+    lines = key_lines(load, keys)
+    grows = "" if lines.behind is not None else "it grows: a key gets more than it gets done"
+    yield row("keys", "blocked", lines.blocked, "keys", f"of {keys}, at a time: their first record waits")
+    yield row("keys", "behind", lines.behind, "records", grows or "that came later, of blocked keys")
+    yield row("keys", "next record", lines.next_s, "s", "after one that fails, until it goes: on average")
 
 
 def instance_rows(load: Load) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from sidecar.core.commit_batch import CommitBatch
@@ -33,6 +33,11 @@ Notice: TypeAlias = Callable[[str, Partition, int, int], None]
 
 The number is that of crashes (`taken-up`, `crashing-record`), or of copies that Kafka refuses (`blocked`, `unblocked`).
 """
+
+
+Filling: TypeAlias = Callable[[Partition, int, int, Mapping[str, int]], None]
+"""Called for the log when much waits in the queue of a main partition: how many records do, how many may, and of how
+many the largest keys are, by the id of their first record."""
 
 
 Recall: TypeAlias = Callable[..., None]
@@ -114,6 +119,10 @@ def nobody_to_tell(what: str, partition: Partition, number: int, offset: int) ->
     """Do nothing: for a lane that has no log."""
 
 
+def nobody_to_name(partition: Partition, waiting: int, most: int, keys: Mapping[str, int]) -> None:
+    """Do nothing, as `nobody_to_tell`."""
+
+
 class Ports(NamedTuple):
     """The ports of a lane.
 
@@ -129,3 +138,4 @@ class Ports(NamedTuple):
     recall: Recall
     notice: Notice = nobody_to_tell
     queues: QueueReads = NoQueues()
+    filling: Filling = nobody_to_name

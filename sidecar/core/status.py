@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.lane.facts import LaneFacts, PartitionFacts
 from sidecar.core.lane.partition import Because
 from sidecar.core.overdue import Standing, overdue
-from sidecar.core.record import Now
+from sidecar.core.record import Now, Partition
 
 WORDS: Mapping[Because, str] = {
     Because.NOT_DUE: "not due",
@@ -32,7 +32,9 @@ class PartitionStatus(NamedTuple):
     """One partition as `/status` shows it.
 
     `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
-    None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses.
+    None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses. `blocked_keys`,
+    `behind_records`: as `QueueFacts`, None of a partition without a queue. `oldest_for`: the age (ms) of the oldest
+    first record of a key, by its timestamp; None if nothing waits.
     """
 
     topic: str
@@ -44,14 +46,46 @@ class PartitionStatus(NamedTuple):
     refused_copies: int
     next_due_in: int | None
     overdue_for: int | None = None
+    blocked_keys: int | None = None
+    behind_records: int | None = None
+    oldest_for: int | None = None
 
 
-def statuses(facts: LaneFacts, standing: Standing, now: Now) -> list[PartitionStatus]:
-    """Return the present state of every partition, with how late it is; a stuck partition says where."""
+def statuses(
+    facts: LaneFacts, standing: Standing, now: Now, oldest: Mapping[Partition, int] | None = None
+) -> list[PartitionStatus]:
+    """Return the present state of every partition, with how late it is; a stuck partition says where.
+
+    `oldest`: the timestamps (epoch ms) of the oldest records that wait in queues, by main partition.
+    """
     late = overdue(facts, standing, now)
-    return [
+    shown = [
         _status(partition, facts, standing, now, late.get(source)) for source, partition in facts.partitions.items()
     ]
+    return [_with_queue(status, facts, now, oldest or {}) for status in shown] if facts.queues else shown
+
+
+def _with_queue(
+    status: PartitionStatus, facts: LaneFacts, now: Now, oldest: Mapping[Partition, int]
+) -> PartitionStatus:
+    source = Partition(status.topic, status.partition)
+    queue, at = facts.queues.get(source), oldest.get(source)
+    if queue is None:
+        return status
+    age = None if at is None else max(0, now.wall - at)
+    return status._replace(blocked_keys=queue.blocked_keys, behind_records=queue.behind_records, oldest_for=age)
+
+
+def keys_status(partitions: Iterable[PartitionStatus]) -> dict[str, int | None] | None:
+    """Return what waits by keys in all partitions together; None if none has a queue."""
+    queued = [one for one in partitions if one.blocked_keys is not None]
+    if not queued:
+        return None
+    return {
+        "blocked": sum(one.blocked_keys or 0 for one in queued),
+        "behind": sum(one.behind_records or 0 for one in queued),
+        "oldest_for": max((one.oldest_for for one in queued if one.oldest_for is not None), default=None),
+    }
 
 
 def _status(

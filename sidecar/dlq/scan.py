@@ -9,7 +9,6 @@ from confluent_kafka import Consumer
 
 from sidecar.core.record import Partition, Record
 from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
-from sidecar.errors import BrokerError
 from sidecar.kafka.client_config import follower_config, whole_fetches
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.range_reader import RangeReader, partition_of
@@ -56,6 +55,5 @@ class Scan:
         for message in reader.records(SILENCE):
             self.read += 1
             yield to_record(message, Partition(*partition_of(message)), 0, None)
-        if reader.left:
-            raise BrokerError(f"the dead letters could not be read on for {SILENCE:.0f} s")
+        reader.expect_all("the dead letters", SILENCE)
         self.complete = True

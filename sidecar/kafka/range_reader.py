@@ -98,6 +98,11 @@ class RangeReader:
             if now > min(heard + patience, deadline):
                 return
 
+    def expect_all(self, what: str, patience: float) -> None:
+        """Raise BrokerError if `records` has ended before everything was read. `what`: the records, in words."""
+        if self.left:
+            raise BrokerError(f"{what} could not be read on for {patience:.0f} s")
+
     def finish(self, partition: PartitionName) -> None:
         """Read no more of a partition. It is paused, as it may grow faster than the others are read."""
         if self.left.pop(partition, None) is not None:

@@ -93,6 +93,7 @@ class _Collector(Collector):
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
         yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
         yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag(facts))
+        yield from self._keys(facts)
         yield from self._pace()
         yield from self._rare(facts)
         yield gauge("build_info", "The version that runs.", ("version",), {(sources.version,): 1})
@@ -143,6 +144,18 @@ class _Collector(Collector):
                 level = known.partitions[partition].level
                 worst[level] = max(worst.get(level, 0.0), late / 1000)
         return singly(worst)
+
+    def _keys(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
+        """Yield what waits in the queues of ordered records, by main topic; no samples without queues."""
+        queued = any(lane.queues is not None for lane in self._lanes)
+        blocked, behind, fill = (dict.fromkeys(self._sources.topics if queued else (), 0.0) for _ in range(3))
+        for (topic, _), queue in (item for known in facts for item in known.queues.items()):
+            blocked[topic] = blocked.get(topic, 0) + queue.blocked_keys
+            behind[topic] = behind.get(topic, 0) + queue.behind_records
+            fill[topic] = max(fill.get(topic, 0), queue.fill)
+        yield gauge("blocked_keys", "Keys of which a record waits in the queue topic.", ("topic",), singly(blocked))
+        yield gauge("behind_records", "Records that wait behind one of their key.", ("topic",), singly(behind))
+        yield gauge("queue_fill_ratio", "Of what may wait in a queue, the fullest one.", ("topic",), singly(fill))
 
     def _pace(self) -> Iterator[Metric]:
         pace = self._sources.dispatcher.pace

@@ -26,6 +26,7 @@ from sidecar.kafka.consumer.reader_before import ReaderBefore
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
 from sidecar.kafka.queues.queue_thread import QueueThread
+from sidecar.observability.queue_lines import log_filling
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.loop_bridge import LoopBridge
 
@@ -132,6 +133,7 @@ class LaneRunner:
             delivery.recall,
             tell,
             self.queues or NoQueues(),
+            log_filling,
         )
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
 
@@ -185,7 +187,8 @@ class LaneRunner:
     def status(self) -> list[PartitionStatus]:
         """Return the present state of each partition."""
         moment = now()
-        return statuses(self.lane.facts(moment.steady), self.driver.standing, moment)
+        oldest = None if self.lane.queues is None else self.lane.queues.oldest()
+        return statuses(self.lane.facts(moment.steady), self.driver.standing, moment, oldest)
 
     def ends(self) -> Mapping[Partition, int]:
         """Return where each partition ended a few seconds ago."""

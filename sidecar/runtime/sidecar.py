@@ -13,7 +13,7 @@ from sidecar.api.policy import policy_routes
 from sidecar.background import background
 from sidecar.core.counters import strays_in
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.status import former_fields
+from sidecar.core.status import former_fields, keys_status
 from sidecar.delivery.push.access import Access, build_credentials
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
@@ -221,6 +221,7 @@ class Sidecar:
 
     def status(self) -> dict[str, object]:
         """Return what `/status` shows."""
+        partitions = [(runner.plan.name, one) for runner in self._runners for one in runner.status()]
         return {
             "group": self._settings.group,
             "instance": self._instance,
@@ -236,10 +237,9 @@ class Sidecar:
             "view": None if self._view_service is None else self._view_service.status(),
             "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),
             "last_error": self._last_error(),
+            "keys": keys_status(partition for _, partition in partitions),
             "partitions": [
-                {"lane": runner.plan.name, **partition._asdict(), **former_fields(partition)}
-                for runner in self._runners
-                for partition in runner.status()
+                {"lane": lane, **partition._asdict(), **former_fields(partition)} for lane, partition in partitions
             ],
         }
 

@@ -30,6 +30,7 @@ from sidecar.ui.alarms import LastAlarms
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.endpoint import Endpoints, ThreadQueries
 from sidecar.ui.forms import Forms
+from sidecar.ui.key_pages import KeyPages
 from sidecar.ui.letter_forms import LetterForms
 from sidecar.ui.letter_pages import LetterPages
 from sidecar.ui.pages import Pages
@@ -102,6 +103,7 @@ class Dashboard:
                 "group": settings.group,
                 "topics": settings.topic_names,
                 "levels": settings.delays,
+                "ordered": settings.deliver.order != "none",
                 "may_change": wanted.token_file is not None,
                 "session": None,
                 "why": why,
@@ -135,6 +137,8 @@ class Dashboard:
             self._render, self._asker, self._scans, self._looks, self._topic, self._readers, self._last_alarms
         )
         routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks))]
+        if self._looks.settings.deliver.order != "none":
+            routes += _keys(front, KeyPages(self._render, self._scans, self._looks))
         if self._tokens is not None:
             if self._tokens.too_short():
                 text = (
@@ -179,6 +183,11 @@ def _showing(front: Endpoints, pages: Pages, letters: LetterPages) -> Sequence[R
         "/part/instances": pages.instances_part,
         "/part/alarms": pages.alarms_part,
     }
+    return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
+
+
+def _keys(front: Endpoints, keys: KeyPages) -> Sequence[Route]:
+    shown = {"/keys": keys.keys, "/keys/queue": keys.queue}
     return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
 
 

@@ -85,13 +85,13 @@ class Queries:
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
         self.settings, self.policy, self._share = settings, policy, share
         self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
-        self._cluster = Cluster(settings.kafka)
-        self._progress = Progress(self._cluster, settings)
+        self.cluster = Cluster(settings.kafka)
+        self._progress = Progress(self.cluster, settings)
 
     def heartbeats(self) -> dict[str, SubscriptionRecord]:
         """Return the last heartbeat of each instance that has not announced a clean stop."""
         by_instance: dict[str, InstanceHeard] = {}
-        for row in read_policy_topic(self._cluster, self.settings.names) or ():
+        for row in read_policy_topic(self.cluster, self.settings.names) or ():
             if isinstance(row.heard, InstanceHeard):
                 by_instance[row.heard.instance] = row.heard
         return {name: one.record for name, one in by_instance.items() if one.record is not None}
@@ -100,7 +100,7 @@ class Queries:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
         names, now = self.settings.names, wall()
         rows = []
-        groups = self._cluster.groups((names.group, names.retry_group))
+        groups = self.cluster.groups((names.group, names.retry_group))
         for name, record in sorted(heartbeats.items()):
             own = members_of(name, groups)
             holds = frozenset((group, partition) for group, member in own for partition in member.partitions)

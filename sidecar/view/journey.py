@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message
 
-from sidecar.errors import BrokerError, ContractError
+from sidecar.errors import ContractError
 from sidecar.kafka.admin.cluster import Cluster
 from sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from sidecar.kafka.client_config import view_config, whole_fetches
@@ -149,5 +149,4 @@ def _messages(reader: RangeReader, progress: Callable[[int], None]) -> Iterator[
         if count % TOLD_EVERY == 0:
             progress(count)
     progress(count)
-    if reader.left:
-        raise BrokerError(f"the events could not be read on for {ANSWER_SECONDS:.0f} s")
+    reader.expect_all("the events", ANSWER_SECONDS)

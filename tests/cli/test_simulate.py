@@ -38,6 +38,22 @@ def test_a_configuration_gives_ladder_levels_and_concurrency() -> None:
     assert found["limit", "requests in flight"] == 51.0
 
 
+def test_an_ordered_group_with_a_ladder_has_what_is_behind_its_keys() -> None:
+    """Given a ladder for ordered records, then they wait in a queue topic, and later ones of their keys behind them."""
+    sets = ("group=g", "topics=[t]", "kafka={bootstrap.servers: 'x:1'}", "deliver.url=http://127.0.0.1:1/")
+    own = ("deliver.order=key", "retry.ordered_ladder=[10s, 1m]", "retry.max_reconsume_times=2")
+    words = [word for text in (*sets, *own) for word in ("--set", text)]
+    found = figures(*words, "--keys", "100000")
+    assert (found["keys", "blocked"], found["keys", "next record"]) == (400, 40.1)
+    assert 0 < found["keys", "behind"] < found["keys", "blocked"]
+    assert ("storage", "ordered") in found
+    assert ("storage", "level") not in found
+    few = figures(*words, "--keys", "100")
+    assert few["keys", "behind"] is None
+    assert few["limit", "the time of a key"] > 100
+    assert ("keys", "blocked") not in figures("--keys", "100"), "a group without a ladder for ordered records"
+
+
 def test_spark_is_a_part_of_it_only_where_it_keeps_the_view() -> None:
     sets = ("group=g", "topics=[t]", "kafka={bootstrap.servers: 'x:1'}", "deliver.url=http://127.0.0.1:1/")
     of_spark = {

@@ -206,9 +206,10 @@ def settings_of(group: GroupTopics, folder: Path) -> Settings:
     """The group's configuration."""
     file = folder / "reconsume.yaml"
     levels = ", ".join(render_duration(delay) for delay in group.delays)
+    retry = "{ordered_ladder: [10s]}" if group.queued else f"{{levels: [{levels}], ladder: [{levels}]}}"
     file.write_text(
         f"group: {group.group}\ntopics: [{', '.join(group.mains)}]\nkafka: {{bootstrap.servers: '{group.bootstrap}'}}\n"
-        f"deliver: {{url: 'http://127.0.0.1:1/'}}\nretry: {{levels: [{levels}], ladder: [{levels}]}}\n"
+        f"deliver: {{url: 'http://127.0.0.1:1/', order: {'key' if group.queued else 'none'}}}\nretry: {retry}\n"
         "view: {storm_window: 15m, source: spark}\n"  # a slow machine must not let the storm pass
     )
     return load(file, (), {})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sidecar.cli.retries.blocked import key_of, list_blocked, refuse_with_blocked, show_key
 from sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
 from sidecar.cli.retries.rows import (
     CUT,
@@ -22,7 +23,7 @@ from sidecar.cli.retries.rows import (
     storm_text,
     sums_row,
 )
-from sidecar.cli.terminal.arguments import duration, record_id
+from sidecar.cli.terminal.arguments import duration, optional_record_id
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options, command, take_common
@@ -69,17 +70,26 @@ def list_(
     due_before: DueOption = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many; all by default.")] = None,
     most: MostOption = None,
+    blocked: Annotated[
+        bool, typer.Option("--blocked", help="The keys that wait in the queue topics of an ordered group.")
+    ] = False,
 ) -> None:
     """List the records in retry.
 
     What is due first comes first. With -o jsonl each line is one value of the view, as it lies in the topic. Without
-    Spark's view (view.source) it is made from the events, which are read once.
+    Spark's view (view.source) it is made from the events, which are read once. With --blocked the queue topics are read
+    instead: one row for each key, with its first record, and how many are behind that one.
 
     \b
     Examples:
       reconsume retries list -o table
       reconsume retries list --state DLQ --reason http-500 -o jsonl
+      reconsume retries list --blocked -o table
     """
+    if blocked:
+        refuse_with_blocked(state, level, reason, due_before)
+        list_blocked(options, topic, limit, most)
+        return
     filters = filters_of(state, topic, level, reason, due_before)
     settings = settings_for_kafka(options)
     with view(settings, most) as look, look.questions() as ask:
@@ -92,21 +102,31 @@ def list_(
 def show(
     options: Options,
     record: Annotated[
-        str, typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.", callback=record_id)
-    ],
+        str | None,
+        typer.Argument(metavar="[ID]", help="The record's id, like orders:3:1024.", callback=optional_record_id),
+    ] = None,
     most: Annotated[
-        int, typer.Option("--most", min=1, help="Read at most so many records of the events topic.")
+        int, typer.Option("--most", min=1, help="Read at most so many records of the events topic, or of the queues.")
     ] = MOST_SCANNED,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Show the queue of this key instead.")] = None,
+    key_base64: Annotated[
+        str | None, typer.Option("--key-base64", metavar="BASE64", help="The same, of a key that is no text.")
+    ] = None,
 ) -> int:
-    """Show one record: what the view says, and its journey.
+    """Show one record: what the view says, and its journey; or what waits of a key.
 
     The journey is its events: when it failed, why, and how long it waited. They are read from the events topic, which
-    keeps them for a week, so that the journey of an older record is not complete; then it is said.
+    keeps them for a week, so that the journey of an older record is not complete; then it is said. With --key the queue
+    topics of an ordered group are read: the first record of the key that waits, and those behind it, in their order.
 
     \b
-    Example:
+    Examples:
       reconsume retries show orders:3:1024 -o table
+      reconsume retries show --key customer-17 -o table
     """
+    if (wanted := key_of(record, key, key_base64)) is not None:
+        return show_key(options, wanted, most)
+    assert record is not None, "key_of has refused the call"
     from sidecar.view.journey import read_journey
 
     settings = settings_for_kafka(options)

@@ -55,6 +55,11 @@ def record_id(text: str) -> str:
     return text
 
 
+def optional_record_id(text: str | None) -> str | None:
+    """Return the same, or None if there is none."""
+    return None if text is None else record_id(text)
+
+
 def duration(text: str, option: str) -> int:
     """Parse a duration, in ms. Raises BadParameter if it is invalid."""
     try:

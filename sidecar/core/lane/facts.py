@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
 from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.partition import LanePartition, Pause
+from sidecar.core.lane.queue_facts import QueueFacts
 from sidecar.core.lane.suspicion import Stage
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import Partition
@@ -61,6 +62,8 @@ class LaneFacts:
     """Settled records whose copy or event Kafka refuses."""
     records_lost: Mapping[str, int]
     """By topic: offsets that were gone from the log before they were read, or before they were done."""
+    queues: Mapping[Partition, QueueFacts] = field(default_factory=dict)
+    """What waits in the queues of the main partitions; empty in a lane without queues."""
 
 
 def facts_of(
@@ -69,11 +72,13 @@ def facts_of(
     outbox: Outbox,
     records_lost: Counter[str],
     steady: int,
+    queues: Mapping[Partition, QueueFacts],
 ) -> LaneFacts:
     """Return the facts of a lane at a steady time (ms)."""
     refused = outbox.refused_by_partition()
     facts = {source: _facts(partition, refused[source]) for source, partition in sorted(partitions.items())}
-    return LaneFacts(facts, _due(partitions, waiting, outbox, steady), refused.total(), Counter(records_lost))
+    due = _due(partitions, waiting, outbox, steady)
+    return LaneFacts(facts, due, refused.total(), Counter(records_lost), queues)
 
 
 def _facts(partition: LanePartition, refused: int) -> PartitionFacts:

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from heapq import heappop, heappush, nsmallest
+from heapq import heappop, heappush, nlargest, nsmallest
 from itertools import count
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
@@ -172,6 +172,14 @@ class KeyLedger:
     def blocked_keys(self) -> int:
         """How many keys have a record that waits."""
         return len(self._lines)
+
+    def largest(self, most: int) -> list[KeyLine]:
+        """Return the keys of which the most records wait, the largest first."""
+        return nlargest(most, self._lines.values(), key=lambda line: len(line.entries))
+
+    def oldest_at(self) -> int | None:
+        """Return the timestamp (epoch ms) of the oldest first record of a key; None if nothing waits."""
+        return min((line.entries[0].identity[1] for line in self._lines.values()), default=None)
 
     def entries(self) -> Iterator[Entry]:
         """Return all records that wait."""

@@ -97,7 +97,8 @@ class Lane:
         if queued:
             finish, end_turn = self._finish, self._end_turn
             ties = LaneTies(
-                self.ownership, waiting, memory, commits, paused, ports.queues, *calls[:2], finish, end_turn
+                *(self.ownership, waiting, memory, commits, paused, ports.queues, *calls[:2], finish, end_turn),
+                ports.filling,
             )
             self.queues = LongWaits(options.order or "key", ties)
         self._timer = LaneTimer(commits, waiting, paused, self._room, gate, dispatcher, ports, self.queues)
@@ -116,7 +117,8 @@ class Lane:
 
     def facts(self, steady: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
-        return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady)
+        queues = {} if self.queues is None else self.queues.facts()
+        return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady, queues)
 
     def put_off(self, steady: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""

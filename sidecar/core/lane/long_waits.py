@@ -20,6 +20,7 @@ from sidecar.core.lane.key_ledger import Entry, Identity, Phase, QueuedCopy
 from sidecar.core.lane.key_queues import OrderBy, line_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
+from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.attempt import retry_state_of
@@ -287,6 +288,8 @@ class LongWaits:
             and not self._full(owned, SPAN * 3 // 4)
         ):
             self._let_go_on(main, now)
+        if begins_to_fill(owned, most := self._ties.policy().max_waiting):
+            self._ties.filling(main.source, len(ledger), most, named(owned, ledger.largest(LARGEST_NAMED)))
         if now.steady >= owned.keep_at:
             owned.keep_at = now.steady + KEEP_MS
             self._ties.commits.soon(queue)
@@ -365,6 +368,17 @@ class LongWaits:
         self._ties.paused.resume_if_ready(main, now.steady)
 
     # --- questions ---------------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[Partition, QueueFacts]:
+        """Return what waits in each queue, by its main partition."""
+        most = self._ties.policy().max_waiting
+        return {source: queue_facts_of(owned, most) for source, owned in self._queues.items()}
+
+    def oldest(self) -> dict[Partition, int]:
+        """Return the timestamp (epoch ms) of the oldest first record of a key, by main partition. Slow: all keys are
+        looked at."""
+        oldest = {source: owned.ledger.oldest_at() for source, owned in self._queues.items()}
+        return {source: at for source, at in oldest.items() if at is not None}
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

@@ -15,7 +15,7 @@ from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.policy import Policy
-from sidecar.core.ports import QueueReads
+from sidecar.core.ports import Filling, QueueReads
 from sidecar.core.record import NEVER, Now, Partition, Record
 
 
@@ -41,6 +41,8 @@ class OwnedQueue:
     """Those that the lane has, by the same."""
     hopping: set[int] = field(default_factory=set)
     """The offsets of those that are read to be written again at the end."""
+    filling: bool = False
+    """Whether so much waits that it was named (`queue_facts.begins_to_fill`)."""
     round_at: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1
@@ -50,6 +52,7 @@ class LaneTies(NamedTuple):
     """What the queues of a lane act on.
 
     `finish` ends the way of a record. `policy` is the one in force. `end_turn` does what follows from a call of a lane.
+    `filling` names a queue in which much waits.
     """
 
     ownership: Ownership
@@ -62,3 +65,4 @@ class LaneTies(NamedTuple):
     write: Write
     finish: Callable[[LanePartition, Record], None]
     end_turn: Callable[[Now], None]
+    filling: Filling

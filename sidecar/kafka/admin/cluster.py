@@ -16,6 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
+from sidecar.core.progress import Progress
+from sidecar.core.progress_stamp import decode_at
+from sidecar.core.record import Partition
 from sidecar.kafka.admin.connection import DENIED, Connection, DeniedError, busy
 from sidecar.kafka.admin.descriptions import (
     ConsumerGroup,
@@ -156,9 +159,18 @@ class Cluster(Connection):
 
     def committed(self, group: str, partitions: Iterable[PartitionName]) -> dict[PartitionName, int]:
         """Return the offsets of these partitions that a group has committed."""
+        answers = self._committed(group, partitions)
+        return {(partition.topic, partition.partition): partition.offset for partition in answers}
+
+    def progress(self, group: str, partitions: Iterable[PartitionName]) -> dict[PartitionName, Progress]:
+        """Return the progress that a group has committed on these partitions: the offsets, and what is done above."""
+        sources = [(Partition(one.topic, one.partition), one) for one in self._committed(group, partitions)]
+        return {source: decode_at(source, one.offset, one.metadata) for source, one in sources}
+
+    def _committed(self, group: str, partitions: Iterable[PartitionName]) -> list[TopicPartition]:
         asked = [TopicPartition(*partition) for partition in partitions]
         if not asked:
-            return {}
+            return []
         # With read_committed an open transaction would delay the answer.
         config = {**reader_config(self.kafka, group, self.client_id), "isolation.level": "read_uncommitted"}
         # A consumer that never joins. The admin client's own request ends the process (segmentation fault) if the
@@ -170,6 +182,4 @@ class Cluster(Connection):
             raise self.fault(f"the progress of group {group}", error) from error
         finally:
             consumer.close()
-        return {
-            (partition.topic, partition.partition): partition.offset for partition in answers if partition.offset >= 0
-        }
+        return [partition for partition in answers if partition.offset >= 0]

@@ -18,6 +18,7 @@ from tests.support.deadline import until
 from tests.support.kafka.bombs import BOMBS, fill
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import create_topic
 from tests.support.proof.frugal import Frugal
 from tests.support.rings import inner
 from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
@@ -27,6 +28,7 @@ from tests.support.sidecar.process import SidecarProcess
 from topics.dead_letter_headers import dead_letter_headers
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState
+from topics.retry_order import Order
 
 LIMIT = 200
 """MiB of its own that a sidecar and each command may have at most: a container's limit is 256 (docs/security.md).
@@ -60,6 +62,7 @@ READERS = {
     "audit": ["audit"],
     "doctor": ["doctor"],
     "policy": ["policy", "history"],
+    "blocked": ["retries", "list", "--blocked", "--set", "deliver.order=key", "--set", "retry.ordered_ladder=[10s]"],
 }
 """The commands that read topics record by record."""
 
@@ -75,9 +78,9 @@ def letter(group: GroupTopics, number: int) -> Headers:
     return [*render_retry_headers(life, group.group, group.dlq), *dead_letter_headers(life, group.group, 3)]
 
 
-def waiting(group: GroupTopics, topic: str, number: int) -> Headers:
+def waiting(group: GroupTopics, topic: str, number: int, order: Order | None = None) -> Headers:
     """The headers of a copy that waits and has been due for long."""
-    life = RetryState(f"{group.main}:0:{number}", group.main, 1, 0, 7, 5, 6, "http-500: no")
+    life = RetryState(f"{group.main}:0:{number}", group.main, 1, 0, 7, 5, 6, "http-500: no", order=order)
     return render_retry_headers(life, group.group, topic)
 
 
@@ -85,10 +88,13 @@ def waiting(group: GroupTopics, topic: str, number: int) -> Headers:
 def bombed(request: pytest.FixtureRequest, kafka: Broker) -> GroupTopics:
     """A group whose topics hold nothing but bombs."""
     group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=UNUSED)
+    queue = group.names.ordered(group.main)
+    create_topic(kafka.bootstrap, queue)
     kinds = kinds_of(request.param)
     level = next(iter(group.levels))
     fill(group.bootstrap, group.dlq, kinds, lambda number: letter(group, number))
     fill(group.bootstrap, level, kinds, lambda number: waiting(group, level, number))
+    fill(group.bootstrap, queue, kinds, lambda number: waiting(group, queue, number, Order(number)))
     for topic in (group.main, group.names.events, group.names.policy, group.names.view):
         fill(group.bootstrap, topic, kinds)
     return group

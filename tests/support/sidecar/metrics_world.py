@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.core.commit_batch import CommitResult, Refusal
 from sidecar.core.counters import Histogram
 from sidecar.core.lane.admission import LaneOptions
+from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.outcome import Outcome
@@ -25,6 +26,7 @@ from sidecar.observability.metrics import scraper
 from topics.levels import TABLE, build_ladder
 from topics.names import Names
 from topics.retry_headers import RetryState
+from topics.retry_order import Order
 
 ROOM = 1 << 20
 START = Now(1_763_690_000_000, 1_000)
@@ -52,15 +54,37 @@ class Outside:
         reply(record, outcome, START)
 
 
+class OpenQueues:
+    """The port that reads queues, of which nothing is ever read but what a test hands over."""
+
+    def open(self, queue: Partition, epoch: int) -> None:
+        pass
+
+    def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        pass
+
+    def close(self, queue: Partition) -> None:
+        pass
+
+
 class World:
     """Two lanes on one gate, as the sidecar has them, and the function that scrapes them."""
 
-    def __init__(self, concurrency: int = 8, *, relay: bool = False, wanted: TagFilter | None = None) -> None:
-        policy = Policy(Names("billing"), ("orders", "invoices"), build_ladder("rocketmq"), TABLE, TABLE, relay=relay)
+    def __init__(
+        self, concurrency: int = 8, *, relay: bool = False, wanted: TagFilter | None = None, queued: bool = False
+    ) -> None:
+        policy = Policy(
+            *(Names("billing"), ("orders", "invoices"), build_ladder("rocketmq"), TABLE, TABLE),
+            relay=relay,
+            queued=queued,
+        )
         self.outside = Outside()
         self.gate = Dispatcher(Pace(concurrency))
         ports = Ports(self.outside, self.outside.deliver, lambda batch: None, lambda at: None, NoDelivery().recall)
-        self.main = Lane(policy, {}, ports, self.gate, LaneOptions(ROOM, None, wanted))
+        order: OrderBy | None = "key" if queued else None
+        self.queues = OpenQueues()
+        mains = ports._replace(queues=self.queues)
+        self.main = Lane(policy, {}, mains, self.gate, LaneOptions(ROOM, order, wanted))
         self.retry = Lane(policy, WAITS, ports, self.gate, LaneOptions(ROOM))
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.replaced: dict[str, int] = {}
@@ -111,6 +135,15 @@ class World:
         lane.ownership.assigned([AssignedPartition(source, 1, Progress(0))])
         lane.received([FetchedRecords(source, 1, 0, list(records))], START)
 
+    def queue(self, topic: str, *records: Record) -> None:
+        """Assign partition 0 of a main topic, and hand over what waits in its queue."""
+        grants = [AssignedPartition(Partition(topic, 0), 1, Progress(0))]
+        self.main.assigned(grants, START)
+        assert self.main.queues is not None
+        source = records[0].source
+        self.main.queues.opened(AssignedPartition(source, 1, Progress(0)), START)
+        self.main.queues.read(FetchedRecords(source, 1, 0, list(records)), START, caught_up=True)
+
     def commit(self, lane: Lane, refusal: str = "") -> None:
         """Have what a lane has settled committed, or refused for this reason."""
         self._passed += 50
@@ -140,6 +173,13 @@ class World:
 
 def fresh(topic: str, offset: int = 0) -> Record:
     return Record(Partition(topic, 0), offset, 1, START.wall, b"k", b"v", [], None)
+
+
+def queued(topic: str, offset: int, key: bytes, due_at: int = START.wall + 60_000) -> Record:
+    life = RetryState(
+        f"{topic}:0:{offset}", topic, 1, 0, due_at, START.wall, START.wall, "http-500", order=Order(offset)
+    )
+    return Record(Partition(f"billing-ORDERED-{topic}", 0), offset, 1, START.wall, key, b"v", [], life)
 
 
 def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:

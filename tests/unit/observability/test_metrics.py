@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
 from sidecar.core.record import Now, Partition
 from sidecar.observability.metrics import bounded_reason
-from tests.support.sidecar.metrics_world import LEVELS, START, World, fresh, retried
+from tests.support.sidecar.metrics_world import LEVELS, START, World, fresh, queued, retried
 
 
 @pytest.fixture
@@ -34,6 +34,9 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "transactions": "counter",
         "transaction_duration_seconds": "histogram",
         "progress_lag": "gauge",
+        "blocked_keys": "gauge",
+        "behind_records": "gauge",
+        "queue_fill_ratio": "gauge",
         "pace": "gauge",
         "pace_changes": "counter",
         "rebalances": "counter",
@@ -105,6 +108,18 @@ def test_the_lag_is_the_distance_from_what_is_done_to_the_end(world: World) -> N
     assert world.sample("reconsume_progress_lag", topic="orders", partition="0") == 10
     world.outside.answer(COMMITTED)
     assert world.sample("reconsume_progress_lag", topic="orders", partition="0") == 9
+
+
+def test_blocked_keys_and_what_is_behind_them_are_counted_by_main_topic(world: World) -> None:
+    """Given two keys of which three and one record wait, then both keys are blocked, and two records are behind."""
+    assert not any(name == "reconsume_blocked_keys" for name, _ in world.samples()), "a group without queues has none"
+    world = World(queued=True)
+    assert world.sample("reconsume_blocked_keys", topic="orders") == 0
+    world.queue("orders", *(queued("orders", offset, key) for offset, key in enumerate((b"a", b"b", b"a", b"a"))))
+    assert world.sample("reconsume_blocked_keys", topic="orders") == 2
+    assert world.sample("reconsume_behind_records", topic="orders") == 2
+    assert world.sample("reconsume_queue_fill_ratio", topic="orders") == 4 / 20_000
+    assert world.sample("reconsume_behind_records", topic="invoices") == 0
 
 
 def test_lateness_is_in_seconds(world: World) -> None:

@@ -25,7 +25,7 @@ from sidecar.core.outcome import (
 from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tag_filter import TagFilter
 from sidecar.observability.metrics import TRANSACTION_RESULTS
-from tests.support.sidecar.metrics_world import START, World, fresh, retried
+from tests.support.sidecar.metrics_world import START, World, fresh, queued, retried
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(reconsume_\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
@@ -94,6 +94,10 @@ def ended_in_time(world: World) -> None:
     world.ends[Partition("orders", 0)] = 10
 
 
+def behind_a_key(world: World) -> None:
+    world.queue("orders", queued("orders", 0, b"a"), queued("orders", 1, b"a"))
+
+
 def transactions(world: World) -> None:
     for result in TRANSACTION_RESULTS:
         world.transactions.observe(result, 0.01)
@@ -151,6 +155,9 @@ MOVES: dict[str, Move] = {
     "transactions": transactions,
     "transaction_duration_seconds": transactions,
     "progress_lag": ended_in_time,
+    "blocked_keys": behind_a_key,
+    "behind_records": behind_a_key,
+    "queue_fill_ratio": behind_a_key,
     "pace": lambda world: delivered(world, NotSent("connection-refused")),
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
     "clients_replaced": lambda world: world.replaced.update({"deaf": 1}),
@@ -182,6 +189,7 @@ CONSTANT = {"build_info"}
 SET_UP: dict[str, Callable[[], World]] = {
     "passed_over": lambda: World(wanted=TagFilter({"orders": frozenset({b"TagA"})})),
     "forwarded": lambda: World(relay=True),
+    **dict.fromkeys(("blocked_keys", "behind_records", "queue_fill_ratio"), lambda: World(queued=True)),
 }
 
 

@@ -1,0 +1,154 @@
+"""`retries list --blocked` and `retries show --key`: what waits by keys, read from the queue topics themselves."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sidecar.cli.retries.filters import progress_line
+from sidecar.cli.retries.rows import moment
+from sidecar.cli.terminal.exit_codes import DONE
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from sidecar.cli.terminal.options import Options
+from sidecar.cli.terminal.output import Format, Row, talk
+from sidecar.core.waiting_keys import WaitingKey, WaitingRecord
+from sidecar.errors import ConfigError, RecordError
+from sidecar.printable import plural
+from sidecar.settings import Settings
+from sidecar.settings.policy import build_policy
+from topics.events import State
+
+if TYPE_CHECKING:
+    from sidecar.kafka.queues.waiting_reader import WaitingScan
+
+CLIENT = "reconsume-retries"
+MOST_KEPT = 10_000
+"""Records of one key that are shown, each of some 400 B; of more of them the number is told."""
+KEYS = ("id", "key", "behind", "times", "due", "reason", "oldest_at", "topic", "partition")
+QUEUE = ("id", "state", "times", "due", "reason", "at", "redrives", "topic", "partition")
+CUT = ("key", "reason")
+TIMES = ("due", "at", "oldest_at")
+
+
+def refuse_with_blocked(state: str, level: str | None, reason: str | None, due: str | None) -> None:
+    """Raise BadParameter if one of these options is there, which ask for records of the view."""
+    if state.upper() != State.WAITING_RETRY or any((level, reason, due)):
+        raise typer.BadParameter("--blocked goes with --topic, --limit and --most alone: it shows keys")
+
+
+def list_blocked(options: Options, topic: str | None, limit: int | None, most: int | None) -> None:
+    """Print the keys of which records wait, those first that are due first."""
+    scan = read(settings_for_kafka(options), topic, most=most)
+    keys = scan.keys.by_due()
+    talk(f"{plural(len(keys), 'key')} blocked, {plural(scan.keys.waiting, 'record')} of them waiting")
+    rows = [key_row(key) for key in keys[:limit]]
+    options.output.rows(KEYS, [printed(row, options.output.format) for row in rows], CUT)
+
+
+def show_key(options: Options, key: bytes, most: int) -> int:
+    """Print the records of a key that wait, in the order in which they will be delivered."""
+    settings = settings_for_kafka(options)
+    if settings.deliver.order == "partition":
+        raise typer.BadParameter("deliver.order is partition, so no key has a queue of its own: see list --blocked")
+    scan = read(settings, None, key, most)
+    keys = scan.keys.by_due()
+    if not keys:
+        raise RecordError("nothing of this key waits")
+    shown = sum(one.shown for one in keys)
+    if shown < scan.keys.waiting:
+        talk(f"only the first {shown} of {plural(scan.keys.waiting, 'record')} are shown")
+    rows = [record_row(one, number, record) for one in keys for number, record in enumerate(one.records)]
+    options.output.rows(QUEUE, [printed(row, options.output.format) for row in rows], CUT)
+    return DONE
+
+
+def read(settings: Settings, topic: str | None, key: bytes | None = None, most: int | None = None) -> WaitingScan:
+    """Read the queue topics, and say on stderr what was left out. Raises ConfigError if the group has no order."""
+    from sidecar.kafka.admin.cluster import Cluster  # the Kafka client is slow to import, and --help needs none
+    from sidecar.kafka.queues.waiting_reader import MOST_READ, Wanted, read_waiting
+
+    order = settings.deliver.order
+    if order == "none":
+        raise ConfigError("deliver.order is none: only ordered groups have queues of keys")
+    if topic is not None and topic not in settings.topic_names:
+        raise typer.BadParameter(f"{topic!r} is none of the group's topics")
+    policy = build_policy(settings, CLIENT)
+    wanted = Wanted(key, min(most or MOST_READ, MOST_READ), 1 if key is None else MOST_KEPT)
+    topics = settings.topic_names if topic is None else (topic,)
+    cluster = Cluster(settings.kafka, CLIENT)
+    scan = read_waiting(cluster, policy, topics, order, wanted, progress_line("records of the queues"))
+    for line in remarks(scan):
+        talk(f"warning: {line}")
+    return scan
+
+
+def remarks(scan: WaitingScan) -> Iterator[str]:
+    """Yield what is not shown, and why."""
+    if scan.missing:
+        yield scan.missing
+    if scan.bad:
+        are = "is no copy" if scan.bad == 1 else "are no copies"
+        yield f"in the queue topics {plural(scan.bad, 'record')} {are} of ours: a sidecar makes dead letters of such"
+    if scan.keys.beyond:
+        yield f"{plural(scan.keys.beyond, 'record')} of further keys wait"
+
+
+def key_of(record: str | None, key: str | None, key_base64: str | None) -> bytes | None:
+    """Return the key that is asked for; None if it is a record. Raises BadParameter unless it is one thing."""
+    if sum(one is not None for one in (record, key, key_base64)) != 1:
+        raise typer.BadParameter("give the ID of a record, or --key, or --key-base64")
+    if key is not None:
+        return key.encode("utf-8", "surrogateescape")
+    if key_base64 is None:
+        return None
+    try:
+        return base64.b64decode(key_base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise typer.BadParameter("--key-base64 is no Base64") from None
+
+
+def key_fields(key: WaitingKey) -> dict[str, Any]:
+    """Return a key as text, if it is text, and as Base64, if it is short enough to be shown whole."""
+    if key.key is None:
+        return {"key": None, "key_base64": None}
+    if key.whole is None:
+        return {"key": key.key.decode(errors="ignore") + "…", "key_base64": None}
+    try:
+        text = key.whole.decode()
+    except UnicodeDecodeError:
+        text = None
+    return {"key": text, "key_base64": base64.b64encode(key.whole).decode()}
+
+
+def key_row(key: WaitingKey) -> Row:
+    """Return a key with its first record as a row."""
+    return {**_fields(key, key.first), **key_fields(key), "behind": key.waiting - 1, "oldest_at": key.oldest_at}
+
+
+def record_row(key: WaitingKey, number: int, record: WaitingRecord) -> Row:
+    """Return a record of a key as a row: the first, or one behind it."""
+    return {**_fields(key, record), "state": "behind" if number else "first"}
+
+
+def printed(row: Row, form: Format) -> Row:
+    """Return the row; for a table with its times in readable form."""
+    if form is not Format.TABLE:
+        return row
+    return {name: moment(value) if name in TIMES and isinstance(value, int) else value for name, value in row.items()}
+
+
+def _fields(key: WaitingKey, record: WaitingRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "times": record.times,
+        "redrives": record.redrives,
+        "due": record.due,
+        "reason": record.reason,
+        "at": record.at,
+        "topic": key.topic,
+        "partition": key.partition,
+    }

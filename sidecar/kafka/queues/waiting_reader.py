@@ -1,0 +1,114 @@
+"""Read what waits in the queue topics, for people: each open copy once, from the group's progress to the present end.
+
+No group is joined and nothing is committed. What changes meanwhile may be shown as it was, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer
+
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.policy import Policy
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
+from sidecar.core.waiting_keys import WaitingKeys
+from sidecar.errors import ContractError
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
+from sidecar.kafka.client_config import follower_config, whole_fetches
+from sidecar.kafka.errors import ANSWER_SECONDS
+from sidecar.kafka.messages import to_record
+from sidecar.kafka.queues.queue_thread import queue_reading_of
+from sidecar.kafka.range_reader import RangeReader, partition_of
+from topics.attempt import retry_state_of
+
+MOST_READ = 500_000
+"""Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys."""
+TOLD_EVERY = 100
+"""Records between two reports of the progress."""
+
+Report = Callable[[int, int], None]
+"""Called with the number of records that were read, and of those that there may be."""
+
+
+class Wanted(NamedTuple):
+    """What is to be read.
+
+    `key`: records of this key alone, unless it is None. `most_read`: copies that are read at most. `most_kept`: records
+    that are kept of a key.
+    """
+
+    key: bytes | None = None
+    most_read: int = MOST_READ
+    most_kept: int = 1
+
+
+class WaitingScan(NamedTuple):
+    """What was read. `bad`: records of the queue topics that are no copies of ours. `missing`: why more may wait."""
+
+    keys: WaitingKeys
+    bad: int
+    missing: str
+
+
+def read_waiting(
+    cluster: Cluster, policy: Policy, topics_of: Iterable[str], by: OrderBy, wanted: Wanted, report: Report
+) -> WaitingScan:
+    """Return what waits in the queue topics of some main topics of a group.
+
+    Raises BrokerError, and ContractError if the group has no queue topic.
+    """
+    names = policy.names
+    topics = cluster.find([names.ordered(topic) for topic in topics_of])
+    if not topics:
+        raise ContractError(
+            f"there is no topic {names.ordered(policy.topics[0])}: a group has queues with retry.ordered_ladder alone"
+        )
+    led = [partition for topic in topics.values() for partition in topic.led]
+    progress = cluster.progress(names.group, led)
+    spans = {
+        partition: Span(max(span.begin, progress[partition].next if partition in progress else 0), span.end)
+        for partition, span in cluster.spans(led).items()
+    }
+    config = whole_fetches(follower_config(cluster.kafka, names.group, cluster.client_id))
+    consumer = Consumer({**config, "log_level": 0})
+    try:
+        scan = _scan(RangeReader(consumer, spans), spans, progress, (policy, by, wanted, report))
+    finally:
+        consumer.close()
+    unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions(topics.values()))
+    reasons = [scan.missing, f"without a leader, and so not read: {unled}" if unled else ""]
+    return scan._replace(missing="; ".join(filter(None, reasons)))
+
+
+def _scan(
+    reader: RangeReader,
+    spans: Mapping[PartitionName, Span],
+    progress: Mapping[PartitionName, Progress],
+    task: tuple[Policy, OrderBy, Wanted, Report],
+) -> WaitingScan:
+    policy, by, wanted, report = task
+    keys, reading = WaitingKeys(by, wanted.most_kept), queue_reading_of(lambda: policy)
+    bad, read, total = 0, 0, sum(max(0, span.end - span.begin) for span in spans.values())
+    for read, message in enumerate(reader.records(ANSWER_SECONDS), 1):
+        if read > wanted.most_read:
+            return WaitingScan(keys, bad, f"only {wanted.most_read} of some {total} records of the queues were read")
+        if read % TOLD_EVERY == 0:
+            report(read, total)
+        source = partition_of(message)
+        if source in progress and progress[source].covers(message.offset() or 0):
+            continue
+        if wanted.key is not None and message.key() != wanted.key:
+            continue
+        record = to_record(message, Partition(*source), 0, reading)
+        state = retry_state_of(record)
+        if record.fault or state.order is None:
+            bad += 1
+        else:
+            keys.add(record, state, state.order)
+    reader.expect_all("the queues", ANSWER_SECONDS)
+    report(read, total)
+    return WaitingScan(keys, bad, "")

@@ -1,0 +1,90 @@
+"""The pages of an ordered group's keys that only show: those of which records wait, and the queue of one key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from urllib.parse import urlencode
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.waiting_keys import WaitingKey
+from sidecar.kafka.queues.waiting_reader import WaitingScan, Wanted, read_waiting
+from sidecar.ui.endpoint import ThreadQueries
+from sidecar.ui.pages import LONGEST_TEXT
+from sidecar.ui.queries import LONGEST, Queries
+from sidecar.ui.security import Session
+from sidecar.ui.templating import Renderer
+
+MOST_READ = 200_000
+"""Copies that one page reads at most; more are for the command line."""
+MOST_KEYS, MOST_RECORDS = 100, 500
+"""Keys, and records of one key, that a page shows."""
+
+
+class KeyQueries:
+    """The queries about the queues of one ordered group, each a blocking call of LONGEST seconds at most."""
+
+    def __init__(self, looks: Queries) -> None:
+        self._looks = looks
+
+    def keys(self) -> WaitingScan:
+        """Return all keys of which records wait."""
+        return self._read(Wanted(None, MOST_READ))
+
+    def queue(self, key: bytes) -> WaitingScan:
+        """Return what waits of one key."""
+        return self._read(Wanted(key, MOST_READ, MOST_RECORDS))
+
+    def _read(self, wanted: Wanted) -> WaitingScan:
+        looks, within = self._looks, self._looks.within(LONGEST)
+        order: OrderBy = "partition" if looks.settings.deliver.order == "partition" else "key"
+        topics = looks.settings.topic_names
+        return read_waiting(looks.cluster, looks.policy, topics, order, wanted, lambda read, total: within(total, read))
+
+
+class KeyPages:
+    """The endpoints of these pages."""
+
+    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries) -> None:
+        self._render, self._scan, self._queries = render, scans, KeyQueries(looks)
+        self._by_key = looks.settings.deliver.order == "key"
+
+    async def keys(self, request: Request, session: Session | None) -> Response:
+        """Show the keys of which records wait, those with the longest queues first."""
+        scan = await self._scan(self._queries.keys)
+        keys = sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
+        rows = [(key, self._address(key)) for key in keys[:MOST_KEYS]]
+        return self._render(
+            "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key
+        )
+
+    def _address(self, key: WaitingKey) -> str:
+        """Return where the queue of a key is shown; that of its first record if the key cannot be named."""
+        if key.whole is None or not self._by_key:
+            return f"/record?{urlencode({'id': key.first.id})}"
+        return f"/keys/queue?{urlencode({'base64': base64.b64encode(key.whole).decode()})}"
+
+    async def queue(self, request: Request, session: Session | None) -> Response:
+        """Show the queue of one key: its first record, and what is behind it."""
+        key = key_of(request.query_params)
+        if key is None or not self._by_key:
+            text = "That is no key." if self._by_key else "The order of this group is by partition: no key has a queue."
+            return self._render("error.html", 400, session=session, here="/keys", text=text)
+        scan = await self._scan(lambda: self._queries.queue(key))
+        return self._render("key.html", session=session, here="/keys", key=key, scan=scan, keys=scan.keys.by_due())
+
+
+def key_of(query: QueryParams) -> bytes | None:
+    """Return the key that a page is about: `key` as text, or `base64`; None if it is neither."""
+    if text := query.get("key", "")[:LONGEST_TEXT]:
+        return text.encode("utf-8", "surrogatepass")
+    if (coded := query.get("base64")) is None or len(coded) > LONGEST_TEXT:
+        return None
+    try:
+        return base64.b64decode(coded, validate=True)
+    except (binascii.Error, ValueError):
+        return None

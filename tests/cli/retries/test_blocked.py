@@ -1,0 +1,149 @@
+"""`retries list --blocked` and `retries show --key` on a real broker: the queue topics are read, nothing is changed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from typer.testing import Result
+
+from sidecar.core.progress import Progress
+from sidecar.core.progress_stamp import encode_at
+from sidecar.core.record import Partition
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.queue_copies import AT, queue_copy
+from tests.support.kafka.topic_io import Out, create_topic, produce
+from tests.support.sidecar.cli import reconsume
+from topics.names import Names
+
+Call = Callable[..., Result]
+HOSTILE = "a\u202e\x1b[31m\n<b>".encode()
+BINARY = bytes(range(200, 256))
+LONG = b"k" * 5_000
+
+
+@pytest.fixture
+def call(kafka: Broker, group: str, tmp_path: Path) -> Call:
+    """`call("list")` for a fresh ordered group."""
+    file = tmp_path / "reconsume.yaml"
+    tree: dict[str, Any] = {
+        "group": group,
+        "topics": ["orders", "invoices"],
+        "kafka": {"bootstrap.servers": kafka.bootstrap},
+        "deliver": {"url": "http://127.0.0.1:1/", "order": "key"},
+        "retry": {"ordered_ladder": ["10s", "1h"]},
+    }
+    file.write_text(json.dumps(tree), encoding="utf-8")
+    return lambda *words: reconsume("retries", *words, "-c", file)
+
+
+@pytest.fixture
+def queue(kafka: Broker, group: str) -> str:
+    """The queue topic of `orders`, without any record."""
+    name = Names(group).ordered("orders")
+    create_topic(kafka.bootstrap, name, 2)
+    return name
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def done(kafka: Broker, group: str, source: Partition, progress: Progress) -> None:
+    """Commit progress as the group's sidecar does."""
+    client = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    place = TopicPartition(*source, progress.next, metadata=encode_at(source, progress))
+    client.commit(offsets=[place], asynchronous=False)
+    client.close()
+
+
+def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
+    call: Call, kafka: Broker, group: str, queue: str
+) -> None:
+    """Given what is done, what was written again and what is no copy, then each record that waits counts once."""
+    copies = [
+        queue_copy(queue, b"ada", 0, 1),
+        queue_copy(queue, b"ada", 5),
+        queue_copy(queue, b"ada", 3),
+        queue_copy(queue, b"ada", 0, 2),
+        queue_copy(queue, b"bob", 1, 1),
+        queue_copy(queue, HOSTILE, 7, 1),
+        Out(b"no copy of ours", b"ada", (), 0),
+        queue_copy(queue, None, 9, 1),
+        queue_copy(queue, LONG, 11, 1),
+        queue_copy(queue, b"ada", 2, 1, number=1),
+    ]
+    produce(kafka.bootstrap, queue, copies)
+    done(kafka, group, Partition(queue, 0), Progress(0, frozenset({0, 4})))
+    result = call("list", "--blocked")
+    shown = {row["id"]: row for row in rows(result)}
+    assert "5 keys blocked, 7 records of them waiting" in result.stderr
+    assert "in the queue topics 1 record is no copy of ours" in result.stderr
+    assert {ident: (row["behind"], row["times"]) for ident, row in shown.items()} == {
+        "orders:0:0": (2, 2),
+        "orders:0:7": (0, 1),
+        "orders:0:9": (0, 1),
+        "orders:0:11": (0, 1),
+        "orders:1:2": (0, 1),
+    }
+    first = shown["orders:0:0"]
+    assert (first["key"], first["key_base64"], first["reason"]) == ("ada", "YWRh", "http-500")
+    assert (first["due"], first["oldest_at"], first["topic"], first["partition"]) == (AT + 100_000, AT, "orders", 0)
+    assert base64.b64decode(shown["orders:0:7"]["key_base64"]) == HOSTILE
+    assert (shown["orders:0:9"]["key"], shown["orders:0:9"]["key_base64"]) == (None, None)
+    assert (len(shown["orders:0:11"]["key"]), shown["orders:0:11"]["key_base64"]) == (257, None)
+    assert len(rows(call("list", "--blocked", "--limit", "2"))) == 2
+    table = call("list", "--blocked", "-o", "table").stdout
+    assert "orders:0:0" in table
+    assert not {"\u202e", "\x1b"} & set(table)
+
+
+def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: Broker, queue: str) -> None:
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"ada", origin, origin == 0) for origin in (4, 0, 2)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, BINARY, 8, 3)])
+    shown = rows(call("show", "--key", "ada"))
+    assert [(row["id"], row["state"], row["times"], row["due"]) for row in shown] == [
+        ("orders:0:0", "first", 1, AT + 100_000),
+        ("orders:0:2", "behind", 0, 0),
+        ("orders:0:4", "behind", 0, 0),
+    ]
+    [other] = rows(call("show", "--key-base64", base64.b64encode(BINARY).decode()))
+    assert (other["id"], other["times"]) == ("orders:0:8", 3)
+    missing = call("show", "--key", "eve")
+    assert (missing.exit_code, missing.stderr) == (1, "reconsume: retries: nothing of this key waits\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("show",), "give the ID of a record, or --key, or --key-base64"),
+        (("show", "orders:0:1", "--key", "ada"), "give the ID of a record, or --key, or --key-base64"),
+        (("show", "--key-base64", "%%%"), "--key-base64 is no Base64"),
+        (("list", "--blocked", "--reason", "http-500"), "--blocked goes with --topic, --limit and --most alone"),
+        (("list", "--blocked", "--state", "DLQ"), "--blocked goes with --topic, --limit and --most alone"),
+        (("list", "--blocked", "--topic", "parcels"), "'parcels' is none of the group's topics"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call: Call, words: tuple[str, ...], text: str) -> None:
+    result = call(*words)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_a_group_without_queues_says_so(call: Call, group: str) -> None:
+    result = call("list", "--blocked")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"there is no topic {group}-ORDERED-orders" in result.stderr
+
+
+def test_what_is_read_is_bounded(call: Call, kafka: Broker, queue: str) -> None:
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"%d" % origin, origin, 1) for origin in range(20)])
+    result = call("list", "--blocked", "--most", "5")
+    assert len(rows(result)) == 5
+    assert "only 5 of some 20 records of the queues were read" in result.stderr

@@ -1,0 +1,90 @@
+"""What is seen of the queue of a partition: its counts, when it is named, and what `/status` makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.core.lane.facts import LaneFacts, PartitionFacts
+from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.lane.owned_queue import OwnedQueue
+from sidecar.core.lane.queue_facts import QueueFacts, begins_to_fill, named, queue_facts_of
+from sidecar.core.overdue import Standing
+from sidecar.core.record import Now, Partition
+from sidecar.core.status import keys_status, statuses
+from tests.sim.samples import ORDERS, WALL
+from topics.retry_order import Order
+
+MOST = 100
+
+
+def queue(*keys: bytes) -> OwnedQueue:
+    """A queue in which one record of each key waits, in the order of their offsets."""
+    owned = OwnedQueue(Partition("billing-ORDERED-orders", 0), ORDERS, 1)
+    for offset, key in enumerate(keys):
+        wait(owned.ledger, offset, key)
+    return owned
+
+
+def wait(ledger: KeyLedger, offset: int, key: bytes) -> None:
+    ledger.read(QueuedCopy(1_000 + offset, (offset, WALL - offset), key, Order(offset), (0, 0), 0))
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ((), QueueFacts(0, 0, MOST)),
+        ((b"a",), QueueFacts(1, 0, MOST)),
+        ((b"a", b"b", b"a", b"a"), QueueFacts(2, 2, MOST)),
+        ((b"",) * 4, QueueFacts(1, 3, MOST)),
+    ],
+)
+def test_each_key_that_waits_is_blocked_and_what_is_not_its_first_is_behind(
+    keys: tuple[bytes, ...], expected: QueueFacts
+) -> None:
+    facts = queue_facts_of(queue(*keys), MOST)
+    assert facts == expected
+    assert facts.fill == len(keys) / MOST
+
+
+def test_a_queue_is_named_at_three_quarters_and_again_only_after_it_was_half_full() -> None:
+    owned = queue()
+    named_at = []
+    for waiting in (*range(101), *range(100, 50, -1), *range(51, 100), *range(99, 48, -1), *range(50, 101)):
+        while len(owned.ledger) < waiting:
+            wait(owned.ledger, len(owned.ledger), b"a")
+        while len(owned.ledger) > waiting:
+            owned.ledger.done((len(owned.ledger) - 1, WALL - len(owned.ledger) + 1))
+        if begins_to_fill(owned, MOST):
+            named_at.append(waiting)
+    assert named_at == [75, 75]
+
+
+def test_the_largest_keys_are_named_by_the_ids_of_their_first_records_and_never_by_themselves() -> None:
+    owned = queue(b"ada@example.com", b"b", b"ada@example.com", b"ada@example.com", b"b", b"c")
+    assert named(owned, owned.ledger.largest(2)) == {"orders:0:0": 3, "orders:0:1": 2}
+
+
+def test_the_oldest_is_the_first_record_of_a_key_with_the_lowest_timestamp() -> None:
+    assert queue().ledger.oldest_at() is None
+    assert queue(b"a", b"b", b"a").ledger.oldest_at() == WALL - 1
+
+
+def facts(source: Partition) -> PartitionFacts:
+    return PartitionFacts(source, "main", None, 0, 0, 0, 0, 0, None, "", closing=False, suspect=False)
+
+
+def test_status_shows_what_waits_of_the_partitions_that_have_queues() -> None:
+    other, plain = Partition("orders", 1), Partition("billing-ORDERED-orders", 0)
+    lane = LaneFacts(
+        {source: facts(source) for source in (ORDERS, other, plain)},
+        {},
+        0,
+        {},
+        {ORDERS: QueueFacts(2, 3, MOST), other: QueueFacts(0, 0, MOST)},
+    )
+    shown = statuses(lane, Standing(), Now(WALL, 0), {ORDERS: WALL - 700})
+    fields = [(one.blocked_keys, one.behind_records, one.oldest_for) for one in shown]
+    assert fields == [(2, 3, 700), (0, 0, None), (None, None, None)]
+    assert keys_status(shown) == {"blocked": 2, "behind": 3, "oldest_for": 700}
+    assert keys_status(shown[1:]) == {"blocked": 0, "behind": 0, "oldest_for": None}
+    assert keys_status(shown[2:]) is None, "a group without queues"

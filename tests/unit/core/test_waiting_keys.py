@@ -1,0 +1,79 @@
+"""What waits by keys: in whatever order copies are read, each record counts once, and a key's first is its lowest."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from sidecar.core import waiting_keys
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.record import Partition, Record
+from sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys
+from tests.sim.samples import WALL, record
+from topics.retry_headers import RetryState
+from topics.retry_order import Order
+
+QUEUE = Partition("billing-ORDERED-orders", 0)
+
+
+def copy(
+    at: int, origin: int, key: bytes | None, times: int = 0, redrives: int = 0
+) -> tuple[Record, RetryState, Order]:
+    """A copy at offset `at` of the queue, of the record at `origin` of the main partition."""
+    order = Order(origin)
+    state = RetryState(f"orders:0:{origin}", "orders", times, redrives, WALL + at, WALL + origin, WALL, order=order)
+    return record(at, source=QUEUE, key=key, life=state), state, order
+
+
+def keys_of(*copies: tuple[Record, RetryState, Order], by: OrderBy = "key", most: int = 1) -> WaitingKeys:
+    keys = WaitingKeys(by, most)
+    for one in copies:
+        keys.add(*one)
+    return keys
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_order_copies_are_read_in_each_record_counts_once_with_its_greatest_copy(seed: int) -> None:
+    random = Random(seed)
+    keys = (b"a", b"b", bytes(100), None)
+    copies = [
+        copy(3 * origin + times, origin, keys[origin % 4], times)
+        for origin in range(40)
+        for times in range(1 + random.randrange(3))
+    ]
+    greatest = {one[1].id: one[1].times for one in copies}
+    random.shuffle(copies)
+    found = keys_of(*copies, most=100)
+    assert found.waiting == 40
+    shown = {key.key: key for key in found.by_due() if key.key is not None}
+    assert {key: [one.order.offset for one in shown[key].records] for key in shown} == {
+        key: list(range(number, 40, 4)) for number, key in enumerate(keys[:3])
+    }
+    assert all(one.times == greatest[one.id] for key in found.by_due() for one in key.records)
+    assert len([key for key in found.by_due() if key.key is None]) == 10, "a record without a key is one of its own"
+
+
+def test_only_the_first_is_kept_and_all_are_counted() -> None:
+    [key] = keys_of(*(copy(20 - origin, origin, b"a") for origin in reversed(range(10)))).by_due()
+    assert (key.waiting, len(key.records), key.first.id) == (10, 1, "orders:0:0")
+    assert key.oldest_at == WALL
+
+
+def test_a_redrive_stands_before_what_is_left_of_an_earlier_life() -> None:
+    [key] = keys_of(copy(5, 0, b"a", times=9), copy(1, 0, b"a", times=1, redrives=1)).by_due()
+    assert (key.first.redrives, key.first.times) == (1, 1)
+
+
+def test_keys_come_by_when_they_are_due_and_a_partition_may_be_one_key() -> None:
+    copies = (copy(9, 0, b"a"), copy(3, 1, b"b"))
+    assert [key.key for key in keys_of(*copies).by_due()] == [b"b", b"a"]
+    [key] = keys_of(*copies, by="partition").by_due()
+    assert (key.key, key.waiting, key.first.id) == (None, 2, "orders:0:0")
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_keys, "MOST_KEYS", 3)
+    keys = keys_of(*(copy(number, number, b"%d" % number * 500) for number in range(5)))
+    assert (len(keys.by_due()), keys.beyond, keys.waiting) == (3, 2, 5)
+    assert {(len(key.key or b""), key.key_bytes) for key in keys.by_due()} == {(KEY_SHOWN, 500)}
