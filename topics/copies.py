@@ -19,7 +19,7 @@ from topics.headers_fast import for_topic
 from topics.other_group_headers import kept_originals
 from topics.render_headers import RETRY_TRACEPARENT, attempt_before, render_retry_headers, without_ours
 from topics.retry_headers import Headers, RetryState
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +49,9 @@ def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules,
         case Retry(life=state, level=level):
             copy = _copy(record, rules.retry_topic(level, state), state, rules)
             return (copy, _event(state, State.WAITING_RETRY, level, rules, now))
+        case Requeue(life=state):
+            copy = _copy(record, rules.names.ordered(state.topic), state, rules)
+            return (copy, _event(state, State.WAITING_RETRY, None, rules, state.due_at or state.last_failed_at))
         case Hop(level=int(level), stray=True):
             return (_passed_on(record, rules.names.level(level, rules.family(record.source.topic)), now),)
         case Hop(life=state, level=level):

@@ -65,7 +65,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     `retries`: the most retries that the record had in one life so far. `last_failed_at`: when it failed last; in a life
     without a failure, the last one of the life before. With both, a row of the view is a function of one event. Without
     `retries` an event means its `times`, and without `last_failed_at` its `at`, if a failure caused it, else its
-    `first_failed_at` (`fold.row_of`). An optional field that is not known is left out, and a reader may find null.
+    `first_failed_at` (`fold.row_of`). `parked`: its retries are used up, nothing is due, and its key waits for a
+    person. An optional field that is not known is left out, and a reader may find null.
     """
 
     group: str
@@ -87,6 +88,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     text: str | msgspec.UnsetType | None = msgspec.UNSET
     retries: Count | msgspec.UnsetType | None = msgspec.UNSET
     last_failed_at: Long | msgspec.UnsetType | None = msgspec.UNSET
+    parked: bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BadEvent(msgspec.Struct, frozen=True):
@@ -163,4 +165,5 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
         text=text_of(retry_state.reason) or msgspec.UNSET,
         retries=min(most, LARGEST_COUNT) if most > retry_state.times else msgspec.UNSET,
         last_failed_at=failed_at or msgspec.UNSET,
+        parked=(state is State.WAITING_RETRY and retry_state.parked) or msgspec.UNSET,
     )

@@ -64,9 +64,9 @@ def row_of(event: Event, partition: int, offset: int, written: int) -> Folded:
         failed = event.at if event.state in FAILURES else event.first_failed_at
     if not isinstance(retries, int):
         retries = event.times
-    # By position: whatever fields an event has, its row has them too, and `retries` and `last_failed_at` by name.
-    fields = msgspec.structs.astuple(event)[:-2]
-    row = ViewRow(*fields, last_failed_at=failed, retries=retries, updated_at=max(event.at, written))
+    # Whatever fields an event has, its row has them too.
+    fields = msgspec.structs.asdict(event) | {"last_failed_at": failed, "retries": retries}
+    row = ViewRow(**fields, updated_at=max(event.at, written))
     return Folded(row, partition, offset)
 
 

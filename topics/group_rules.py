@@ -44,6 +44,7 @@ class GroupRules(msgspec.Struct, frozen=True):
     - `traced`: copies carry the trace context of the attempt before.
     - `queued`: order survives long waits: what fails waits in the queue topic of its main topic, and later records of
       its key behind it. Such a group has no levels.
+    - `parks`: with `queued`, a record whose retries are used up waits in its queue for a person, and its key with it.
     - `drained`: what waits in queue topics is delivered in order, though a failure is retried in place.
     """
 
@@ -59,6 +60,7 @@ class GroupRules(msgspec.Struct, frozen=True):
     relay: bool = False
     queued: bool = False
     drained: bool = False
+    parks: bool = False
     retry_rules: tuple[RetryRule, ...] = ()
     max_age: int | None = None
     jitter: int = 0
@@ -160,6 +162,8 @@ class GroupRules(msgspec.Struct, frozen=True):
             return "RETRY_ORDER is missing"
         if state.order.offset < int(offset) or (not state.redrives and state.order != Order(int(offset))):
             return f"RETRY_ORDER is {state.order.offset}.{state.order.sequence}, which is no place of {state.id}"
+        if state.parked and (state.behind or state.due_at):
+            return "RETRY_PARKED is on a record that is due, or behind another"
         return "RETRY_BEHIND is on a record that was retried" if state.behind and state.times else ""
 
     def latest_due(self, now: int) -> int:

@@ -13,6 +13,8 @@ import msgspec
 
 from topics import json_bounds as bounds
 from topics import versions
+from topics.retry_headers import ID
+from topics.retry_order import NONCE
 
 KEY = b"policy"
 """The key of the group's policy."""
@@ -37,6 +39,13 @@ LONGEST_ID = 300
 LONGEST_WHY = 1_000
 """Characters of the reason that a person gives."""
 MOST_TOPICS = 1024
+
+COMMIT, DEAD_LETTER, RETRY_NOW = "commit", "dead-letter", "retry-now"
+"""What a person may decide about a record that waits: it is done, it goes to the DLQ, it is tried now. Of a dead letter
+only `commit` can be decided."""
+WAYS = (COMMIT, DEAD_LETTER, RETRY_NOW)
+MOST_OPEN = 1_000
+"""Settlements of waiting records that a group may have at a time. Every instance keeps them."""
 
 LONGEST_REASON = 300
 """Characters of the reason why a pace is not open."""
@@ -98,9 +107,9 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
 class SettlementRecord(msgspec.Struct, frozen=True):
     """A person's decision about one record. It is meant for these `redrives` and `times` alone.
 
-    `how`: `commit`, or a word of a newer version. `why` and `who` are for people. `at` is epoch ms. `nonce` is new in
-    each settlement, so that one acts once. `position`: where the dead letter is, `topic:partition:offset`; empty for a
-    record that is none.
+    `how`: one of WAYS, or a word of a newer version. `why` and `who` are for people. `at` is epoch ms. `nonce` is new
+    in each settlement, so that one acts once. `position`: where the dead letter is, `topic:partition:offset`; empty for
+    a record that waits.
     """
 
     redrives: Long
@@ -112,6 +121,15 @@ class SettlementRecord(msgspec.Struct, frozen=True):
     nonce: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default="")
     v: Literal[1] = 1
+
+
+def fault_of_settlement(ident: str, record: SettlementRecord) -> str:
+    """Return why nobody can carry out the settlement of a waiting record, in one sentence; empty if it can be."""
+    if ID.fullmatch(ident.encode()) is None:
+        return "its key names no record"
+    if record.how not in WAYS:
+        return f"it asks for {record.how!r}, which is none of {', '.join(WAYS)}"
+    return "" if NONCE.fullmatch(record.nonce) else "its nonce has other characters than letters, digits and hyphens"
 
 
 class BadRecord(msgspec.Struct, frozen=True):

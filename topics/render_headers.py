@@ -25,7 +25,15 @@ from topics.retry_headers import (
     Headers,
     RetryState,
 )
-from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, render_order
+from topics.retry_order import (
+    BEHIND,
+    PARKED,
+    RETRY_BEHIND,
+    RETRY_ORDER,
+    RETRY_PARKED,
+    RETRY_SETTLED,
+    render_order,
+)
 
 RETRY_TRACEPARENT = "RETRY_TRACEPARENT"
 """The trace context of the previous attempt, in the form of W3C's `traceparent`. It is there only if attempts are
@@ -65,6 +73,10 @@ def _rare_headers(retry_state: RetryState) -> Headers:
         rare.append((RETRY_ORDER, render_order(retry_state.order)))
     if retry_state.behind:
         rare.append((RETRY_BEHIND, BEHIND))
+    if retry_state.parked:
+        rare.append((RETRY_PARKED, PARKED))
+    if retry_state.settled:
+        rare.append((RETRY_SETTLED, retry_state.settled.encode()))
     if retry_state.postponed_at:
         rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
     if retry_state.most_times:

@@ -16,7 +16,17 @@ from typing import TypeAlias
 import msgspec
 
 from topics.reasons import LONGEST_REASON, shortened
-from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, Order, parse_order
+from topics.retry_order import (
+    BEHIND,
+    NONCE,
+    PARKED,
+    RETRY_BEHIND,
+    RETRY_ORDER,
+    RETRY_PARKED,
+    RETRY_SETTLED,
+    Order,
+    parse_order,
+)
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """All headers of a record in their order, with duplicates. A null value (None) is not an empty one."""
@@ -60,6 +70,8 @@ OURS: frozenset[str] = frozenset(
         RETRY_EXPIRES_AT,
         RETRY_ORDER,
         RETRY_BEHIND,
+        RETRY_PARKED,
+        RETRY_SETTLED,
         OLD_MESSAGE_ID,
     }
 )
@@ -93,6 +105,8 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     `last_failed_at`: 0 if it is not known; in a copy that was read also if it is `first_failed_at`. `most_times`: the
     most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing. `order`: its
     place among the records of its key, on copies in a queue topic. `behind`: it only waits behind an earlier one there.
+    `parked`: its retries are used up, and it waits there for a person. `settled`: the nonce of the settlement that was
+    carried out on it last; empty without one.
     """
 
     id: str
@@ -109,6 +123,8 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     expires_at: int = 0
     order: Order | None = None
     behind: bool = False
+    parked: bool = False
+    settled: str = ""
 
 
 class BadHeader(msgspec.Struct, frozen=True):
@@ -166,7 +182,9 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
         most_times=number_of(ours, RETRY_MOST_TIMES, COUNT_DIGITS),
         expires_at=number_of(ours, RETRY_EXPIRES_AT, TIME_DIGITS),
         order=order_of(ours),
-        behind=is_behind(ours),
+        behind=has_mark(ours, RETRY_BEHIND, BEHIND),
+        parked=has_mark(ours, RETRY_PARKED, PARKED),
+        settled=settled_of(ours),
     )
 
 
@@ -210,11 +228,19 @@ def order_of(ours: dict[str, bytes]) -> Order | None:
     return order
 
 
-def is_behind(ours: dict[str, bytes]) -> bool:
-    """Return whether RETRY_BEHIND is there. Raises ValueError unless it is `1`."""
-    if RETRY_BEHIND in ours and ours[RETRY_BEHIND] != BEHIND:
-        raise ValueError(refusal(RETRY_BEHIND, ours, "1"))
-    return RETRY_BEHIND in ours
+def has_mark(ours: dict[str, bytes], key: str, mark: bytes) -> bool:
+    """Return whether a header is there. Raises ValueError unless it is the `mark`."""
+    if key in ours and ours[key] != mark:
+        raise ValueError(refusal(key, ours, mark.decode()))
+    return key in ours
+
+
+def settled_of(ours: dict[str, bytes]) -> str:
+    """Return the nonce under RETRY_SETTLED, empty if the header is absent. Raises ValueError if it is malformed."""
+    nonce = text_of(ours, RETRY_SETTLED)
+    if RETRY_SETTLED in ours and NONCE.fullmatch(nonce) is None:
+        raise ValueError(refusal(RETRY_SETTLED, ours, "a nonce"))
+    return nonce
 
 
 def text_of(ours: dict[str, bytes], key: str) -> str:

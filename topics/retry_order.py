@@ -1,4 +1,4 @@
-"""The order of the records that wait in a queue topic: RETRY_ORDER and RETRY_BEHIND. Pure.
+"""What only copies in a queue topic say: their place (RETRY_ORDER), and whether others or a person hold them. Pure.
 
 Order within a key is this header, never where a copy lies in the queue: each retry writes the record again, at the end.
 """
@@ -13,6 +13,12 @@ RETRY_ORDER = "RETRY_ORDER"
 RETRY_BEHIND = "RETRY_BEHIND"
 """`1` on a copy that only waits behind an earlier record of its key: it has not been delivered."""
 BEHIND = b"1"
+RETRY_PARKED = "RETRY_PARKED"
+"""`1` on a copy whose retries are used up: it has no due time, and its key waits until a person settles it."""
+PARKED = b"1"
+RETRY_SETTLED = "RETRY_SETTLED"
+"""The nonce of the settlement that was carried out last on this copy, so that none acts twice."""
+NONCE = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 LARGEST_OFFSET = 2**63 - 1
 # No leading zeros: one place must not have two forms.

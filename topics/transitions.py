@@ -22,6 +22,8 @@ from topics.retry_headers import MOST_HEADERS, RetryState
 
 UNKNOWN_TOPIC = "unknown-topic"
 """The reason of a dead letter whose main topic no member of the group consumes."""
+BY_OPERATOR = "by-operator"
+"""The reason of what a person has decided about a record."""
 UNREADABLE = "headers-unreadable"
 """The reason of a dead letter with a header key that is not UTF-8."""
 
@@ -73,7 +75,14 @@ class Wait(msgspec.Struct, frozen=True):
     ms: int
 
 
-Written: TypeAlias = Retry | DeadLetter | Hop | Forward
+class Requeue(msgspec.Struct, frozen=True):
+    """A copy for the queue topic whose count stays, and its event: it is parked (`life.parked`), or a person has said
+    that it is to be tried now."""
+
+    life: RetryState
+
+
+Written: TypeAlias = Retry | Requeue | DeadLetter | Hop | Forward
 
 DONE = Commit(None)
 AT_ONCE = Wait(0)
@@ -88,21 +97,27 @@ def after_success(record: ReadRecord) -> Commit:
     none reports its end.
     """
     retry_state = record.life
-    if retry_state is None or (retry_state.times == 0 and retry_state.redrives == 0):
+    tried_by_hand = retry_state is not None and retry_state.settled and not retry_state.behind
+    if retry_state is None or not (retry_state.times or retry_state.redrives or tried_by_hand):
         return DONE
     return Commit(retry_state)
 
 
 def after_failure(
     record: ReadRecord, failure: Failure, rules: GroupRules, now: int, wait: int | None = None
-) -> Retry | DeadLetter:
-    """Return what follows from a failed attempt at `now` (epoch ms): the next retry, or the DLQ after the last one.
+) -> Retry | Requeue | DeadLetter:
+    """Return what follows from a failed attempt at `now` (epoch ms): the next retry, or the end after the last one,
+    which is the DLQ, or a place in the queue for a person.
 
     `wait`: the ms until the next attempt; None: as the service asked, or by the ladder that applies.
     """
     times = record.times + 1
     terms = rules.terms_of(topic_of(record), failure.reason)
-    if failure.level == -1 or terms.dead_letter or times > terms.max_reconsume_times:
+    if failure.level == -1 or terms.dead_letter:
+        return dead_letter(record, failure.reason, failure.text, now)
+    if times > terms.max_reconsume_times:
+        if rules.queued and rules.parks:
+            return parked(record, failure, rules, now)
         return dead_letter(record, failure.reason, failure.text, now)
     if wait is None:
         wait = rules.wait_of(times, failure.delay, failure.level, terms.ladder)
@@ -140,15 +155,68 @@ def retry(
             last_failed_at=now,
             order=rules.order_of(before) if rules.queued else before.order,
             behind=False,
+            parked=False,
+            settled="",
         )
     if failure.expires is not None:
         state = replace(state, expires_at=failure.expires.time(now))
     return Retry(state, rules.level_for(wait))
 
 
+def parked(record: ReadRecord, failure: Failure, rules: GroupRules, now: int) -> Requeue:
+    """Return the copy of a record whose retries are used up: it waits in the queue for a person, and its count stays.
+
+    It counts as failed later than before, whatever the clock says: of two events with one count the later one stands.
+    """
+    before = retry_state_of(record)
+    state = replace(
+        before,
+        times=record.times,
+        due_at=0,
+        first_failed_at=before.first_failed_at or record.failed_at or now,
+        reason=reason_text(failure.reason, failure.text),
+        postponed_at=0,
+        last_failed_at=later_than(before, now),
+        order=rules.order_of(before),
+        behind=False,
+        parked=True,
+    )
+    return Requeue(state)
+
+
+def tried_now(record: ReadRecord, why: str, nonce: str, now: int) -> Requeue | Hop:
+    """Return the copy of a record that waits in a queue and that a person has tried now: it is due, with its count.
+
+    One that only waits behind another stays there: nothing else holds it.
+    """
+    state = replace(retry_state_of(record), settled=nonce)
+    if state.behind:
+        return Hop(state, None)
+    reason = reason_text(BY_OPERATOR, why)
+    return Requeue(replace(state, due_at=later_than(retry_state_of(record), now), reason=reason, parked=False))
+
+
+def dead_by_hand(record: ReadRecord, why: str, now: int) -> DeadLetter:
+    """Return the dead letter of a record that waits in a queue, by a person's decision: it did not fail again."""
+    before, text = retry_state_of(record), reason_text(BY_OPERATOR, why)
+    ended = replace(before, order=None, behind=False, parked=False, settled="", postponed_at=0)
+    state = replace(ended, due_at=now, first_failed_at=before.first_failed_at or now, reason=text)
+    return DeadLetter(state, BY_OPERATOR, before.times + before.parked)
+
+
+def done_by_hand(record: ReadRecord, why: str) -> Commit:
+    """Return the end of a record that waits in a queue and that a person has called done; an event tells of it."""
+    return Commit(replace(retry_state_of(record), reason=reason_text(BY_OPERATOR, why)))
+
+
+def later_than(before: RetryState, now: int) -> int:
+    """Return `now` (epoch ms), or just after what the copy says of its last event."""
+    return max(now, before.last_failed_at + 1, before.due_at + 1 if before.settled else 0)
+
+
 def into_queue(state: RetryState, rules: GroupRules) -> Hop:
     """Return the copy that brings a retry from another topic of the group into the queue, uncounted."""
-    return Hop(replace(state, order=rules.order_of(state)), None)
+    return Hop(replace(state, order=rules.order_of(state), parked=False, settled=""), None)
 
 
 def put_behind(record: ReadRecord, rules: GroupRules) -> Hop:
@@ -171,6 +239,8 @@ def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLet
         last_failed_at=now,
         order=None,
         behind=False,
+        parked=False,
+        settled="",
     )
     return DeadLetter(last, reason, times + 1)
 

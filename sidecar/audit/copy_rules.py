@@ -74,7 +74,7 @@ def gap(story: RecordHistory, terms: Terms) -> Findings:
     """Check that counts rise by one from the first, and that the DLQ has the greatest."""
     told = story.tells(State.WAITING_RETRY, State.REDRIVEN)
     numbers = {fact.times: fact for fact in (*told, *story.copies)}
-    zero = [copy for copy in story.copies if copy.times == 0 and not story.redrives]
+    zero = [copy for copy in story.copies if copy.times == 0 and not story.redrives and not copy.by_hand]
     if zero:
         yield story.finding(Breach.GAP, 0, "it waits for a retry and counts none", *zero)
     if not terms.complete_since() <= story.began() or any(fact.later for fact in numbers.values()):
@@ -140,7 +140,7 @@ def early(story: RecordHistory, terms: Terms) -> Findings:
                 due = max(terms.release(before), before.due if after.topic == terms.names.ready else 0)
                 yield from _early(story, terms, due, before, after)
         after_all = successor(story, times)
-        if len(found) == 1 and after_all is not None:
+        if len(found) == 1 and after_all is not None and not after_all.by_hand:
             last = found[0][-1]
             yield from _early(story, terms, max(last.due, terms.release(last)), last, after_all)
 

@@ -36,8 +36,11 @@ def no_copy(story: RecordHistory, terms: Terms) -> Findings:
 
 
 def told_alone(story: RecordHistory, terms: Terms) -> bool:
-    """Whether a life without copies never had any: nothing is missing since it began, and no event reports a retry."""
-    return not story.tells(*OPENS) and terms.complete_since() <= story.began()
+    """Whether a life without copies never had any: nothing is missing since it began, and no event reports a retry.
+
+    What a person has called done may only have waited behind another of its key.
+    """
+    return story.never_had(*OPENS) and terms.complete_since() <= story.began()
 
 
 def topic_of(told: Fact, terms: Terms) -> str | None:
@@ -69,7 +72,7 @@ def no_event(story: RecordHistory, terms: Terms) -> Findings:
 def told_twice(story: RecordHistory, terms: Terms) -> Findings:
     """Check that each retry has one event. Not for a relay: its service may have posted a failure again."""
     by_times: dict[int, list[Fact]] = {}
-    for fact in story.tells(*OPENS):
+    for fact in story.counted(*OPENS):
         by_times.setdefault(fact.times, []).append(fact)
     for times, facts in sorted(by_times.items()):
         if len(facts) > 1 and not terms.relay:
@@ -96,7 +99,7 @@ def ended_twice(story: RecordHistory, terms: Terms) -> Findings:
 def wrong_event(story: RecordHistory, terms: Terms) -> Findings:
     """Check that an event and its copy say the same, and that the event's wait is no shorter than its level's delay."""
     numbered = story.by_times()
-    for told in story.tells(State.WAITING_RETRY):
+    for told in story.counted(State.WAITING_RETRY):
         yield from event_too_early(story, terms, told)
         found = retry_chains(numbered.get(told.times, ()), terms)
         if len(found) == 1:

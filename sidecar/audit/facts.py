@@ -16,6 +16,7 @@ from sidecar.core.progress import Progress
 from topics.events import State
 from topics.names import Kind, Names
 from topics.reasons import shortened
+from topics.transitions import BY_OPERATOR
 
 Number: TypeAlias = tuple[str, int]
 """A topic and a partition number."""
@@ -42,6 +43,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the whole sentence. `later`: the record arrived while the audit was reading. It may explain other records, and is
     not judged by what is missing. `digest` is that of key, value and own headers; it is empty if it cannot be known.
     `state` and `level` are those of an event. The `state` of a copy says that an operator edited it on a redrive.
+    `parked`: it waits in a queue for a person.
     """
 
     what: FactKind
@@ -60,6 +62,12 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: bytes = b""
     state: str = ""
     level: str | None = None
+    parked: bool = False
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether it waits for a person, or tells of a person's decision: it counts no attempt of its own."""
+        return self.parked or self.reason == BY_OPERATOR
 
     @property
     def position(self) -> str:
@@ -188,6 +196,14 @@ class RecordHistory(NamedTuple):
     def tells(self, *states: State) -> list[Fact]:
         """Return the events with one of these states."""
         return [fact for fact in self.told if fact.state in states]
+
+    def counted(self, *states: State) -> list[Fact]:
+        """Return the events with one of these states that wait for no person, and tell of no person's decision."""
+        return [fact for fact in self.tells(*states) if not fact.by_hand]
+
+    def never_had(self, *states: State) -> bool:
+        """Return whether no event has one of these states, and no person has decided anything."""
+        return not self.tells(*states) and self.counted(*State) == self.tells(*State)
 
     def by_times(self) -> dict[int, list[Fact]]:
         """Return the copies by their retry count, in rising order."""

@@ -104,6 +104,7 @@ def fact_of(row: TopicRecord, what: FactKind, state: RetryState, later: bool) ->
         later=later,
         digest=digest_of(row),
         state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",
+        parked=state.parked,
     )
 
 
@@ -164,6 +165,7 @@ def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
         b"",
         str(event.state),
         event.level,
+        event.parked is True,
     )
 
 

@@ -1,7 +1,8 @@
-"""`settle`: decide by hand about one record. `--commit` dismisses a dead letter: seen, and nobody will mend it."""
+"""`settle`: decide by hand about one record: dismiss a dead letter, or end the wait of one that waits in a queue."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from sidecar.cli.dlq.filters import (
     newest_letter,
     open_dlq,
 )
+from sidecar.cli.settle_waiting import COLUMNS, settle_waiting
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import is_to_go_on
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
@@ -26,17 +28,18 @@ from sidecar.dlq.letters import Eligibility, Letter
 from sidecar.errors import LetterError
 from sidecar.printable import printable
 from topics.events import State
+from topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
 if TYPE_CHECKING:
     from sidecar.dlq.settlements import Settlements
     from sidecar.dlq.topics import DlqTopics
     from topics.policy_record import SettlementRecord
 
-COLUMNS = ("id", "place", "reason", "was", "is", "why")
 DISMISSED = "dismissed"
-NO_DECISION = (
-    "say what to do with the record: --commit, which dismisses it, is the only decision there is; a later one would be "
-    "another option, so none is taken unsaid"
+NO_DECISION = "say what to do with the record, by one of --dead-letter, --commit and --retry-now"
+NOT_WAITING = (
+    "{} waits in no queue of this group: --dead-letter and --retry-now are for records that wait by "
+    "retry.ordered_ladder, and --commit for these and for dead letters"
 )
 
 
@@ -45,18 +48,33 @@ def settle(
     ident: Ident,
     why: Annotated[str, typer.Option("--why", help="The reason, for whoever looks later.")],
     commit: Annotated[
-        bool, typer.Option("--commit", help="Dismiss the dead letter: it was seen, and will not be mended.")
+        bool, typer.Option("--commit", help="It is done: a dead letter is dismissed, a waiting record never delivered.")
+    ] = False,
+    dead: Annotated[
+        bool, typer.Option("--dead-letter", help="A record that waits in a queue goes to the DLQ.")
+    ] = False,
+    retry_now: Annotated[
+        bool, typer.Option("--retry-now", help="A record that waits in a queue, parked or not, is delivered now.")
     ] = False,
     who: Annotated[str | None, typer.Option("--who", help="Who decides it; user@host by default.")] = None,
     scan: ScanMost = SCANNED,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Dismiss one dead letter for good.
+    """Decide by hand about one record.
 
-    It leaves `dlq list` and every redrive; `dlq list --all` and `dlq show` still have it, and the DLQ keeps it as long
-    as any other. The decision is a record in the group's policy topic, and an event DISMISSED in the record's journey,
-    with who made it and why. What was dismissed once is not dismissed again, and keeps its first reason.
+    It is a dead letter, or one that waits in a queue (`retry.ordered_ladder`).
+
+    A record that waits, is parked, or is behind another of its key can go to the DLQ, count as done, or be delivered
+    now; what follows of its key then goes on. The decision is a record in the group's policy topic. It is for the
+    redrives and retries that the record has now, and acts once. The owner of its partition carries it out, with an
+    event and the reason `by-operator`; if the record is with the service, its answer comes first. `--retry-now` spends
+    no retry: a parked record that fails again is parked again. Ends with 3 if nothing was carried out within 10 s.
+
+    With `--commit` a dead letter is dismissed for good. It leaves `dlq list` and every redrive; `dlq list --all` and
+    `dlq show` still have it, and the DLQ keeps it as long as any other. The decision is a record in the group's policy
+    topic, and an event DISMISSED in the record's journey, with who made it and why. What was dismissed once is not
+    dismissed again, and keeps its first reason.
     It is about this death alone: if the record is redriven by an older version and dies again, it is listed again.
 
     Refused while an instance lives that does not know the state, and where 10 000 letters of the group are dismissed:
@@ -66,13 +84,35 @@ def settle(
     Examples:
       reconsume settle orders:3:1024 --commit --why "the order was cancelled"
       reconsume settle billing-DLQ:0:17 --commit --why "a test record" --yes
+      reconsume settle orders:3:1025 --retry-now --why "the account is unlocked"
     """
-    if not commit:
-        raise typer.BadParameter(NO_DECISION)
-    from sidecar.dlq.dismissal import decision_of, expect_room, fault_of_why  # the Kafka client is slow to import
+    how = the_decision({COMMIT: commit, DEAD_LETTER: dead, RETRY_NOW: retry_now})
+    from sidecar.dlq.dismissal import fault_of_why  # the Kafka client is slow to import
 
     if fault := fault_of_why(why):
         raise typer.BadParameter(f"--why: {fault}")
+    code = settle_waiting(options, ident, how, why, who, yes=yes, dry_run=dry_run)
+    if code is not None:
+        return code
+    if not commit:
+        raise LetterError(NOT_WAITING.format(printable(ident)))
+    return dismiss_letter(options, ident, why, who, scan, yes=yes, dry_run=dry_run)
+
+
+def the_decision(wanted: Mapping[str, bool]) -> str:
+    """Return the only decision that is wanted. Raises BadParameter if there is none, or another beside it."""
+    decisions = [how for how, is_wanted in wanted.items() if is_wanted]
+    if len(decisions) != 1:
+        raise typer.BadParameter(NO_DECISION)
+    return decisions[0]
+
+
+def dismiss_letter(
+    options: Options, ident: str, why: str, who: str | None, scan: int, *, yes: bool, dry_run: bool
+) -> int:
+    """Dismiss a dead letter, and return the exit code."""
+    from sidecar.dlq.dismissal import decision_of, expect_room  # the Kafka client is slow to import
+
     _, there, policy = open_dlq(options, who)
     letter, verdict = the_letter(there, policy, ident, scan)
     settled = expect_room(there, more=verdict is not Eligibility.DISMISSED)

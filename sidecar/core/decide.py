@@ -30,7 +30,7 @@ from topics import transitions
 from topics.attempt import retry_state_of, topic_of
 from topics.due_times import last_time
 from topics.retry_headers import RetryState
-from topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Wait, Written
+from topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Requeue, Wait, Written
 
 
 class Postpone(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) 
         return LEAVE_UNCOMMITTED
     decision = decide(record, outcome, policy, now)
     asked_for = isinstance(outcome, Rejected) or (isinstance(outcome, Failed) and outcome.level == -1)
-    return LEAVE_UNCOMMITTED if isinstance(decision, DeadLetter) and not asked_for else decision
+    return LEAVE_UNCOMMITTED if isinstance(decision, DeadLetter | Requeue) and not asked_for else decision
 
 
 def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) -> Decision:

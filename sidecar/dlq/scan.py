@@ -1,4 +1,4 @@
-"""Read offset spans of the dead letter topics, record by record, and track the progress."""
+"""Read offset spans of the dead letter topics, or of a queue, record by record, and track the progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from sidecar.core.record import Partition, Record
 from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
 from sidecar.kafka.client_config import follower_config, whole_fetches
-from sidecar.kafka.messages import to_record
+from sidecar.kafka.messages import Reading, to_record
 from sidecar.kafka.range_reader import RangeReader, partition_of
 
 SILENCE = 15.0
@@ -23,14 +23,15 @@ class Scan:
     Each partition's records come in the order of their offsets. The caller closes it.
     """
 
-    def __init__(self, topics: DlqTopics, layout: Layout) -> None:
+    def __init__(self, topics: DlqTopics, layout: Layout, reading: Reading | None = None) -> None:
+        """Begin to read. `reading`: reads our headers; None: nobody does here."""
         self.read = 0
         """Records read so far."""
         self.total = sum(span.end - span.begin for span in layout.values())
         """Offsets in all spans: there are at most as many records."""
         self.complete = False
         """Whether all spans were read to their ends."""
-        self._layout = layout
+        self._layout, self._reading = layout, reading
         self._began = time.monotonic()
         config = follower_config(topics.kafka, topics.names.redrive_group, CLIENT)
         self._config = {**config, **QUIET}
@@ -54,6 +55,6 @@ class Scan:
         reader = RangeReader(self._consumer, self._layout, lambda: Consumer(whole_fetches(self._config)))
         for message in reader.records(SILENCE):
             self.read += 1
-            yield to_record(message, Partition(*partition_of(message)), 0, None)
-        reader.expect_all("the dead letters", SILENCE)
+            yield to_record(message, Partition(*partition_of(message)), 0, self._reading)
+        reader.expect_all("the records", SILENCE)
         self.complete = True

@@ -1,7 +1,7 @@
-"""The settlements of dead letters: read from the policy topic, written to it, and forgotten with their letters.
+"""Settlements: read from the policy topic, written to it, and forgotten with what they are about.
 
 A settlement names the redrives and times that it is for. So it dismisses one stay of a record in the DLQ, and never a
-later one.
+later one; of a record that waits it is about one wait.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from topics.events import DISMISSALS, Event, State, encode_event, event_of
 from topics.names import Names
 from topics.policy_record import (
     PARTITION,
+    QUEUES,
     InstanceHeard,
     SettlementHeard,
     SettlementRecord,
@@ -57,14 +58,17 @@ class LetterKey(NamedTuple):
 
 
 class Settlements(NamedTuple):
-    """What the policy topic holds for dead letters.
+    """What the policy topic holds of people's decisions.
 
     `commits`: the settlements that dismiss a letter, by its stay. `unaware`: instances that live, and do not know the
-    state DISMISSED.
+    state DISMISSED. `waiting`: the settlements of records that wait, by the record's id. `queueless`: instances that
+    live and read no queue topics, as older versions.
     """
 
     commits: Mapping[LetterKey, SettlementRecord]
     unaware: tuple[str, ...] = ()
+    waiting: Mapping[str, SettlementRecord] = {}
+    queueless: tuple[str, ...] = ()
 
     @property
     def dismissed(self) -> dict[LetterKey, int]:
@@ -83,7 +87,8 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
     if not cluster.find([names.policy]):
         return NONE
     settled: dict[str, SettlementRecord] = {}
-    instances: dict[str, bool] = {}
+    reads: dict[str, tuple[str, ...]] = {}
+    """What each instance that lives says that it reads."""
     for message in _messages(cluster, names, within):
         match parse_record(message.key(), message.value()):
             case SettlementHeard(id=ident, record=None):
@@ -91,16 +96,22 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
             case SettlementHeard(id=ident, record=SettlementRecord() as record):
                 settled[ident] = record
             case InstanceHeard(instance=instance, record=None):
-                instances.pop(instance, None)
+                reads.pop(instance, None)
             case InstanceHeard(instance=instance, record=heartbeat) if heartbeat is not None:
-                gone = heartbeat.at < wall() - SILENT_AFTER
-                instances[instance] = gone or (bool(heartbeat.reads) and DISMISSALS in (heartbeat.reads or ()))
+                reads.pop(instance, None)
+                if heartbeat.at >= wall() - SILENT_AFTER:
+                    reads[instance] = heartbeat.reads or ()
     commits = {
         LetterKey(ident, record.redrives, record.times): record
         for ident, record in settled.items()
         if record.how == "commit" and record.position
     }
-    return Settlements(commits, tuple(sorted(name for name, aware in instances.items() if not aware)))
+    waiting = {ident: record for ident, record in settled.items() if not record.position}
+    return Settlements(commits, _without(DISMISSALS, reads), waiting, _without(QUEUES, reads))
+
+
+def _without(word: str, reads: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(sorted(instance for instance, words in reads.items() if word not in words))
 
 
 def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:

@@ -16,6 +16,7 @@ from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.core.record import Now
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
+from sidecar.group_policy.heard_settlements import HeardSettlements, Settle
 from sidecar.group_policy.heartbeat_reader import GroupMembers
 from sidecar.settings.group_policy import (
     differences,
@@ -37,6 +38,7 @@ from topics.policy_record import (
     PolicyHeard,
     PolicyRecord,
     SettlementHeard,
+    SettlementRecord,
 )
 from topics.removed import removed_topics
 
@@ -66,8 +68,10 @@ class PolicyController:
         allow_far: Callable[[bool], None] = lambda _allowed: None,
         clock: Callable[[], Now] = now,
         forms_every: float = FORMS_EVERY,
+        settle: Settle = lambda _ident, _record: None,
     ) -> None:
-        """Begin with the configuration. `allow_far`: take in whether all instances read progress of any distance."""
+        """Begin with the configuration. `allow_far`: take in whether all instances read progress of any distance.
+        `settle`: take in what a person has decided about a record that waits."""
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
@@ -81,6 +85,7 @@ class PolicyController:
         self._file, self._apply, self._known_within = settings, apply, known_within
         self._clock, self._forms_every = clock, forms_every
         self._allow_far, self._far = allow_far, False
+        self._settlements = HeardSettlements(settle)
         self._forms_timed = False
         self._forms_told = False
         """Whether a heartbeat may have changed which forms of records all instances read."""
@@ -250,8 +255,14 @@ class PolicyController:
             case BadRecord():
                 self.bad_records += 1
                 self._members.miss(self._clock())
-            case SettlementHeard():
-                pass  # of a dead letter: only those who list or redrive it obey
+            case SettlementHeard(id=ident, record=settlement):
+                self._hear_settlement(ident, settlement)
+
+    def _hear_settlement(self, ident: str, settlement: SettlementRecord | None) -> None:
+        if why := self._settlements.hear(ident, settlement):
+            self.bad_records += 1
+            extra = {"event": "settlement-ignored", "about": [ident]}
+            _LOG.warning("the settlement of %s is not carried out: %s", ident, why, extra=extra)
 
     def _see(self, look: TopicSnapshot) -> None:
         self._topics, self._unsure = look.topics, bool(look.left.unknown)

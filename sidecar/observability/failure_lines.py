@@ -1,4 +1,7 @@
-"""Log why records fail: a line for each dead letter, and once a minute a sum of all failures by topic and class."""
+"""Log why records fail: a line for each dead letter, and for each record that is parked or settled by hand.
+
+Once a minute a sum of all failures is logged, by topic and class.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import NoReturn
 
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.counters import LaneCounters
-from topics.reasons import text_of
-from topics.transitions import DeadLetter
+from topics.reasons import reason_class, text_of
+from topics.retry_headers import RetryState
+from topics.transitions import BY_OPERATOR, Commit, DeadLetter, Requeue
 
 _LOG = logging.getLogger("reconsume.failures")
 
@@ -22,10 +26,34 @@ MOST_NAMED = 20
 
 
 def log_dead_letters(entries: Iterable[SettledRecord]) -> None:
-    """Log each dead letter among records whose copies are in Kafka. The log keeps the lines to a few a minute."""
+    """Log each dead letter among records whose copies are in Kafka, and each that is parked or settled by hand.
+
+    The log keeps the lines to a few a minute.
+    """
     for entry in entries:
-        if isinstance(entry.decision, DeadLetter):
-            log_dead_letter(entry.decision)
+        match entry.decision:
+            case DeadLetter() as letter:
+                log_dead_letter(letter)
+            case Requeue(RetryState(parked=True) as parked):
+                log_parked(parked)
+            case Requeue(RetryState() as state) | Commit(RetryState() as state):
+                log_settled(state, "done" if isinstance(entry.decision, Commit) else "tried now")
+            case _:
+                pass
+
+
+def log_parked(parked: RetryState) -> None:
+    """Log that a key waits for a person from now on."""
+    text = "%s is parked after %d retries, and its key with it, until it is settled by hand: %s"
+    extra = {"event": "parked", "id": parked.id, "reason": reason_class(parked.reason), "times": parked.times}
+    _LOG.warning(text, parked.id, parked.times, parked.reason, extra=extra)
+
+
+def log_settled(state: RetryState, how: str) -> None:
+    """Log that a person's decision was carried out, or that the service took what a person has tried; nothing else."""
+    if reason_class(state.reason) == BY_OPERATOR:
+        extra = {"event": "settled", "id": state.id, "reason": BY_OPERATOR, "times": state.times}
+        _LOG.info("%s is %s, by hand: %s", state.id, how, text_of(state.reason), extra=extra)
 
 
 def log_dead_letter(letter: DeadLetter) -> None:

@@ -29,6 +29,7 @@ from sidecar.kafka.queues.queue_thread import QueueThread
 from sidecar.observability.queue_lines import log_filling
 from sidecar.observability.thread_watch import WatchedThread
 from sidecar.runtime.loop_bridge import LoopBridge
+from topics.policy_record import SettlementRecord
 
 HAND_OVER_SHARE = 8
 """One part in this many of the room is handed over at a time at most. The lane is told so late that it is full; with
@@ -163,6 +164,11 @@ class LaneRunner:
         self.lane.apply_policy(policy, self._waits)
         if waits:
             self.consumer.subscribe(tuple(waits))
+
+    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
+        """Take in what a person has decided about a record that may wait in a queue of this lane."""
+        if self.lane.queues is not None:
+            self.lane.queues.settle(ident, settlement, now())
 
     def take_part(self, member: bool) -> None:
         """Join the group, or give all partitions up in order and leave it."""

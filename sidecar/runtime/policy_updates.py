@@ -28,7 +28,7 @@ from sidecar.runtime.ladder_gate import LadderGate
 from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from sidecar.settings.policy import build_policy
-from topics.policy_record import LONGEST_REASON, PaceTold
+from topics.policy_record import LONGEST_REASON, PaceTold, SettlementRecord
 from topics.removed import removed_role
 
 
@@ -61,6 +61,11 @@ class PolicyTargets:
         for runner in self.runners:
             runner.allow_far(allowed)
 
+    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
+        """Have the owner of a record that waits carry out what a person has decided about it."""
+        for runner in self.runners:
+            runner.settle(ident, settlement)
+
 
 def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
     """Return the level topics that left the policy, with their delays in ms; their names say these."""
@@ -71,7 +76,8 @@ def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
 
 def build_policy_controller(settings: Settings, governed: PolicyTargets) -> PolicyController:
     """Return the controller that decides which policy is in force."""
-    return PolicyController(settings, governed.instance, governed.apply, allow_far=governed.allow_far)
+    allow_far, settle = governed.allow_far, governed.settle
+    return PolicyController(settings, governed.instance, governed.apply, allow_far=allow_far, settle=settle)
 
 
 def with_policy(sources: Sources, controller: PolicyController) -> Sources:

@@ -84,9 +84,9 @@ def order_can_be_kept(settings: Settings) -> Iterator[Fault]:
 def ordered_ladder_fits(settings: Settings) -> Iterator[Fault]:
     """Yield a fault for each setting that has no meaning beside a ladder that keeps the order, or without one."""
     retry, path = settings.retry, ("retry", "ordered_ladder")
-    if retry.ordered_exhausted == "park":
-        yield Fault(("retry", "ordered_exhausted"), "is not possible yet; leave it at dead-letter", "park")
     if retry.ordered_ladder is None:
+        if retry.ordered_exhausted == "park":
+            yield Fault(("retry", "ordered_exhausted"), "is for retry.ordered_ladder: in place nothing waits", "park")
         return
     if settings.deliver.order == "none":
         yield Fault(path, "keeps the order of records, and deliver.order is none: choose key or partition", "")

@@ -31,6 +31,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         unknown_topic=settings.retry.unknown_topic,
         queued=settings.queued,
         drained=settings.drained,
+        parks=settings.queued and settings.retry.ordered_exhausted == "park",
         max_waiting=settings.retry.ordered_max_waiting,
         retry_rules=settings.retry_rules,
         max_age=settings.retry.max_age,

@@ -34,7 +34,8 @@ from topics.policy_record import (
 )
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
+from topics.retry_order import Order
+from topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
 NOW = 1_763_690_000_000
@@ -99,11 +100,15 @@ EVENTS: tuple[Event, ...] = (
     event_of(LIFE, State.DISMISSED, None, group="billing", instance="redrive:ann@host", at=NOW),
     event_of(replace(LIFE, reason="http-500"), State.DLQ, None, group="billing", instance="billing-0", at=NOW),
 )
+PARKED = replace(LIFE, due_at=0, order=Order(1_030, 2), parked=True, settled="00ff")
+EVENTS = (*EVENTS, event_of(PARKED, State.WAITING_RETRY, None, group="billing", instance="billing-0", at=NOW))
+QUEUED: Policy = policy(queued=True)
 DECISIONS: Mapping[str, Commit | Written] = {
     "retry": Retry(LIFE, 10_000),
     "hop": Hop(LIFE, 10_000),
     "forward": Forward(LIFE),
     "dead letter": DeadLetter(LIFE, LIFE.reason, 3),
+    "parked": Requeue(PARKED),
 }
 HANDLES = ((1, 1), (3, 4_711), (2**32 - 1, 2**64 - 1))
 
@@ -126,7 +131,9 @@ def headers() -> Any:
     """Headers of the copies of each decision, and of a redriven letter."""
     forwarded = render_retry_headers(LIFE, "billing", "billing-RETRY-10s")
     found = {
-        what: writes_of(_record(forwarded if what == "forward" else []), decision, POLICY, NOW)[0]
+        what: writes_of(
+            _record(forwarded if what == "forward" else []), decision, QUEUED if what == "parked" else POLICY, NOW
+        )[0]
         for what, decision in DECISIONS.items()
     }
     found["redrive"] = redriven_writes(_record(forwarded), LIFE, POLICY, NOW)[0]
@@ -159,6 +166,7 @@ def policies() -> Any:
         settlement_key("orders:3:1024"): SettlementRecord(
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"
         ),
+        settlement_key("orders:3:1025"): SettlementRecord(1, 2, "retry-now", "mended", "ann@host", NOW, "00ff"),
     }
     return [{"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()]
 

@@ -124,16 +124,23 @@ def quarantined(found: Found, origin: str) -> bool:
 
 
 def repeats(found: Found, origin: str) -> list[tuple[Delivery, Delivery]]:
-    """Attempts that had been delivered before, with the delivery before; what was throttled was no attempt."""
-    seen: dict[int, Delivery] = {}
+    """Attempts that had been delivered before, with the delivery before; what was throttled was no attempt, and what a
+    person has tried is another one."""
+    seen: dict[tuple[int, str], Delivery] = {}
     again = []
     for delivery in found.deliveries[origin]:
         if isinstance(delivery.outcome, Throttled | NotSent):
             continue
-        if delivery.record.times in seen:
-            again.append((seen[delivery.record.times], delivery))
-        seen[delivery.record.times] = delivery
+        if (which := attempt_of(delivery)) in seen:
+            again.append((seen[which], delivery))
+        seen[which] = delivery
     return again
+
+
+def attempt_of(delivery: Delivery) -> tuple[int, str]:
+    """Which attempt at its record a delivery is: its retries, and what a person has decided last."""
+    life = delivery.record.life
+    return delivery.record.times, "" if life is None else life.settled
 
 
 def a_second_delivery_has_a_reason(found: Found, origin: str) -> None:
@@ -145,8 +152,8 @@ def a_second_delivery_has_a_reason(found: Found, origin: str) -> None:
         assert broken or left_out, f"{origin}: {pair[0].record.times} was delivered again"
     deliveries = [d for d in found.deliveries[origin] if not isinstance(d.outcome, Throttled | NotSent)]
     # One that does not know yet that it was put out may deliver a copy that has hopped on long ago.
-    attempts = [d.record for d in deliveries if d.tenure not in found.world.broken]
-    places = {(record.times, record.source, record.offset) for record in attempts}
+    attempts = [d for d in deliveries if d.tenure not in found.world.broken]
+    places = {(attempt_of(d), d.record.source, d.record.offset) for d in attempts}
     # By another clock a record that was throttled may have to hop first.
     if not found.world.stepped:
         assert len(places) == len({times for times, _, _ in places}), (origin, places)

@@ -123,6 +123,10 @@ class Faults(KafkaFaults):
         if host.process.alive:
             host.turn_soon()
 
+    def _settle(self, fault: Fault) -> None:
+        """A person decides about one of the records that wait."""
+        self.world.operator.settle_one()
+
     # --- the groups --------------------------------------------------------------------------------------------------
 
     def _revoke(self, fault: Fault) -> None:

@@ -19,7 +19,8 @@ from tests.sim.checker import (
 )
 from tests.sim.order_checker import lines_of, one_at_a_time, who_is_first_is_done_first
 from tests.sim.world import World
-from topics.events import State
+from topics.events import Event, State
+from topics.transitions import BY_OPERATOR
 
 
 def check_ladder(world: World) -> None:
@@ -47,8 +48,7 @@ def check_order_alone(world: World, *, kept: bool = True) -> None:
     """
     found = Found(world)
     for origin in world.sent:
-        taken = any(delivery.outcome is COMMITTED for delivery in found.deliveries[origin])
-        assert taken or found.dead[origin], f"{origin} is lost"
+        assert taken(found, origin) or found.dead[origin], f"{origin} is lost"
         the_record_is_as_it_was(found, origin)
     for line in lines_of(found).values():
         who_is_first_is_done_first(found, line)
@@ -59,24 +59,38 @@ def check_order_alone(world: World, *, kept: bool = True) -> None:
 
 def it_ends_once(found: Found, origin: str) -> None:
     """It was taken or is dead; an event says so, once, if it ever failed."""
-    taken = any(delivery.outcome is COMMITTED for delivery in found.deliveries[origin])
-    assert taken or found.dead[origin], f"{origin} is lost"
-    retried = any(copy.life.times for copy in found.copies[origin])
-    ends = [event.state for event in found.events[origin] if event.state in (State.COMMIT, State.DLQ)]
-    assert len(ends) == (1 if retried or found.dead[origin] else 0), (origin, ends)
+    assert taken(found, origin) or found.dead[origin], f"{origin} is lost"
+    told = bool(found.dead[origin]) or any(copy.life.times or copy.life.parked for copy in found.copies[origin])
+    ends = [event for event in found.events[origin] if event.state in (State.COMMIT, State.DLQ)]
+    assert len(ends) == (1 if told or any(map(is_by_hand, ends)) else 0), (origin, ends)
+
+
+def taken(found: Found, origin: str) -> bool:
+    """Whether the service took a record, or a person called it done."""
+    done = any(is_by_hand(event) for event in found.events[origin] if event.state is State.COMMIT)
+    return done or any(delivery.outcome is COMMITTED for delivery in found.deliveries[origin])
+
+
+def is_by_hand(event: Event) -> bool:
+    """Whether an event tells of a person's decision, or waits for one: it counts no attempt."""
+    return event.parked is True or event.reason == BY_OPERATOR
 
 
 def each_attempt_is_counted_once(found: Found, origin: str) -> None:
     """Counts 1..k without gap or repeat, each with one due time, after as many failures; at most one dead letter."""
-    retried = Counter(event.times for event in found.events[origin] if event.state is State.WAITING_RETRY)
+    events = [event for event in found.events[origin] if event.state is State.WAITING_RETRY]
+    retried = Counter(event.times for event in events if not is_by_hand(event))
     k = len(retried)
     assert retried == Counter(range(1, k + 1)), (origin, retried)
     assert k <= found.world.plan.retries
-    dues = {(copy.life.times, copy.life.due_at) for copy in found.copies[origin] if copy.life.times}
+    copies = [copy.life for copy in found.copies[origin]]
+    dues = {(life.times, life.due_at) for life in copies if life.times and not life.parked and not life.settled}
     assert sorted(times for times, _ in dues) == list(range(1, k + 1)), (origin, dues)
     assert len(found.dead[origin]) <= 1, f"{origin} has died twice"
     failed = {d.record.times for d in found.deliveries[origin] if isinstance(d.outcome, Failed | Rejected)}
-    last = bool(found.dead[origin]) and not quarantined(found, origin)
+    last = any(life.parked for life in copies) or bool(found.dead[origin])
+    if quarantined(found, origin) or any(copy.life.reason.startswith(BY_OPERATOR) for copy in found.dead[origin]):
+        last = any(life.parked for life in copies)
     assert set(range(k + last)) <= failed, f"{origin}: what was no attempt was counted"
     for copy in found.dead[origin]:
         assert copy.life.times == k

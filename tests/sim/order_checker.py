@@ -59,10 +59,11 @@ def nothing_is_written_before_the_dead_letter(found: Found, origin: str) -> None
 
 
 def done_at(found: Found, origin: str) -> int:
-    """When a record was done: taken by the service, or dead."""
+    """When a record was done: taken by the service, called done by a person, or dead."""
     taken = [d.until for d in found.deliveries[origin] if d.outcome is COMMITTED]
     dead = [copy.stored.appended for copy in found.dead[origin]]
-    return min(taken + dead)
+    called_done = [event.at for event in found.events[origin] if event.state is State.COMMIT]
+    return min(taken + dead + called_done)
 
 
 def who_is_first_is_done_first(found: Found, line: list[str]) -> None:

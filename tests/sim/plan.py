@@ -66,6 +66,8 @@ class Plan(NamedTuple):
     """What is delivered one at a time."""
     queued: bool = False
     """Whether what fails waits in a queue, and what follows behind it."""
+    parks: bool = False
+    """Whether what has used up its retries waits in its queue for a person."""
     most_waiting: int = 20_000
     """How many records of a partition may wait in its queue."""
     hop_span: int = 8_192

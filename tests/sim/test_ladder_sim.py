@@ -79,6 +79,13 @@ def test_a_queue_that_is_full_or_long_goes_on(plan: Plan, most_waiting: int, hop
 
 
 @story
+@given(ladders("settle", "settle", "settle", "crash", "lose", "revoke", "join", "outage"), st.booleans())
+def test_what_a_person_settles_ends_so_and_its_key_goes_on(plan: Plan, parks: bool) -> None:
+    """Records are settled wherever they wait, under kills and rebalances; in the end each that is parked."""
+    check_ladder(World(plan._replace(parks=parks)).run())
+
+
+@story
 @given(ladders("forget", "forget", "revoke", "crash", "join"))
 def test_order_is_kept_where_the_progress_beside_a_queue_is_lost(plan: Plan) -> None:
     """What was done is delivered again, and what waits is not delivered from the main topic."""
@@ -110,4 +117,7 @@ def test_a_story_with_a_ladder_has_records_behind_others_in_it(order: OrderBy) -
     check_ladder(world)
     found = waits(world)
     assert found["behind"] > 10
+    parked = World(plan._replace(parks=True, retries=1)).run()
+    check_ladder(parked)
+    assert parked.operator.made > 5
     assert found["failed"] > 20

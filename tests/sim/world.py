@@ -23,6 +23,7 @@ from tests.sim import samples
 from tests.sim.coordinator import Coordinator
 from tests.sim.faults import Faults
 from tests.sim.kafka_model import KafkaModel, Stored
+from tests.sim.operator_model import OperatorModel
 from tests.sim.plan import INTERVAL, Config, Plan
 from tests.sim.process import LaneHost, Process
 from tests.sim.samples import WALL
@@ -92,6 +93,7 @@ class World:
         self.groups = {group: Coordinator(self, group) for group in GROUPS}
         self.processes: list[Process] = []
         self.faults = Faults(self)
+        self.operator = OperatorModel(self)
         for _ in range(plan.sidecars):
             self.start(at_once=True)
 
@@ -106,7 +108,7 @@ class World:
             queued=plan.queued,
         )
         if plan.queued:
-            policy = replace(policy, max_waiting=plan.most_waiting)
+            policy = replace(policy, max_waiting=plan.most_waiting, parks=plan.parks)
             in_place = InPlace(INTERVAL, plan.tries)
             return replace(policy, queued=False, drained=True, in_place=in_place) if config.in_place else policy
         return policy if plan.order is None else replace(policy, in_place=InPlace(INTERVAL, plan.tries))
@@ -174,7 +176,7 @@ class World:
 
     def _live(self) -> None:
         steps = 0
-        while self._agenda:
+        while self._agenda or self.operator.settle_parked():
             self.steady, _, act = heapq.heappop(self._agenda)
             act()
             steps += 1
@@ -215,6 +217,7 @@ class World:
         """Another process, under the configuration of now."""
         process = Process(self, f"billing-{next(self._names)}", self.policies[self.deployed])
         self.processes.append(process)
+        self.operator.tell(process)
         for group, host in process.hosts.items():
             self.groups[group].join(host, at_once=at_once)
         return process

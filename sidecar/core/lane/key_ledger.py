@@ -73,6 +73,9 @@ class QueuedCopy(NamedTuple):
     counts: tuple[int, int]
     """Redrives and retries: of several copies of a record the greatest counts, then the last one."""
     due: int
+    """NEVER: it is parked, and waits for a person."""
+    written: int = 0
+    """When the copy was written, epoch ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,10 +93,16 @@ class Entry:
     phase: Phase
     offset: int = -1
     due: int = 0
+    written: int = 0
     listed: bool = False
     """Whether it waits for its time, for main records before it, or to be asked for."""
     early: QueuedCopy | None = None
     later: QueuedCopy | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether its copy lies in the queue and waits for a person."""
+        return self.due >= NEVER and self.phase is Phase.QUEUED
 
     @property
     def at(self) -> tuple[Order, Identity]:
@@ -117,7 +126,8 @@ class KeyLedger:
     """The ledger of one partition.
 
     Invariants: an entry stands in the line of its key, once, by its order; no line is empty; of a line only `out` is
-    asked or taken; two entries never have one copy; a head that is queued is listed, unless another of its key is out.
+    asked or taken; two entries never have one copy; a head that is queued is listed, unless it is parked, or another of
+    its key is out.
     """
 
     def __init__(self) -> None:
@@ -126,6 +136,8 @@ class KeyLedger:
         self._entries: dict[Identity, Entry] = {}
         self._lines: dict[bytes, KeyLine] = {}
         self._numbers = count()
+        self._parked: dict[Identity, Entry] = {}
+        """Those whose copy in the queue says that they are parked."""
         self._due: list[tuple[int, int, Entry]] = []
         """Heads, by when they are due."""
         self._unread: list[tuple[int, int, Entry]] = []
@@ -181,6 +193,19 @@ class KeyLedger:
         """Return the timestamp (epoch ms) of the oldest first record of a key; None if nothing waits."""
         return min((line.entries[0].identity[1] for line in self._lines.values()), default=None)
 
+    @property
+    def parked_keys(self) -> int:
+        """How many keys wait for a person."""
+        return len(self._parked)
+
+    def parked(self) -> list[Entry]:
+        """Return the records that are parked."""
+        return list(self._parked.values())
+
+    def entry(self, identity: Identity) -> Entry | None:
+        """Return the record of this identity, if it waits here."""
+        return self._entries.get(identity)
+
     def entries(self) -> Iterator[Entry]:
         """Return all records that wait."""
         return iter(self._entries.values())
@@ -194,6 +219,7 @@ class KeyLedger:
             self._insert(Entry(identity, key, order, counts, Phase.WRITING))
             return
         self._leave_out(entry)
+        self._parked.pop(identity, None)
         entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
         self._offer(self._lines[entry.key])  # a record that is written again as it is need not have been the head
 
@@ -222,7 +248,7 @@ class KeyLedger:
         """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
         entry = self._entries.get(copy.identity)
         if entry is None:
-            self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, copy.offset, copy.due))
+            self._insert(_queued(copy))
             return []
         if copy.counts < entry.counts:
             return [copy.offset]
@@ -240,7 +266,7 @@ class KeyLedger:
         gone = [] if entry.offset < 0 else [entry.offset]
         del self._entries[entry.identity]
         self._remove(entry)
-        self._insert(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, copy.offset, copy.due))
+        self._insert(_queued(copy))
         return gone
 
     # --- heads go out ------------------------------------------------------------------------------------------------
@@ -276,9 +302,9 @@ class KeyLedger:
         return None
 
     def take_aside(self, entry: Entry) -> bool:
-        """Have the payload of a record read that is to be written again as it is; False if one of its key is out."""
+        """Have the payload of a record read that is to be written again, or settled; False if one of its key is out."""
         line = self._lines[entry.key]
-        if line.out is not None:
+        if line.out is not None or entry.phase is not Phase.QUEUED:
             return False
         entry.listed, entry.phase, line.out = False, Phase.REQUESTED, entry
         return True
@@ -322,6 +348,8 @@ class KeyLedger:
 
     def _insert(self, entry: Entry) -> None:
         self._entries[entry.identity] = entry
+        if entry.is_parked:
+            self._parked[entry.identity] = entry
         line = self._lines.setdefault(entry.key, KeyLine())
         insort(line.entries, entry, key=_AT)
         self._offer(line)
@@ -330,6 +358,7 @@ class KeyLedger:
         line = self._lines[entry.key]
         del line.entries[bisect_left(line.entries, entry.at, key=_AT)]
         entry.listed = False
+        self._parked.pop(entry.identity, None)
         if self._behind_main.get(entry.key) is entry:
             del self._behind_main[entry.key]
         if not line.entries:
@@ -344,14 +373,16 @@ class KeyLedger:
             line.out = None
 
     def _offer(self, line: KeyLine) -> None:
-        """List the head of a line, if it lies in the queue and nothing of its key is out."""
+        """List the head of a line, if it lies in the queue, is not parked, and nothing of its key is out."""
         head = line.entries[0]
-        if line.out is None and head.phase is Phase.QUEUED and not head.listed:
+        if line.out is None and head.phase is Phase.QUEUED and not head.listed and not head.is_parked:
             head.listed = True
             heappush(self._due, (head.due, next(self._numbers), head))
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
+        parked = {entry.identity for entry in self._entries.values() if entry.due >= NEVER and entry.offset >= 0}
+        ensure(self._parked.keys() == parked, "what is parked is known")
         offsets = [entry.offset for entry in self._entries.values() if entry.offset >= 0]
         ensure(len(offsets) == len(set(offsets)), "no two records that wait have one copy")
         ensure(sum(len(line.entries) for line in self._lines.values()) == len(self), "each record is in one line")
@@ -362,13 +393,18 @@ class KeyLedger:
             out = [entry for entry in line.entries if entry.phase in OUT]
             ensure(out == ([] if line.out is None else [line.out]), "one record of a key is out at most")
             head = line.entries[0]
-            waits = head.phase is Phase.QUEUED and line.out is None
+            waits = head.phase is Phase.QUEUED and line.out is None and not head.is_parked
             ensure(head.listed or not waits, f"the head at {head.order} is listed")
             for entry in line.entries:
                 ensure(
                     (entry.offset >= 0) == (entry.phase in (Phase.QUEUED, *OUT)),
                     f"{entry.identity} has its copy's place",
                 )
+
+
+def _queued(copy: QueuedCopy) -> Entry:
+    where = (copy.offset, copy.due, copy.written)
+    return Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where)
 
 
 def _rank(copy: QueuedCopy) -> tuple[tuple[int, int], int]:

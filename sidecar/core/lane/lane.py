@@ -114,6 +114,8 @@ class Lane:
         """Decide by another policy from now on; records that wait already keep their due time."""
         self._policy = policy
         self.ownership.apply_delays(waits)
+        if self.queues is not None:
+            self.queues.look_again()
 
     def facts(self, steady: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""

@@ -21,12 +21,14 @@ from sidecar.core.lane.key_queues import OrderBy, line_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
+from sidecar.core.lane.settling import counts_of, meant_for, settled, unparked
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.attempt import retry_state_of
-from topics.group_rules import offset_of
+from topics.group_rules import number_of, offset_of
+from topics.policy_record import SettlementRecord
 from topics.retry_order import Order
-from topics.transitions import DONE, Commit, Hop, Retry, Written, put_behind
+from topics.transitions import DONE, Commit, Hop, Requeue, Retry, Written, put_behind
 
 MOST_OUT = 64
 """Records of one queue that are requested, or in memory, at a time. A read by offset takes a few ms, so this keeps some
@@ -40,6 +42,9 @@ MOST_HOPS = 16
 """Records of one queue that hop at a time, so that a queue of which much is open does not fill its log with hops."""
 ROUND_MS = 30_000
 """ms between two rounds of hops at least: transactions leave markers, so hops alone may not make a queue short."""
+OLD_MS, LOOK_FOR_OLD_MS = 4 * 3_600_000, 8 * 3_600_000
+"""ms after which a copy is old, and between two looks for old ones. They are written again at the end: so none lies in
+a queue for more than 12 h, half of the shortest retention that a queue may have, however long a key stands."""
 KEEP_MS = 12 * 3_600_000
 """ms after which the progress of a queue is committed again although it is the same: Kafka forgets the offsets of a
 topic to which the group is not subscribed, seven days after their last commit by default (KIP-496)."""
@@ -62,6 +67,8 @@ class LongWaits:
         """Main records that are to be written behind their keys, by the end of this call of the lane."""
         self._stale: set[Partition] = set()
         """The main partitions of the queues of which something has changed since they were looked at."""
+        self._settlements: dict[str, SettlementRecord] = {}
+        """What people have decided about records that wait, by their ids; who tells it bounds their number."""
         ties.ownership.gone = self.dropped
 
     # --- partitions come and go --------------------------------------------------------------------------------------
@@ -135,9 +142,11 @@ class LongWaits:
                 self._ties.memory.add(queue, record.weight)
                 self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall), now)
         elif queue.put_off(record.offset):
-            due = now.steady + max(0, state.due_at - now.wall)
-            count = (state.redrives, state.times)
-            copy = QueuedCopy(record.offset, identity_of(record), self._line(record), state.order, count, due)
+            due = NEVER if state.parked else now.steady + max(0, state.due_at - now.wall)
+            identity, count = identity_of(record), (state.redrives, state.times)
+            copy = QueuedCopy(record.offset, identity, self._line(record), state.order, count, due, record.timestamp)
+            if (settlement := meant_for(self._settlements, state)) is not None:
+                owned.settling[identity] = settlement
             self._pass_over(owned, owned.ledger.read(copy))
 
     def _pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
@@ -150,6 +159,27 @@ class LongWaits:
 
     def _line(self, record: Record) -> bytes:
         return line_of(record, self._by)
+
+    # --- a person decides --------------------------------------------------------------------------------------------
+
+    def settle(self, ident: str, settlement: SettlementRecord | None, now: Now) -> None:
+        """Take in what a person has decided about the record `ident`; None: it was withdrawn, or is done.
+
+        The settlement must have no fault (`fault_of_settlement`). It is carried out by the owner of the record, as soon
+        as no record of its key is out.
+        """
+        before = self._settlements.pop(ident, None)
+        if settlement is not None:
+            self._settlements[ident] = settlement
+        is_known = before is not None and settlement is not None and before.nonce == settlement.nonce
+        owned = self._queues.get(Partition(ident.rsplit(":", 2)[0], number_of(ident)))
+        if settlement is None or owned is None or is_known:
+            return
+        for entry in owned.ledger.entries():
+            if entry.identity[0] == offset_of(ident) and entry.counts == counts_of(settlement):
+                owned.settling[entry.identity] = settlement
+        self._stale.add(owned.main)
+        self._ties.end_turn(now)
 
     # --- main records ------------------------------------------------------------------------------------------------
 
@@ -218,7 +248,7 @@ class LongWaits:
         """
         if (owned := self._of(record)) is None:
             return False
-        if isinstance(decision, Retry | Hop):
+        if isinstance(decision, Retry | Requeue | Hop):
             state = decision.life
             assert state.order is not None, "a copy in a queue has its place"
             owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
@@ -235,7 +265,7 @@ class LongWaits:
             self._ended(owned, record, ())
         elif owned is not None:
             identity, ledger = identity_of(record), owned.ledger
-            copied = isinstance(entry.decision, Retry | Hop)
+            copied = isinstance(entry.decision, Retry | Requeue | Hop)
             self._ended(owned, record, ledger.written(identity) if copied else ledger.done(identity))
 
     def _ended(self, owned: OwnedQueue, record: Record, gone: Iterable[int]) -> None:
@@ -280,6 +310,7 @@ class LongWaits:
         if queue.blocked:
             self._stale.add(main.source)  # it is looked at as soon as it goes on
         else:
+            self._take_aside(queue, owned, now)
             self._ask(main, queue, owned)
             self._hop(queue, owned, now)
         if (
@@ -293,7 +324,7 @@ class LongWaits:
         if now.steady >= owned.keep_at:
             owned.keep_at = now.steady + KEEP_MS
             self._ties.commits.soon(queue)
-        owned.alarm = min(owned.alarm, ledger.next_at(), owned.keep_at)
+        owned.alarm = min(owned.alarm, ledger.next_at(), owned.keep_at, owned.old_at)
 
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
@@ -305,6 +336,38 @@ class LongWaits:
                 owned.ledger.let_go(entry.identity)
                 return
             self._fetch(owned, entry)
+
+    def _take_aside(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
+        """Have the records read about which somebody has decided, and those whose copies are old."""
+        ledger, policy = owned.ledger, self._ties.policy()
+        if now.steady >= owned.old_at:
+            owned.old_at = now.steady + LOOK_FOR_OLD_MS
+            owned.old = {entry.identity for entry in ledger.entries() if entry.written < now.wall - OLD_MS}
+        if policy.queued and not policy.parks:
+            self._read_aside(queue, owned, ledger.parked())
+        if owned.settling:
+            about = ((ledger.entry(identity), one) for identity, one in owned.settling.items())
+            meant = {entry.identity: (entry, one) for entry, one in about if entry and entry.counts == counts_of(one)}
+            owned.settling = {identity: one for identity, (_, one) in meant.items()}
+            self._read_aside(queue, owned, [entry for entry, _ in meant.values()])
+        if owned.old and len(owned.hopping) < MOST_HOPS:
+            old = [entry for identity in owned.old if (entry := ledger.entry(identity)) is not None]
+            taken = self._read_aside(queue, owned, old, MOST_HOPS - len(owned.hopping))
+            owned.old = {entry.identity for entry in old}.difference(taken)
+
+    def _read_aside(
+        self, queue: LanePartition, owned: OwnedQueue, entries: Iterable[Entry], most: int = MOST_OUT
+    ) -> list[Identity]:
+        """Have records read that need not be heads, `most` of them at most; return which. None of them is delivered."""
+        taken = list[Identity]()
+        for entry in entries:
+            if len(taken) >= most or len(owned.requested) + len(owned.inside) >= MOST_OUT:
+                break
+            if queue.tracker.span(entry.offset) < SPAN and owned.ledger.take_aside(entry):
+                owned.hopping.add(entry.offset)
+                self._fetch(owned, entry)
+                taken.append(entry.identity)
+        return taken
 
     def _fetch(self, owned: OwnedQueue, entry: Entry) -> None:
         owned.requested[entry.offset] = entry.identity
@@ -347,10 +410,19 @@ class LongWaits:
         ensure(partition.tracker.begin(record.offset), "what is read again was let go")
         owned.inside[record.offset] = identity
         self._ties.memory.add(partition, record.weight)
-        if record.offset in owned.hopping:
-            self._ties.write(partition, record, Hop(retry_state_of(record), None), now)
+        if (decision := self._decided(owned, identity, record, now)) is not None:
+            self._ties.write(partition, record, decision, now)
         else:
             self._ties.waiting.release(record)
+
+    def _decided(self, owned: OwnedQueue, identity: Identity, record: Record, now: Now) -> Commit | Written | None:
+        """Return what becomes of a record that is not to be delivered now; None if it is."""
+        state, settlement = retry_state_of(record), owned.settling.pop(identity, None)
+        if settlement is not None and settlement.nonce != state.settled:
+            return settled(record, settlement, now)
+        if (end := unparked(record, self._ties.policy(), now)) is not None:
+            return end
+        return Hop(state, None) if record.offset in owned.hopping else None
 
     def _forget_what_was_let_go(self, queue: LanePartition, owned: OwnedQueue) -> None:
         """Put back what the lane has dropped from memory, because Kafka refuses copies of the queue's records."""
@@ -366,6 +438,10 @@ class LongWaits:
         main.pause(Pause(main.paused.offset, now.steady, main.paused.because))
         self._ties.paused.alarm = now.steady
         self._ties.paused.resume_if_ready(main, now.steady)
+
+    def look_again(self) -> None:
+        """Look at all queues with the next call of the lane: the policy is another one."""
+        self._stale.update(self._queues)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

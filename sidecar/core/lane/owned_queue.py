@@ -17,6 +17,7 @@ from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Filling, QueueReads
 from sidecar.core.record import NEVER, Now, Partition, Record
+from topics.policy_record import SettlementRecord
 
 
 @dataclass(slots=True)
@@ -40,9 +41,15 @@ class OwnedQueue:
     inside: dict[int, Identity] = field(default_factory=dict)
     """Those that the lane has, by the same."""
     hopping: set[int] = field(default_factory=set)
-    """The offsets of those that are read to be written again at the end."""
+    """The offsets of those that are read and not delivered: they are written again at the end, unless they end."""
     filling: bool = False
     """Whether so much waits that it was named (`queue_facts.begins_to_fill`)."""
+    settling: dict[Identity, SettlementRecord] = field(default_factory=dict)
+    """What people have decided about records that wait here, until it is carried out."""
+    old: set[Identity] = field(default_factory=set)
+    """Those whose copies are to be written again because they are old."""
+    old_at: int = -NEVER
+    """The steady time (ms) at which old copies are looked for again."""
     round_at: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1

@@ -119,7 +119,9 @@ class Retry(Section):
         default="dead-letter",
         description=(
             "What happens to an ordered record whose retries by `ordered_ladder` are used up. `dead-letter`: it goes "
-            "to the DLQ, and the next one of its key is delivered. `park` is not possible yet."
+            "to the DLQ, and the next one of its key is delivered. `park`: it stays in its queue without a due time, "
+            "and its key waits, until a person decides (`reconsume settle`). Back at `dead-letter`, what is parked "
+            "goes to the DLQ."
         ),
     )
     ordered_max_waiting: Annotated[int, whole(100, 1_000_000)] = Field(

@@ -170,7 +170,9 @@ def test_at_ten_thousand_it_is_refused_and_a_purge_makes_room(call: Call, settle
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--why", "x"], 2, "say what to do with the record: --commit"),
+        (["--why", "x"], 2, "by one of --dead-letter, --commit and --retry-now"),
+        (["--why", "x", "--commit", "--retry-now"], 2, "by one of --dead-letter"),
+        (["--why", "x", "--retry-now", "--yes"], 1, "waits in no queue of this group"),
         (["--commit"], 2, "--why"),
         (["--commit", "--why", " "], 2, "printable"),
         (["--commit", "--why", "x" * 2_000], 2, "1000"),

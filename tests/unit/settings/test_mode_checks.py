@@ -22,7 +22,7 @@ LADDER = "retry.ordered_ladder=[10s, 1h]"
         ((ORDER, "retry.understand=[pulsar]"), "deliver.order", "another system made wait"),
         (("retry.ordered_ladder=pulsar",), "retry.ordered_ladder", "deliver.order is none"),
         ((ORDER, LADDER, "retry.ordered_max_times=3"), "retry.ordered_max_times", "max_reconsume_times decides"),
-        ((ORDER, LADDER, "retry.ordered_exhausted=park"), "retry.ordered_exhausted", "not possible yet"),
+        ((ORDER, "retry.ordered_exhausted=park"), "retry.ordered_exhausted", "in place nothing waits"),
         ((ORDER, LADDER, "deliver.mode=pull", "deliver.url=null"), "deliver.order", "is for push mode"),
         ((BROADCAST, "deliver.mode=pull", "deliver.url=null"), "deliver.broadcast", "is for push mode"),
         ((BROADCAST, "deliver.mode=relay", "deliver.url=null"), "deliver.broadcast", "relay mode"),

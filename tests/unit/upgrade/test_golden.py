@@ -20,6 +20,7 @@ from tests.golden.written import (
     FORMATS,
     INCARNATION,
     LIFE,
+    PARKED,
     POLICY,
     ROW,
     SECRET,
@@ -53,6 +54,7 @@ def test_its_headers_are_read_by_both_ways() -> None:
         life = lives[one["what"]] = parse_retry_headers(headers, TOPICS, 2**60)
         assert parse_rendered(headers, TOPICS, 2**60) in (life, None)
     redriven = lives.pop("redrive")
+    assert lives.pop("parked") == PARKED
     assert set(lives.values()) == {LIFE}
     assert (redriven.id, redriven.topic, redriven.redrives) == (LIFE.id, LIFE.topic, LIFE.redrives)  # type: ignore[union-attr]
 

@@ -1,0 +1,51 @@
+"""What people have decided about records that wait in queues: each decision acts once, on the copy that it names.
+
+A decision names the redrives and retries that it is meant for. It is a record of the policy topic, which every instance
+reads; the owner of the partition carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sidecar.core.policy import Policy
+from sidecar.core.record import Now, Record
+from topics import transitions
+from topics.attempt import retry_state_of
+from topics.policy_record import COMMIT, DEAD_LETTER, SettlementRecord
+from topics.reasons import reason_class, text_of
+from topics.retry_headers import RetryState
+from topics.transitions import Commit, Written
+
+
+def meant_for(settlements: Mapping[str, SettlementRecord], state: RetryState) -> SettlementRecord | None:
+    """Return the decision about a copy, unless it is meant for another one, or was carried out on it.
+
+    `settlements`: those that are open, by the id of the record.
+    """
+    settlement = settlements.get(state.id) if settlements else None
+    if settlement is None or counts_of(settlement) != (state.redrives, state.times):
+        return None
+    return None if settlement.nonce == state.settled else settlement
+
+
+def counts_of(settlement: SettlementRecord) -> tuple[int, int]:
+    """Return the redrives and retries that a decision is meant for."""
+    return settlement.redrives, settlement.times
+
+
+def settled(record: Record, settlement: SettlementRecord, now: Now) -> Commit | Written:
+    """Return what follows for a record that waits in a queue from a person's decision about it."""
+    if settlement.how == DEAD_LETTER:
+        return transitions.dead_by_hand(record, settlement.why, now.wall)
+    if settlement.how == COMMIT:
+        return transitions.done_by_hand(record, settlement.why)
+    return transitions.tried_now(record, settlement.why, settlement.nonce, now.wall)
+
+
+def unparked(record: Record, policy: Policy, now: Now) -> Written | None:
+    """Return the dead letter of a parked record in a group that parks no longer; None if it is to stay as it is."""
+    state = retry_state_of(record)
+    if not (state.parked and policy.queued and not policy.parks):
+        return None
+    return transitions.dead_letter(record, reason_class(state.reason), text_of(state.reason), now.wall)

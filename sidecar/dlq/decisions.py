@@ -1,0 +1,119 @@
+"""Decide by hand about a record that waits in a queue: write the decision, and see whether its owner carries it out.
+
+The decision is a record of the policy topic. Who owns the record's partition carries it out, with an event; until then
+nothing has changed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from sidecar.clock import wall
+from sidecar.core.policy import Policy
+from sidecar.core.record import Partition
+from sidecar.dlq.settlements import Settlements, SettlementWriter
+from sidecar.dlq.topics import DlqTopics
+from sidecar.dlq.waiting import WaitingRecord, waiting_in
+from sidecar.errors import ContractError
+from topics.attempt import retry_state_of
+from topics.events import Event, State
+from topics.group_rules import number_of
+from topics.policy_record import COMMIT, DEAD_LETTER, MOST_OPEN, RETRY_NOW, SettlementRecord
+from topics.reasons import reason_text, text_of
+from topics.transitions import BY_OPERATOR
+
+LOOK_EVERY = 0.3
+"""Seconds between two looks for the event."""
+STATES = {COMMIT: State.COMMIT, DEAD_LETTER: State.DLQ, RETRY_NOW: State.WAITING_RETRY}
+"""The state of the event that tells of each decision."""
+
+Look: TypeAlias = Callable[[], tuple[Event, ...]]
+
+
+class Decided(NamedTuple):
+    """What became of a decision: the event that tells of its end, None if none has come; and whether it says what was
+    decided, or that the record's answer came first."""
+
+    event: Event | None
+    as_decided: bool = False
+
+
+def fault_of_decision(waiting: WaitingRecord, how: str) -> str:
+    """Return why a record cannot be settled so, as one sentence; empty if it can."""
+    if how == RETRY_NOW and waiting.was == "behind":
+        return f"it waits behind {waiting.head} of its key, which must end first"
+    return ""
+
+
+def expect_decidable(there: DlqTopics, policy: Policy, ident: str) -> Settlements:
+    """Return the group's settlements. Raises ContractError if no other record may be settled now."""
+    needed = {there.names.policy, there.names.events}
+    if missing := sorted(needed - there.cluster.find(needed).keys()):
+        raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
+    settled = there.settlements()
+    if len(settled.waiting.keys() - {ident}) < MOST_OPEN:
+        return settled
+    ended = ended_of(there, policy, settled)
+    if not ended:
+        raise ContractError(f"{MOST_OPEN} records are settled and not done yet: are the instances of the group well?")
+    SettlementWriter(there.kafka, there.names).forget(ended)
+    return settled
+
+
+def ended_of(there: DlqTopics, policy: Policy, settled: Settlements) -> list[str]:
+    """Return the ids of the settlements that nobody will carry out any more: their records do not wait so now."""
+    by_queue: dict[Partition, list[str]] = {}
+    for ident in settled.waiting:
+        queue = Partition(there.names.ordered(ident.rsplit(":", 2)[0]), number_of(ident))
+        by_queue.setdefault(queue, []).append(ident)
+    return [ident for queue, idents in by_queue.items() for ident in _ended_in(there, policy, queue, idents, settled)]
+
+
+def _ended_in(
+    there: DlqTopics, policy: Policy, queue: Partition, idents: Collection[str], settled: Settlements
+) -> list[str]:
+    states = {ident: retry_state_of(record) for ident, record in waiting_in(there, policy, queue).items()}
+    ended = []
+    for ident in idents:
+        state, one = states.get(ident), settled.waiting[ident]
+        if state is None or (state.redrives, state.times) != (one.redrives, one.times) or state.settled == one.nonce:
+            ended.append(ident)
+    return ended
+
+
+def decide(there: DlqTopics, waiting: WaitingRecord, decision: SettlementRecord, look: Look, within: float) -> Decided:
+    """Write a decision, and wait `within` seconds for its event. `look`: returns the record's events so far.
+
+    Once it was carried out it is taken from the topic. Raises BrokerError if it is not known to be written.
+    """
+    earlier, ident = look(), waiting.state.id
+    writer = SettlementWriter(there.kafka, there.names)
+    writer.write({ident: decision})
+    decided, deadline = Decided(None), time.monotonic() + within
+    while decided.event is None and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY)
+        decided = outcome_of(decision, [event for event in look() if event not in earlier])
+    if decided.event is not None:
+        writer.forget([ident])
+    return decided
+
+
+def decision_about(waiting: WaitingRecord, how: str, why: str, by: str) -> SettlementRecord:
+    """Return a decision about this wait of the record, by a person's name."""
+    state = waiting.state
+    return SettlementRecord(state.redrives, state.times, how, why, by, wall(), secrets.token_hex(8))
+
+
+def outcome_of(decision: SettlementRecord, events: Sequence[Event]) -> Decided:
+    """Return what the events since a decision say of it."""
+    text = text_of(reason_text(BY_OPERATOR, decision.why)) or msgspec.UNSET
+    said = (BY_OPERATOR, text, STATES[decision.how])
+    as_decided = next((event for event in events if (event.reason, event.text, event.state) == said), None)
+    if as_decided is not None:
+        return Decided(as_decided, as_decided=True)
+    return Decided(events[-1] if events else None)

@@ -1,0 +1,102 @@
+"""Find one record that waits in a queue topic, as the owner of its partition knows it. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from confluent_kafka import Consumer
+
+from sidecar.core.lane.key_queues import OrderBy, line_of
+from sidecar.core.policy import Policy
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition, Record
+from sidecar.dlq.scan import Scan
+from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Span
+from sidecar.errors import BrokerError
+from sidecar.kafka.client_config import follower_config
+from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.queues.queue_thread import queue_reading_of
+from topics.attempt import retry_state_of
+from topics.group_rules import number_of
+from topics.retry_headers import ID, RetryState
+from topics.retry_order import Order
+
+
+class WaitingRecord(NamedTuple):
+    """A record that waits: its newest copy, and the id of the first record of its key (its own, if it is the head)."""
+
+    record: Record
+    state: RetryState
+    head: str
+
+    @property
+    def position(self) -> str:
+        """The position of its copy, `topic:partition:offset`."""
+        return f"{self.record.source.topic}:{self.record.source.number}:{self.record.offset}"
+
+    @property
+    def was(self) -> str:
+        """How it waits: parked, behind another of its key, or for its time."""
+        if self.state.parked:
+            return "parked"
+        return "waiting" if self.head == self.state.id else "behind"
+
+
+def find_waiting(there: DlqTopics, policy: Policy, by: OrderBy, ident: str) -> WaitingRecord | None:
+    """Return the record with this id if it waits in a queue of the group, else None.
+
+    Raises BrokerError if the queue cannot be read. `by`: as `LaneOptions.order`.
+    """
+    if not policy.has_queues or ID.fullmatch(ident.encode(errors="replace")) is None:
+        return None
+    queue = Partition(there.names.ordered(ident.rsplit(":", 2)[0]), number_of(ident))
+    waiting = waiting_in(there, policy, queue)
+    if (record := waiting.get(ident)) is None:
+        return None
+    line = line_of(record, by)
+    same_key = [other for other in waiting.values() if line_of(other, by) == line]
+    return WaitingRecord(record, retry_state_of(record), retry_state_of(min(same_key, key=_order_of)).id)
+
+
+def waiting_in(there: DlqTopics, policy: Policy, queue: Partition) -> dict[str, Record]:
+    """Return the newest copy of each record that waits in a queue, by its id; empty if there is no such queue."""
+    topic = there.cluster.find([queue.topic]).get(queue.topic)
+    if topic is None or queue not in topic.all_partitions:
+        return {}
+    newest: dict[str, Record] = {}
+    for record in _open_copies(there, policy, queue):
+        state = retry_state_of(record)
+        before = newest.get(state.id)
+        if record.fault == "" and (before is None or _counts(before) <= _counts(record)):
+            newest[state.id] = record
+    return newest
+
+
+def _open_copies(there: DlqTopics, policy: Policy, queue: Partition) -> Iterator[Record]:
+    progress = _progress_in(there, queue)
+    begin, end = there.cluster.spans([queue])[queue]
+    span = Span(begin if progress is None else max(begin, progress.next), end)
+    with Scan(there, {queue: span}, queue_reading_of(lambda: policy)) as scan:
+        yield from (record for record in scan if progress is None or not progress.covers(record.offset))
+
+
+def _progress_in(there: DlqTopics, queue: Partition) -> Progress | None:
+    consumer = Consumer({**follower_config(there.kafka, there.names.group, CLIENT), **QUIET})
+    try:
+        answers = committed(consumer, [queue])
+    finally:
+        consumer.close()
+    if queue not in answers:
+        raise BrokerError(f"the progress of group {there.names.group} in {queue} cannot be read")
+    return answers[queue]
+
+
+def _counts(record: Record) -> tuple[int, int]:
+    state = retry_state_of(record)
+    return state.redrives, state.times
+
+
+def _order_of(record: Record) -> tuple[Order, int]:
+    state = retry_state_of(record)
+    return state.order or Order(0), state.timestamp

@@ -1,0 +1,182 @@
+"""`retry.ordered_exhausted: park` on a real broker: a key whose retries are used up stands until a person decides."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.kafka.group_topics import GroupTopics, create_group
+from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.proof.audited import violations
+from tests.support.proof.ledger import TOOK
+from tests.support.proof.quiet import await_quiet
+from tests.support.service.behaviours import Answer, Behaviour, Request
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.config import Config, config_of
+from topics.events import Event, State, decode_event
+from topics.names import Kind
+from topics.retry_headers import ORIGIN_MESSAGE_ID
+from topics.retry_order import RETRY_PARKED
+
+PARK: Config = {
+    "deliver": {"order": "key", "outage_failures": None},
+    "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 1, "ordered_exhausted": "park"},
+    "kafka": {"session.timeout.ms": 6_000},
+}
+
+
+class Bad:
+    """Records whose value begins with `bad` fail until `well` is set."""
+
+    def __init__(self) -> None:
+        self.well = threading.Event()
+
+    def __call__(self, request: Request) -> Behaviour:
+        return Answer(500 if (request.value or b"").startswith(b"bad") and not self.well.is_set() else 200)
+
+
+@pytest.fixture
+def group(new_group: FreshGroup) -> GroupTopics:
+    return create_group(replace(new_group(), delays=(), queued=True), 1, also=[Kind.POLICY])
+
+
+def events_of(group: GroupTopics, ident: str) -> list[Event]:
+    found = (decode_event(row.value) for row in dump(group.bootstrap, group.names.events) if row.key == ident.encode())
+    return [event for event in found if isinstance(event, Event)]
+
+
+def is_parked(group: GroupTopics, ident: str) -> Callable[[], bool]:
+    return lambda: any(event.parked for event in events_of(group, ident))
+
+
+def put(group: GroupTopics, *records: tuple[bytes, bytes]) -> list[str]:
+    """Produce records, by value and key, and return their ids."""
+    places = produce(group.bootstrap, group.main, [Out(value, key) for value, key in records])
+    return [f"{group.main}:{number}:{offset}" for number, offset in places]
+
+
+def test_a_parked_head_holds_its_key_over_kills_until_the_setting_gives_it_up(
+    group: GroupTopics, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    """Its copy says so and has no due time; nothing of its key is delivered, not by a new owner either, and all others
+    go on. Back at `dead-letter` it is a dead letter, and the next of its key goes."""
+    service = start_service(Bad())
+    sidecar = start_sidecar(group, service.url, overrides=PARK)
+    bad, behind, free = put(group, (b"bad", b"a"), (b"behind", b"a"), (b"free", b"b"))
+    sidecar.until(is_parked(group, bad), 30, "the head is parked")
+    sidecar.kill()
+    sidecar.start()
+    sidecar.wait_ready()
+    (after,) = put(group, (b"after", b"b"))
+    sidecar.until(lambda: bool(service.ledger.of(after)), 30, "the new owner delivers other keys")
+    assert [d.times for d in service.ledger.of(bad)] == [0, 1]
+    assert (len(service.ledger.of(behind)), len(service.ledger.of(free))) == (0, 1)
+    copies = [dict(row.headers) for row in dump(group.bootstrap, group.queues[0])]
+    parked = [copy for copy in copies if RETRY_PARKED in copy]
+    assert {copy[ORIGIN_MESSAGE_ID] for copy in parked} == {bad.encode()}
+    assert {(copy["RETRY_DUE_AT"], copy["RECONSUMETIMES"]) for copy in parked} == {(b"0", b"1")}
+    waiting, told = events_of(group, bad)
+    assert (told.state, told.times, told.due, told.level) == (State.WAITING_RETRY, waiting.times, 0, None)
+    assert told.at > waiting.at
+    assert sidecar.stop().code == 0
+    given_up: Config = {**PARK, "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 1}}
+    other = start_sidecar(group, service.url, "other", overrides=given_up)
+    other.until(lambda: bool(service.ledger.of(behind)), 30, "the next of the key goes")
+    await_quiet(group, 30)
+    assert other.stop().code == 0
+    (letter,) = dump(group.bootstrap, group.dlq)
+    assert (dict(letter.headers)[ORIGIN_MESSAGE_ID], RETRY_PARKED in dict(letter.headers)) == (bad.encode(), False)
+    assert len(service.ledger.of(bad)) == 2
+    assert violations(group, tmp_path, given_up) == []
+
+
+Settle = Callable[..., Result]
+
+
+@pytest.fixture
+def settle(group: GroupTopics, tmp_path: Path) -> Settle:
+    """`settle("ID", …)`: `reconsume settle` for the group."""
+    file = tmp_path / "settle.json"
+    file.write_text(json.dumps(config_of(group, "http://127.0.0.1:1/", 8471, PARK)), encoding="utf-8")
+    return lambda *words: reconsume("settle", *words, "--why", "seen", "--yes", "-o", "json", "-c", file)
+
+
+def open_decisions(group: GroupTopics) -> dict[bytes | None, bytes | None]:
+    found = {row.key: row.value for row in dump(group.bootstrap, group.names.policy)}
+    return {key: value for key, value in found.items() if (key or b"").startswith(b"settle/") and value is not None}
+
+
+def test_a_person_ends_each_wait_and_the_next_of_the_key_goes(
+    group: GroupTopics, settle: Settle, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    """A parked head is tried and parked again, then called done; one behind goes to the DLQ without a delivery; a head
+    that waits is tried before it is due; and each tells of it in its journey."""
+    bad = Bad()
+    service = start_service(bad)
+    sidecar = start_sidecar(group, service.url, overrides=PARK)
+    first, behind, last = put(group, (b"bad", b"a"), (b"behind", b"a"), (b"last", b"a"))
+    sidecar.until(is_parked(group, first), 30, "the head is parked")
+    refused = settle(behind, "--retry-now")
+    assert (refused.exit_code, first in refused.stderr) == (1, True), refused.stderr
+    tried = settle(first, "--retry-now")
+    assert tried.exit_code == 0, tried.stderr
+    sidecar.until(lambda: len(service.ledger.of(first)) == 3, 20, "it is delivered again")
+    sidecar.until(
+        lambda: [e.parked is True for e in events_of(group, first)] == [False, True, False, True], 20, "parked"
+    )
+    assert [d.times for d in service.ledger.of(first)] == [0, 1, 1]
+    assert settle(behind, "--dead-letter").exit_code == 0
+    done = settle(first, "--commit")
+    assert done.exit_code == 0, done.stderr
+    sidecar.until(lambda: bool(service.ledger.of(last)), 20, "the last of the key goes")
+    assert (len(service.ledger.of(first)), len(service.ledger.of(behind))) == (3, 0)
+    (ended,) = [event for event in events_of(group, first) if event.state is State.COMMIT]
+    assert (ended.reason, ended.text) == ("by-operator", "seen")
+    (letter,) = dump(group.bootstrap, group.dlq)
+    assert dict(letter.headers)[ORIGIN_MESSAGE_ID] == behind.encode()
+    assert dict(letter.headers)["RETRY_REASON"] == b"by-operator: seen"
+    gone = settle(first, "--dead-letter")
+    assert (gone.exit_code, "waits in no queue" in gone.stderr) == (1, True), gone.stderr
+    assert open_decisions(group) == {}
+    await_quiet(group, 30)
+    assert sidecar.stop().code == 0
+    assert violations(group, tmp_path, PARK) == []
+
+
+@pytest.mark.long
+def test_a_decision_outlives_its_owner_and_is_carried_out_once_by_the_next(
+    group: GroupTopics, settle: Settle, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    """Nobody is there when it is made (3), and the owner is killed while it tries the record: no attempt is counted for
+    it, and the key goes on."""
+    bad = Bad()
+    service = start_service(bad)
+    sidecar = start_sidecar(group, service.url, overrides=PARK)
+    head, behind = put(group, (b"bad", b"a"), (b"behind", b"a"))
+    sidecar.until(is_parked(group, head), 30, "the head is parked")
+    sidecar.kill()
+    written = settle(head, "--retry-now")
+    assert (written.exit_code, "not carried out yet" in written.stderr) == (3, True), written.stderr
+    assert len(open_decisions(group)) == 1
+    sidecar.start()
+    sidecar.until(lambda: len(service.ledger.of(head)) == 3, 40, "the next owner carries it out")
+    sidecar.kill()
+    bad.well.set()
+    sidecar.start()
+    (after,) = put(group, (b"after", b"b"))
+    sidecar.until(lambda: bool(service.ledger.of(after)), 40, "it delivers again")
+    if not any(d.means == TOOK for d in service.ledger.of(head)):
+        assert settle(head, "--retry-now").exit_code in (0, 1)
+    sidecar.until(lambda: bool(service.ledger.of(behind)), 40, "the next of the key goes")
+    await_quiet(group, 30)
+    assert sidecar.stop().code == 0
+    assert {d.times for d in service.ledger.of(head)} == {0, 1}
+    assert dump(group.bootstrap, group.dlq) == []
+    assert violations(group, tmp_path, PARK) == []
