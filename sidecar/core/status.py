@@ -21,6 +21,7 @@ WORDS: Mapping[Because, str] = {
     Because.BLOCKED: "stopped",
     Because.QUEUE_UNREAD: "reads its queue",
     Because.BEHIND_KEYS: "behind its keys",
+    Because.HELD: "held",
 }
 """What people read for each reason of a pause (docs/runbook.md)."""
 FETCHING = "fetching"
@@ -32,7 +33,8 @@ class PartitionStatus(NamedTuple):
     """One partition as `/status` shows it.
 
     `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
-    None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses.
+    None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses. `on_hold`: records
+    that were read and that an operator's hold keeps back.
     """
 
     topic: str
@@ -44,6 +46,7 @@ class PartitionStatus(NamedTuple):
     refused_copies: int
     next_due_in: int | None
     overdue_for: int | None = None
+    on_hold: int = 0
 
 
 def statuses(facts: LaneFacts, standing: Standing, now: Now) -> list[PartitionStatus]:
@@ -69,7 +72,10 @@ def _status(
     ):
         state = f"stuck: {where(partition)}"
     return PartitionStatus(
-        topic, number, partition.level, state, partition.first, partition.in_flight, partition.refused, due, overdue_for
+        *(topic, number, partition.level, state, partition.first, partition.in_flight, partition.refused),
+        next_due_in=due,
+        overdue_for=overdue_for,
+        on_hold=partition.on_hold,
     )
 
 

@@ -132,6 +132,7 @@ class LaneRunner:
             delivery.recall,
             tell,
             self.queues or NoQueues(),
+            delivery.withdraw,
         )
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
 

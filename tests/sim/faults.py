@@ -141,6 +141,10 @@ class Faults(KafkaFaults):
             coordinator.topics_changed()
             coordinator.deal_soon(1_000)
 
+    def _held(self, fault: Fault) -> None:
+        """An operator holds some of the records."""
+        self.world.operator.hold(fault)
+
     # --- the service -------------------------------------------------------------------------------------------------
 
     def _outage(self, fault: Fault) -> None:

@@ -23,6 +23,7 @@ from tests.sim import samples
 from tests.sim.coordinator import Coordinator
 from tests.sim.faults import Faults
 from tests.sim.kafka_model import KafkaModel, Stored
+from tests.sim.operator_model import Operator
 from tests.sim.plan import INTERVAL, Config, Plan
 from tests.sim.process import LaneHost, Process
 from tests.sim.samples import WALL
@@ -89,6 +90,7 @@ class World:
         """Offsets that a truncated log has used twice."""
         self.kafka.appended = self._appended
         self._create_topics()
+        self.operator = Operator(self)
         self.groups = {group: Coordinator(self, group) for group in GROUPS}
         self.processes: list[Process] = []
         self.faults = Faults(self)
