@@ -17,6 +17,7 @@ from sidecar.core.record import Now
 from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.heartbeat_reader import GroupMembers
+from sidecar.group_policy.hold_keeper import HoldKeeper, Obey
 from sidecar.settings.group_policy import (
     differences,
     flow,
@@ -29,6 +30,7 @@ from sidecar.settings.group_policy import (
 )
 from sidecar.settings.model import Settings
 from topics import versions
+from topics.hold_record import HoldHeard
 from topics.policy_record import (
     BadRecord,
     Heard,
@@ -40,9 +42,9 @@ from topics.policy_record import (
 )
 from topics.removed import removed_topics
 
-KNOWN_WITHIN = 10.0
-"""Seconds that the lanes wait for the group's policy at the start. Then they use the configuration's values, because a
-policy topic without a leader must not stop the records. In strict mode they keep waiting."""
+KNOWN_WITHIN = 30.0
+"""Seconds that the lanes wait for the group's policy and holds at the start. Then they deliver by the configuration's
+values, because a policy topic without a leader must not stop the records. In strict mode they keep waiting."""
 FORMS_EVERY = 10.0
 """Seconds between two checks whether all instances still read the newest form of progress, while it is written."""
 MOST_NAMED = 30
@@ -64,10 +66,14 @@ class PolicyController:
         apply: Apply,
         known_within: float = KNOWN_WITHIN,
         allow_far: Callable[[bool], None] = lambda _allowed: None,
+        obey: Obey = lambda _holds: None,
         clock: Callable[[], Now] = now,
         forms_every: float = FORMS_EVERY,
     ) -> None:
-        """Begin with the configuration. `allow_far`: take in whether all instances read progress of any distance."""
+        """Begin with the configuration.
+
+        `allow_far`: take in whether all instances read progress of any distance. `obey`: deliver nothing that is held.
+        """
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
@@ -91,6 +97,7 @@ class PolicyController:
         self._left: frozenset[str] = frozenset()
         self._unsure = False
         """Whether Kafka did not say of each level whether it holds records."""
+        self.holds = HoldKeeper(obey, clock)
         self._known = asyncio.Event()
         self._members = GroupMembers(instance, self.subscription)
         self._differing: Mapping[str, Mapping[str, str]] = {}
@@ -110,7 +117,10 @@ class PolicyController:
         try:
             await asyncio.wait_for(self._known.wait(), self._known_within)
         except TimeoutError:
-            text = "the group's policy is not known yet; until then the policy of the configuration applies"
+            text = (
+                "the group's policy and holds are not known yet; until then the policy of the configuration applies, "
+                "and what is held may be delivered"
+            )
             _LOG.warning(text, extra={"event": "policy-unknown"})
 
     # --- called on the thread of the topic ---------------------------------------------------------------------------
@@ -129,6 +139,10 @@ class PolicyController:
         A policy waits to be applied, a removed level still holds records, or Kafka did not say which levels do.
         """
         return bool((self.refused and self._newer is None) or self._left) or self._unsure
+
+    def unwritten(self) -> list[tuple[bytes, bytes]]:
+        """Return the holds that the topic lacks, as it was made anew."""
+        return self.holds.unwritten()
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 
@@ -157,6 +171,7 @@ class PolicyController:
                 "removed_levels": sorted(self._left),
                 "removed_topics": self._removed_topics(),
             },
+            **self.holds.status(),
             "subscriptions_differ": [
                 {"instance": name, "subscription": dict(subscription)}
                 for name, subscription in self._members.differing(self._clock()).items()
@@ -183,8 +198,11 @@ class PolicyController:
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     def _take(self, news: PolicyUpdate) -> None:
+        if news.begun:
+            self.holds.begin()
         for heard in news.heard:
             self._hear(heard, news.live)
+        self.holds.take(caught_up=news.caught_up)
         bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
         if bad:
             text = "%d records of the policy topic are ignored; the first: %s"
@@ -250,6 +268,8 @@ class PolicyController:
             case BadRecord():
                 self.bad_records += 1
                 self._members.miss(self._clock())
+            case HoldHeard(id=ident, record=hold):
+                self.holds.hear(ident, hold)
             case SettlementHeard():
                 pass  # of a dead letter: only those who list or redrive it obey
 

@@ -89,7 +89,7 @@ class HeldRecords:
         hold = self.holds.of(record, partition.level)
         if hold is None:
             return False
-        if self._ordered or record.again or record.postponed_at:
+        if self._ordered or record.memory_only:
             partition.wait_held()
             self._waiting.hold(record)
         else:
@@ -118,7 +118,7 @@ class HeldRecords:
             self._paused.pause(partition, offset, now.steady, Because.HELD)
             pause = Pause(offset, now.steady, Because.HELD)
         because = pause.because if partition.blocked else Because.HELD
-        partition.fetch_held_again(free_offsets, Pause(offset, now.steady, because))
+        partition.fetch_held(free_offsets, Pause(offset, now.steady, because))
         self._paused.alarm = min(self._paused.alarm, now.steady)
         self._paused.resume_if_ready(partition, now.steady)
 

@@ -253,7 +253,7 @@ class LanePartition:
         """Count records that an operator's hold keeps back in memory, or (negative) does no more."""
         self.held_in_memory += count
 
-    def fetch_held_again(self, offsets: Iterable[int], pause: Pause) -> None:
+    def fetch_held(self, offsets: Iterable[int], pause: Pause) -> None:
         """Have the records at these offsets fetched again, as nobody holds them any more; `pause` is the one it has."""
         first = pause.offset
         for offset in offsets:
