@@ -1,4 +1,4 @@
-"""Records of holds on the policy topic: what is held, by whom, why, and until when (contract 13).
+"""Records of holds on the policy topic: what is held, by whom, why, and until when (contract 10.4).
 
 A record is untrusted until it is parsed. One that could not end, lasts too long or names nothing is not obeyed, and the
 sentence says why.
@@ -6,12 +6,14 @@ sentence says why.
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Annotated, TypeAlias
 
 import msgspec
 
 from topics import versions
+from topics.durations import parse_duration, render_duration
 
 HOLD = b"hold/"
 """The prefix of the key of a hold, before its id."""
@@ -25,6 +27,8 @@ MOST_HOLDS = 100
 LONGEST_WHY, LONGEST_NAME, LONGEST_TOPIC, LONGEST_LEVEL = 1_000, 256, 249, 32
 LONGEST_KEY = 4_096
 """Bytes of a key that may be held. Longer ones can be held by their topic."""
+WORDS = ("main", "ready", "ordered")
+"""Levels that are no delay."""
 IDENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -123,6 +127,28 @@ def fault_of_hold(record: HoldRecord) -> str:
 def lasts_too_long(record: HoldRecord, wall: int) -> bool:
     """Return whether at this time (epoch ms) a hold has more than 7 d to its end, as one of another clock."""
     return record.until - wall > LONGEST_HOLD_MS + CLOCKS_DIFFER_MS
+
+
+def read_level(text: str) -> str:
+    """Return a level as the sidecar names it. Raises ValueError, with a sentence, if it is none."""
+    if text in WORDS:
+        return text
+    try:
+        return render_duration(parse_duration(text))
+    except ValueError:
+        raise ValueError(f"a level is {', '.join(WORDS)}, or a delay like 10m") from None
+
+
+def read_key(text: str | None, encoded: str | None) -> bytes | None:
+    """Return a key that is given as text, or in Base64; None if neither is. Raises ValueError, with a sentence."""
+    if text is not None and encoded is not None:
+        raise ValueError("a key is given as text or in Base64, not both")
+    try:
+        if encoded is not None:
+            return base64.b64decode(encoded, validate=True)
+        return None if text is None else text.encode()
+    except ValueError:
+        raise ValueError("the key is not Base64, or no text of Unicode") from None
 
 
 def shown_key(key: bytes) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,16 +15,14 @@ from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, clock, talk
 from sidecar.clock import wall
 from sidecar.printable import plural, printable
-from topics.durations import parse_duration, render_duration
-from topics.hold_record import HoldRecord
+from topics.durations import render_duration
+from topics.hold_record import HoldRecord, read_key, read_level
 
 if TYPE_CHECKING:
     from sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
     from sidecar.settings.model import Settings
 
 COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
-WORDS = ("main", "ready", "ordered")
-"""Levels that are no delay."""
 
 Who = Annotated[str | None, typer.Option("--who", help="Who does it; user@host by default.")]
 
@@ -61,7 +57,7 @@ def hold(
       reconsume hold --all --for 10m --why "the database moves"
     """
     settings, store = open_holds(options)
-    selection = selection_of(topic, level, key_of(key, key_base64), everything)
+    selection = selection_of(topic, level, (key, key_base64), everything)
     from sidecar.group_policy.hold_store import built
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
@@ -128,37 +124,18 @@ def open_holds(options: Options) -> tuple[Settings, HoldStore]:
     return settings, HoldStore(settings.kafka, settings.names)
 
 
-def selection_of(topic: str | None, level: str | None, key: bytes | None, everything: bool) -> Selection:
-    """Return what is to be held. Raises BadParameter if it is nothing, or a level is none."""
+def selection_of(
+    topic: str | None, level: str | None, key: tuple[str | None, str | None], everything: bool
+) -> Selection:
+    """Return what is to be held; `key` is as text, and in Base64. Raises BadParameter if it is nothing."""
     from sidecar.group_policy.hold_store import Selection
 
-    if everything == any(value is not None for value in (topic, level, key)):
+    if everything == any(value is not None for value in (topic, level, *key)):
         raise typer.BadParameter("give --topic, --level or --key, or --all alone")
-    return Selection(topic, None if level is None else level_of(level), key, everything)
-
-
-def level_of(text: str) -> str:
-    """Return a level as the sidecar names it. Raises BadParameter if it is none."""
-    if text in WORDS:
-        return text
     try:
-        return render_duration(parse_duration(text))
-    except ValueError:
-        raise typer.BadParameter(
-            f"--level: {printable(text[:40])} is neither {', '.join(WORDS)} nor a delay like 10m"
-        ) from None
-
-
-def key_of(text: str | None, encoded: str | None) -> bytes | None:
-    """Return the key to hold; None if none is given. Raises BadParameter if two are, or one is no Base64."""
-    if text is not None and encoded is not None:
-        raise typer.BadParameter("give --key or --key-base64, not both")
-    try:
-        return (
-            base64.b64decode(encoded, validate=True) if encoded is not None else None if text is None else text.encode()
-        )
-    except (binascii.Error, ValueError):
-        raise typer.BadParameter("--key-base64: not Base64") from None
+        return Selection(topic, None if level is None else read_level(level), read_key(*key), everything)
+    except ValueError as fault:
+        raise typer.BadParameter(str(fault)) from None
 
 
 def warn(settings: Settings, selection: Selection, there: HoldsThere) -> None:

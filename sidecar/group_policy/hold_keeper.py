@@ -73,6 +73,10 @@ class HoldKeeper:
         """Return the holds' part of `/status`."""
         return {"holds": rows_of(self.in_force.records), "holds_ignored": self.ignored}
 
+    def since(self) -> list[int]:
+        """Return when each hold in force began (epoch ms)."""
+        return [record.since for record in self.in_force.records.values()]
+
     # --- what is in force --------------------------------------------------------------------------------------------
 
     def _look(self) -> None:

@@ -88,6 +88,7 @@ def with_policy(sources: Sources, controller: PolicyController) -> Sources:
         subscriptions_differ=controller.subscriptions_differ,
         bad_policy_records=lambda: controller.bad_records,
         removed_levels=lambda: controller.removed_levels,
+        holds_since=controller.holds.since,
     )
 
 

@@ -1,4 +1,4 @@
-"""Keep back what an operator holds (contract 13): it gets no turn, and others go on.
+"""Keep back what an operator holds (contract 10.4): it gets no turn, and others go on.
 
 A record that is held when its turn comes is let go from memory: it stays begun and not done, and is fetched again when
 its hold is over. Only its offset is kept. Where that cannot be, because its order or its tries in place are known to

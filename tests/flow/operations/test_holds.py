@@ -25,7 +25,7 @@ from topics.hold_record import hold_key
 from topics.names import Kind
 
 OBEYED = 2.0
-"""Seconds in which every instance obeys (contract 13.1)."""
+"""Seconds in which every instance obeys (contract 10.4)."""
 SCRIPT = by_name({"flaky": (FAIL, OK)})
 
 Call = Callable[..., Result]

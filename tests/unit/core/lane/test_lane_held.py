@@ -1,4 +1,4 @@
-"""What an operator holds gets no turn, is no attempt and waits without its payload; the rest goes on (contract 13)."""
+"""What an operator holds gets no turn, is no attempt, waits without its payload; the rest goes on (contract 10.4)."""
 
 from __future__ import annotations
 
