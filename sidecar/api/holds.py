@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
 from sidecar.group_policy.hold_keeper import rows_of
-from sidecar.group_policy.hold_store import HoldStore, Selection
+from sidecar.group_policy.hold_store import HoldStore, Selection, built
 from sidecar.http.audit import NO_TOKEN, TOKEN_NAME
 from sidecar.http.json_body import MEDIA_TYPE, Fields, RefusedError, read_fields, refusing
 from sidecar.http.problems import problem
@@ -54,6 +54,10 @@ class HoldCalls:
         why, who = text_of(fields, "why", LONGEST_WHY), author_of(request)
         if why is None:
             raise RefusedError("why must be the reason, for whoever looks later.")
+        try:
+            built(selection, lasts, why, who)
+        except ContractError as fault:
+            raise RefusedError(f"{str(fault).capitalize()}.") from None
 
         def write() -> tuple[str, HoldRecord]:
             return self._store.begin(selection, lasts, why, who, self._store.read())

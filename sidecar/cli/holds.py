@@ -14,6 +14,7 @@ from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, clock, talk
 from sidecar.clock import wall
+from sidecar.errors import ContractError
 from sidecar.printable import plural, printable
 from topics.durations import render_duration
 from topics.hold_record import HoldRecord, read_key, read_level
@@ -61,7 +62,10 @@ def hold(
     from sidecar.group_policy.hold_store import built
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
-    row = row_of("", built(selection, lasts_ms, why, by))
+    try:
+        row = row_of("", built(selection, lasts_ms, why, by))
+    except ContractError as fault:
+        raise typer.BadParameter(str(fault)) from None
     there = store.read()
     warn(settings, selection, there)
     question = f"Hold {row['what']} for {row['ends_in']}?"

@@ -85,12 +85,12 @@ def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[
 def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
     """Return what operators hold, by id. The texts are those of whoever wrote the records."""
     first = list(holds.items())[:MOST_HELD]
-    told = [
+    shown = [
         Alarm("held", f"Held: {record.what}, by {record.who}", record.since, record.why, "", ident)
         for ident, record in first
     ]
     more = len(holds) - len(first)
-    return [*told, *([Alarm("held", f"Held: {more} more", None, "", "")] if more else [])]
+    return [*shown, *([Alarm("held", f"Held: {more} more", None, "", "")] if more else [])]
 
 
 def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, int | None, str]]:

@@ -21,6 +21,7 @@ from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.policy import CALM, SECONDS, with_policy, write
 from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.relay import RELAY, waiting
 from topics.hold_record import hold_key
 from topics.names import Kind
 
@@ -267,3 +268,50 @@ def test_batches_and_ordered_groups_obey(
         bad = [value for value in records(service) if int(value.split(b":")[1]) % 2]
         partitioned = sorted(bad, key=lambda value: int(value.split(b":")[1]))
         assert bad == partitioned
+
+
+def test_the_api_of_any_instance_holds_and_releases_for_all(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, command: Call, ledger: Ledger
+) -> None:
+    """Also an instance of an older version is named: it goes on to deliver."""
+    group = with_policy(new_group())
+    service = start_service(SCRIPT)
+    pods = [start_sidecar(group, service.url, pod, CALM) for pod in ("pod-0", "pod-1")]
+    hold = {"level": "main", "for": "1h", "why": "the database moves"}
+    made = Puller(pods[0], ledger).call("holds", hold)
+    assert made.status == 201, made.body
+    obeyed(pods, 1)
+    produce(group.bootstrap, group.main, [b"good:%d" % n for n in range(20)])
+    rows = pods[1].request("GET", "/v1/holds").json["holds"]
+    assert [(row["id"], row["what"], row["who"]) for row in rows] == [(made.json["id"], "level=main", "api:none")]
+    assert pods[1].metric("reconsume_holds") == 1
+    old = json.dumps({"v": 1, "subscription": {group.main: "*"}, "at": int(time.time() * 1000)}).encode()
+    write(group, old, b"instance/pod-old")
+    warned = command(group, "hold", "--key", "x", "--for", "1h", "--why", "x", "--dry-run")
+    assert "instances of an older version do not know holds, and go on to deliver: pod-old" in warned.stderr
+    assert values(service) == []
+    assert pods[1].request("DELETE", f"/v1/holds/{made.json['id']}").status == 204
+    obeyed(pods, 0)
+    pods[0].until(lambda: len(values(service)) == 20, 20, "all is delivered")
+
+
+@pytest.mark.long
+def test_a_relay_writes_nothing_that_is_held_to_the_ready_topic(
+    new_group: FreshGroup, start_sidecar: StartSidecar, command: Call
+) -> None:
+    group = with_policy(new_group(2))
+    assert command(group, "hold", "--topic", group.main, "--for", "1h", "--why", "x", "--yes").exit_code == 0
+    sidecar = start_sidecar(group, "", overrides=RELAY)
+    obeyed([sidecar], 1)
+    level = group.names.level(1_000, group.main)
+    topics = [main.encode() for main in group.mains] * 5
+    rows = [waiting(group, n, 1_000, value=b"%d" % n, REAL_TOPIC=topic) for n, topic in enumerate(topics)]
+    produce(group.bootstrap, level, rows)
+
+    def forwarded() -> list[int]:
+        return sorted(int(row.value or b"") for row in dump(group.bootstrap, group.names.ready))
+
+    sidecar.until(lambda: len(forwarded()) >= 5, 20, "the other topic goes on")
+    assert forwarded() == [1, 3, 5, 7, 9]
+    assert command(group, "release", "--all").exit_code == 0
+    sidecar.until(lambda: forwarded() == list(range(10)), 20, "the rest is forwarded")

@@ -119,6 +119,7 @@ def test_what_may_be_held(
         {"topic": "orders", "why": "x"},
         {"topic": "orders", "for": "1h"},
         {**GOOD, "why": ""},
+        {**GOOD, "why": " "},
         {**GOOD, "why": "x" * 1_001},
         {**GOOD, "why": "\x1b[2J"},
         {**GOOD, "topic": ""},
