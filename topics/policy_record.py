@@ -13,6 +13,7 @@ import msgspec
 
 from topics import json_bounds as bounds
 from topics import versions
+from topics.hold_record import HOLD, HoldHeard, read_hold
 from topics.retry_headers import ID
 from topics.retry_order import NONCE
 
@@ -168,7 +169,7 @@ class SettlementHeard(msgspec.Struct, frozen=True):
     record: SettlementRecord | None
 
 
-Heard: TypeAlias = PolicyHeard | InstanceHeard | SettlementHeard | NewerRecord | BadRecord
+Heard: TypeAlias = PolicyHeard | InstanceHeard | SettlementHeard | HoldHeard | NewerRecord | BadRecord
 
 _ENCODER = msgspec.json.Encoder()
 _POLICY = msgspec.json.Decoder(PolicyRecord)
@@ -203,8 +204,11 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
         return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)
     if key is not None and key.startswith(SETTLE):
         return _settlement(key, value)
+    if key is not None and key.startswith(HOLD):
+        hold = read_hold(key, value)
+        return BadRecord(hold) if isinstance(hold, str) else hold
     if key is None or not key.startswith(INSTANCE):
-        return BadRecord(f"the key {shown(key)} is neither policy nor instance/… nor settle/…")
+        return BadRecord(f"the key {shown(key)} is neither policy nor instance/… nor settle/… nor hold/…")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)
     if not instance:
         return BadRecord(f"the key {shown(key)} names no instance")

@@ -17,6 +17,7 @@ from sidecar.cli import (
     doctor,
     drain,
     explain,
+    holds,
     init,
     inject,
     left_out,
@@ -107,5 +108,8 @@ app.add_typer(policy.app, name="policy", rich_help_panel=RUN)
 app.add_typer(retries.app, name="retries", rich_help_panel=LOOK)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=LOOK)
 command(app, "settle", panel=LOOK)(settle.settle)
+command(app, "hold", panel=RUN)(holds.hold)
+command(app, "release", panel=RUN)(holds.release)
+command(app, "holds", panel=RUN)(holds.holds)
 command(app, "audit", panel=LOOK)(audit.audit)
 command(view.app, "repair")(view_repair.repair)

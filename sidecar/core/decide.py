@@ -23,6 +23,7 @@ from sidecar.core.outcome import (
     Postponed,
     Rejected,
     Throttled,
+    Withdrawn,
 )
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Record
@@ -73,7 +74,7 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decisi
             return Wait(after)
         case Postponed(after=after):
             return _after_postponement(record, after, policy, now)
-        case NotSent():
+        case NotSent() | Withdrawn():
             return AT_ONCE
         case Expired():
             return _after_expiry(record, policy, now)

@@ -84,6 +84,10 @@ class Cancelled(msgspec.Struct, frozen=True):
     partition. Not an attempt, and not done."""
 
 
+class Withdrawn(Cancelled, frozen=True):
+    """The sidecar withdrew the delivery before the service had it, because an operator holds the record."""
+
+
 CONNECTION_LOST = "connection-lost"
 """The reason of a failure where the service hung up before its answer was complete: it may have stopped."""
 
@@ -98,6 +102,7 @@ def output_refused(why: str) -> Failed:
 
 
 CANCELLED = Cancelled()
+WITHDRAWN = Withdrawn()
 EXPIRED = Expired()
 NACKED = Nacked()
 
@@ -120,6 +125,7 @@ LABELS: dict[type, str] = {
     Expired: "timeout",
     Nacked: "retry",
     Cancelled: "cancelled",
+    Withdrawn: "cancelled",
 }
 OUTCOME_NAMES = (
     *("commit", "retry", "dead_letter", "throttled", "postponed", "not_sent", "timeout", "broken_answer", "cancelled"),

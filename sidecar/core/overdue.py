@@ -48,7 +48,7 @@ class Standing:
         for source, partition in facts.partitions.items():
             first = partition.front
             # A record that the service has, or asked to get later, is not stuck. Each delivery has a timeout.
-            if partition.level_delay is None or partition.in_flight or (source, first) in put_off:
+            if partition.level_delay is None or partition.in_flight or (source, first) in put_off or partition.is_held:
                 continue
             if first < heads.get(source, first):
                 stands[source] = self._stand(source, first, now.steady)
@@ -63,6 +63,8 @@ class Standing:
         """Return for how long (ms) the first due offset has not moved, by two checks at least; else 0."""
         stand = self._stands.get(partition.source)
         if stand is None or stand.since == stand.checked or partition.in_flight or stand.first != partition.front:
+            return 0
+        if partition.is_held:
             return 0
         return steady - stand.since
 

@@ -94,6 +94,9 @@ class Delivery(Protocol):
         Each withdrawn delivery is replied as Cancelled, later.
         """
 
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        """Give back what is held and the service does not have yet; each is replied as Withdrawn, later."""
+
     def close(self) -> None:
         """Accept no more deliveries; cancel those that are not with the service."""
 
@@ -111,8 +114,15 @@ class NoDelivery:
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Do nothing: no record is out."""
 
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        """Do nothing: no record is out."""
+
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
+
+
+def nothing_to_withdraw(is_held: Callable[[Record], bool]) -> None:
+    """Do nothing: what is delivered is with the service at once."""
 
 
 def nobody_to_tell(what: str, partition: Partition, number: int, offset: int) -> None:
@@ -128,7 +138,7 @@ class Ports(NamedTuple):
 
     `deliver` and `recall` are a Delivery's. `commit` starts the transaction of one batch: at most one is in flight, and
     the lane's `committed` gets its result. `wake` asks for a call of `tick` at a steady time (ms). `queues`: of a lane
-    whose order survives long waits.
+    whose order survives long waits. `withdraw` is a Delivery's.
     """
 
     fetch: Fetch
@@ -139,3 +149,4 @@ class Ports(NamedTuple):
     notice: Notice = nobody_to_tell
     queues: QueueReads = NoQueues()
     filling: Filling = nobody_to_name
+    withdraw: Callable[[Callable[[Record], bool]], None] = nothing_to_withdraw

@@ -93,6 +93,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         """How often the record was retried: RECONSUMETIMES plus the retries in place."""
         return self.again + (0 if self.life is None else self.life.times)
 
+    @property
+    def memory_only(self) -> bool:
+        """Whether memory alone knows of its tries in place, or of a postponement: fetched again it would lack them."""
+        return self.again > 0 or self.postponed_at > 0
+
     def tried(self, now: int) -> Record:
         """Return the record for its next attempt, after one in place that failed at wall time `now` (epoch ms)."""
         return replace(self, again=self.again + 1, failed_at=self.failed_at or now, postponed_at=0)

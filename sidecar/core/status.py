@@ -21,6 +21,7 @@ WORDS: Mapping[Because, str] = {
     Because.BLOCKED: "stopped",
     Because.QUEUE_UNREAD: "reads its queue",
     Because.BEHIND_KEYS: "behind its keys",
+    Because.HELD: "held",
 }
 """What people read for each reason of a pause (docs/runbook.md)."""
 FETCHING = "fetching"
@@ -34,7 +35,8 @@ class PartitionStatus(NamedTuple):
     `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
     None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses. `blocked_keys`,
     `behind_records`: as `QueueFacts`, None of a partition without a queue. `oldest_for`: the age (ms) of the oldest
-    first record of a key, by its timestamp; None if nothing waits.
+    first record of a key, by its timestamp; None if nothing waits. `on_hold`: records that were read and that an
+    operator's hold keeps back.
     """
 
     topic: str
@@ -49,6 +51,7 @@ class PartitionStatus(NamedTuple):
     blocked_keys: int | None = None
     behind_records: int | None = None
     oldest_for: int | None = None
+    on_hold: int = 0
 
 
 def statuses(
@@ -103,7 +106,10 @@ def _status(
     ):
         state = f"stuck: {where(partition)}"
     return PartitionStatus(
-        topic, number, partition.level, state, partition.first, partition.in_flight, partition.refused, due, overdue_for
+        *(topic, number, partition.level, state, partition.first, partition.in_flight, partition.refused),
+        next_due_in=due,
+        overdue_for=overdue_for,
+        on_hold=partition.on_hold,
     )
 
 

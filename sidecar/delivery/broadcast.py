@@ -214,6 +214,10 @@ class LoggedDelivery:
         """Take back the records that the service does not have yet."""
         self._delivery.recall(partitions, lost=lost)
 
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        """Give back the held records that the service does not have yet."""
+        self._delivery.withdraw(is_held)
+
     def close(self) -> None:
         """Take no more deliveries."""
         self._delivery.close()

@@ -9,6 +9,7 @@ from typing import Generic
 from sidecar.clock import now
 from sidecar.doctor.checks.clock import clock
 from sidecar.doctor.checks.groups import groups
+from sidecar.doctor.checks.holds import holds
 from sidecar.doctor.checks.instances import instances
 from sidecar.doctor.checks.kafka import reach
 from sidecar.doctor.checks.leftovers import removed_topics
@@ -79,10 +80,11 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
             lambda: instances(records_of(records), settings.group, settings.listen, settings.api.token_file, now()),
         ),
         Check("policy", lambda: policy(records(), settings)),
+        Check("holds", lambda: holds(cluster, records(), group(), now().wall)),
         Check("view", lambda: dead_view(cluster, group())),
     ]
     # A broadcast has no topics of its own, so these checks have nothing to read.
-    lonely = ("clock", "subscriptions", "policy")
+    lonely = ("clock", "subscriptions", "policy", "holds")
     return [check for check in checks if not (settings.deliver.broadcast and check.name in lonely)]
 
 

@@ -18,6 +18,7 @@ from sidecar.errors import ConfigError
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.heard_settlements import HeardSettlements, Settle
 from sidecar.group_policy.heartbeat_reader import GroupMembers
+from sidecar.group_policy.hold_keeper import HoldKeeper, Obey
 from sidecar.settings.group_policy import (
     differences,
     flow,
@@ -30,6 +31,7 @@ from sidecar.settings.group_policy import (
 )
 from sidecar.settings.model import Settings
 from topics import versions
+from topics.hold_record import HoldHeard
 from topics.policy_record import (
     BadRecord,
     Heard,
@@ -42,9 +44,9 @@ from topics.policy_record import (
 )
 from topics.removed import removed_topics
 
-KNOWN_WITHIN = 10.0
-"""Seconds that the lanes wait for the group's policy at the start. Then they use the configuration's values, because a
-policy topic without a leader must not stop the records. In strict mode they keep waiting."""
+KNOWN_WITHIN = 30.0
+"""Seconds that the lanes wait for the group's policy and holds at the start. Then they deliver by the configuration's
+values, because a policy topic without a leader must not stop the records. In strict mode they keep waiting."""
 FORMS_EVERY = 10.0
 """Seconds between two checks whether all instances still read the newest form of progress, while it is written."""
 MOST_NAMED = 30
@@ -66,12 +68,16 @@ class PolicyController:
         apply: Apply,
         known_within: float = KNOWN_WITHIN,
         allow_far: Callable[[bool], None] = lambda _allowed: None,
+        obey: Obey = lambda _holds: None,
         clock: Callable[[], Now] = now,
         forms_every: float = FORMS_EVERY,
         settle: Settle = lambda _ident, _record: None,
     ) -> None:
-        """Begin with the configuration. `allow_far`: take in whether all instances read progress of any distance.
-        `settle`: take in what a person has decided about a record that waits."""
+        """Begin with the configuration.
+
+        `allow_far`: take in whether all instances read progress of any distance. `obey`: deliver nothing that is held.
+        `settle`: take in what a person has decided about a record that waits.
+        """
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
@@ -96,6 +102,7 @@ class PolicyController:
         self._left: frozenset[str] = frozenset()
         self._unsure = False
         """Whether Kafka did not say of each level whether it holds records."""
+        self.holds = HoldKeeper(obey, clock)
         self._known = asyncio.Event()
         self._members = GroupMembers(instance, self.subscription)
         self._differing: Mapping[str, Mapping[str, str]] = {}
@@ -115,7 +122,10 @@ class PolicyController:
         try:
             await asyncio.wait_for(self._known.wait(), self._known_within)
         except TimeoutError:
-            text = "the group's policy is not known yet; until then the policy of the configuration applies"
+            text = (
+                "the group's policy and holds are not known yet; until then the policy of the configuration applies, "
+                "and what is held may be delivered"
+            )
             _LOG.warning(text, extra={"event": "policy-unknown"})
 
     # --- called on the thread of the topic ---------------------------------------------------------------------------
@@ -134,6 +144,10 @@ class PolicyController:
         A policy waits to be applied, a removed level still holds records, or Kafka did not say which levels do.
         """
         return bool((self.refused and self._newer is None) or self._left) or self._unsure
+
+    def unwritten(self) -> list[tuple[bytes, bytes]]:
+        """Return the holds that the topic lacks, as it was made anew."""
+        return self.holds.unwritten()
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 
@@ -162,6 +176,7 @@ class PolicyController:
                 "removed_levels": sorted(self._left),
                 "removed_topics": self._removed_topics(),
             },
+            **self.holds.status(),
             "subscriptions_differ": [
                 {"instance": name, "subscription": dict(subscription)}
                 for name, subscription in self._members.differing(self._clock()).items()
@@ -188,8 +203,11 @@ class PolicyController:
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     def _take(self, news: PolicyUpdate) -> None:
+        if news.begun:
+            self.holds.begin()
         for heard in news.heard:
             self._hear(heard, news.live)
+        self.holds.take(caught_up=news.caught_up)
         bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
         if bad:
             text = "%d records of the policy topic are ignored; the first: %s"
@@ -257,6 +275,8 @@ class PolicyController:
                 self._members.miss(self._clock())
             case SettlementHeard(id=ident, record=settlement):
                 self._hear_settlement(ident, settlement)
+            case HoldHeard(id=ident, record=hold):
+                self.holds.hear(ident, hold)
 
     def _hear_settlement(self, ident: str, settlement: SettlementRecord | None) -> None:
         if why := self._settlements.hear(ident, settlement):

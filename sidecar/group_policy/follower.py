@@ -73,13 +73,14 @@ class PolicyUpdate(NamedTuple):
     """The result of reading the topic since the last update.
 
     `caught_up`: the topic was read to its end, or does not exist. `live`: the records were written while the thread was
-    reading, not before.
+    reading, not before. `begun`: from now on the topic is read from its beginning.
     """
 
     heard: tuple[Heard, ...]
     look: TopicSnapshot | None
     caught_up: bool
     live: bool
+    begun: bool = False
 
 
 class PolicyListener(Protocol):
@@ -93,6 +94,9 @@ class PolicyListener(Protocol):
 
     def hurried(self) -> bool:
         """Return whether something is awaited."""
+
+    def unwritten(self) -> Iterable[tuple[bytes, bytes]]:
+        """Return keys and values that the topic lacks, each once."""
 
 
 class PolicySource(NamedTuple):
@@ -197,6 +201,7 @@ class PolicyFollower(threading.Thread):
         if self._is_time_to_look():
             self._look(consumer)
         self._heartbeat.turn(there=self._reading)
+        self._heartbeat.put_back(self._listener.unwritten())
         if not self._reading:
             self._stopping.wait(POLL)
             return
@@ -255,14 +260,15 @@ class PolicyFollower(threading.Thread):
         if self._topic in there and (self._gone or (self._reading and self._is_other_log(consumer))):
             self._is_stale = True
             return
-        if self._topic in there and not self._reading:
+        begins = self._topic in there and not self._reading
+        if begins:
             self._begin(consumer)
         elif self._topic not in there:
             self._say(
                 f"{self._topic} is missing: each instance applies the retry policy of its configuration, and different "
                 "subscriptions are not detected; `reconsume topics apply` creates it"
             )
-        self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False))
+        self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False, begins))
         if self._topic in there:
             self._heartbeat.tell()
 

@@ -20,6 +20,7 @@ from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.events import DISMISSALS
+from topics.hold_record import HOLDS
 from topics.policy_record import (
     PARTITION,
     QUEUES,
@@ -32,7 +33,7 @@ from topics.policy_record import (
     render_record,
 )
 
-READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES)
+READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES, HOLDS)
 """New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
@@ -143,13 +144,20 @@ class Heartbeat:
         record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, reads=READS)
         self._write(self._producer, render_record(record))
 
-    def _write(self, producer: Producer, value: bytes | None) -> None:
+    def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write records that a topic made anew lacks. Raises KafkaException."""
+        for key, value in records:
+            if self._producer is None:
+                self._producer = Producer(self._credentials.newest(self._writer))
+            self._write(self._producer, value, key)
+
+    def _write(self, producer: Producer, value: bytes | None, key: bytes | None = None) -> None:
         def landed(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 self._say(f"this instance's subscription cannot be published: {error.str()}")
 
         try:
-            producer.produce(self._topic, value, instance_key(self._own.instance), PARTITION, on_delivery=landed)
+            producer.produce(self._topic, value, key or instance_key(self._own.instance), PARTITION, on_delivery=landed)
         except BufferError:
             self._say("this instance's subscription cannot be published: the previous heartbeat still waits for Kafka")
 

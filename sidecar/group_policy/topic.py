@@ -14,12 +14,13 @@ from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.client_config import follower_config
 from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from sidecar.kafka.range_reader import RangeReader
+from topics.hold_record import HoldHeard
 from topics.names import Names
 from topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
 
 MOST = 2 * 1024 * 1024
 """Bytes of records that are kept. Parsed they take about twenty times as much at worst."""
-POLICY, INSTANCE = "policy", "instance/"
+POLICY, INSTANCE, HOLD = "policy", "instance/", "hold/"
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class PolicyTopicRecord(NamedTuple):
 
 
 class Latest:
-    """The last record of the policy and of each instance, in the order of writing, within MOST bytes.
+    """The last record of the policy, of each instance and of each hold, in the order of writing, within MOST bytes.
 
     A writer to the topic may name any number of instances. Above the limit, the oldest records of instances are
     dropped.
@@ -49,6 +50,8 @@ class Latest:
                 name = POLICY
             case InstanceHeard(instance=instance):
                 name = INSTANCE + instance
+            case HoldHeard(id=ident):
+                name = HOLD + ident
             case _:  # no check uses it
                 return
         self._forget(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.core.counters import Histogram
@@ -80,6 +80,8 @@ class Sources:
     """Records of the policy topic that were skipped."""
     removed_levels: Callable[[], int] = lambda: 0
     """Level topics outside the policy, or of removed main topics, that still hold retries."""
+    holds_since: Callable[[], Sequence[int]] = list
+    """When each hold in force began (epoch ms)."""
     view_lag: Callable[[], float | None] = lambda: None
     """Seconds by which the local copy of the view may be behind; None if it is unknown or there is no copy."""
     bad_view_records: Callable[[], Mapping[str, int]] = dict

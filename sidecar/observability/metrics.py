@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
@@ -95,6 +96,7 @@ class _Collector(Collector):
         yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag(facts))
         yield from self._keys(facts)
         yield from self._pace()
+        yield from self._holds(facts)
         yield from self._rare(facts)
         yield gauge("build_info", "The version that runs.", ("version",), {(sources.version,): 1})
 
@@ -163,6 +165,18 @@ class _Collector(Collector):
         yield gauge("pace", "1 for the present state.", ("state",), singly(present))
         entered = {str(state): pace.changes[state] for state in State}
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
+
+    def _holds(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
+        since, now_ms = self._sources.holds_since(), self._sources.now().wall
+        oldest_s = max(0, now_ms - min(since, default=now_ms)) / 1000
+        yield gauge("holds", "Holds of an operator that this instance obeys.", (), {(): len(since)})
+        yield gauge("oldest_hold_seconds", "For how long the oldest of them has been in force.", (), {(): oldest_s})
+        on_hold = dict.fromkeys(("main", *self._sources.levels), 0)
+        for partition in chain.from_iterable(known.partitions.values() for known in facts):
+            on_hold[partition.level] = on_hold.get(partition.level, 0) + partition.on_hold
+        yield gauge(
+            "on_hold_records", "Records that were read and that a hold keeps back.", ("level",), singly(on_hold)
+        )
 
     def _rare(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
         sources, all_counters = self._sources.lanes, [lane.counters for lane in self._lanes]

@@ -135,6 +135,7 @@ class LaneRunner:
             tell,
             self.queues or NoQueues(),
             log_filling,
+            delivery.withdraw,
         )
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from sidecar.clock import now
+from sidecar.core.holds import Holds
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import AWAY, State
 from sidecar.core.ports import Delivery
@@ -56,6 +57,11 @@ class PolicyTargets:
         self.dispatcher.pace.resize(full)
         self.dispatcher.dispatch(now())
 
+    def obey(self, holds: Holds) -> None:
+        """Deliver nothing that these holds keep back, in all lanes."""
+        for runner in self.runners:
+            runner.lane.hold(holds, now())
+
     def allow_far(self, allowed: bool) -> None:
         """Let records of all lanes begin at any distance from the first open one, or within SPAN."""
         for runner in self.runners:
@@ -76,8 +82,14 @@ def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
 
 def build_policy_controller(settings: Settings, governed: PolicyTargets) -> PolicyController:
     """Return the controller that decides which policy is in force."""
-    allow_far, settle = governed.allow_far, governed.settle
-    return PolicyController(settings, governed.instance, governed.apply, allow_far=allow_far, settle=settle)
+    return PolicyController(
+        settings,
+        governed.instance,
+        governed.apply,
+        allow_far=governed.allow_far,
+        obey=governed.obey,
+        settle=governed.settle,
+    )
 
 
 def with_policy(sources: Sources, controller: PolicyController) -> Sources:
@@ -87,6 +99,7 @@ def with_policy(sources: Sources, controller: PolicyController) -> Sources:
         subscriptions_differ=controller.subscriptions_differ,
         bad_policy_records=lambda: controller.bad_records,
         removed_levels=lambda: controller.removed_levels,
+        holds_since=controller.holds.since,
     )
 
 

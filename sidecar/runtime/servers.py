@@ -11,6 +11,7 @@ from typing import Protocol
 from starlette.routing import Route
 
 from sidecar.api.app import Access, Operated, build_app, build_probe_app
+from sidecar.api.holds import hold_routes
 from sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
 from sidecar.api.retry import RETRY, longest_post, retry_routes
 from sidecar.clock import now
@@ -23,6 +24,8 @@ from sidecar.delivery.push import Push
 from sidecar.delivery.push.batch import BatchPush
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.delivery.relay.posts import FailurePosts
+from sidecar.group_policy.hold_keeper import HoldKeeper
+from sidecar.group_policy.hold_store import HoldStore
 from sidecar.http.access import LOOPBACK_NAMES
 from sidecar.http.bodies import LONGEST
 from sidecar.http.protocol import PROBE_LIMITS, Limits
@@ -91,6 +94,13 @@ def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     if isinstance(delivery, PullQueue):
         return pull_routes(delivery, settings.pull.min_invisible, settings.pull.max_waiting, output_topics_of(settings))
     return no_pull_routes(settings.deliver.mode)
+
+
+def hold_calls(settings: Settings, keeper: HoldKeeper) -> list[Route]:
+    """Return the API calls for holds. A broadcast follows no policy topic, and has none."""
+    if settings.deliver.broadcast:
+        return []
+    return hold_routes(keeper, HoldStore(settings.kafka, settings.names))
 
 
 class Serving(Protocol):

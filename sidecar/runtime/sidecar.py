@@ -40,7 +40,14 @@ from sidecar.runtime.largest_record import LargestRecord
 from sidecar.runtime.loop_faults import LoopFaults
 from sidecar.runtime.missing_topics import MissingTopics
 from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controller, build_policy_follower, with_policy
-from sidecar.runtime.servers import build_metric_sources, build_servers, odd_verdicts_of, pull_calls, retry_calls
+from sidecar.runtime.servers import (
+    build_metric_sources,
+    build_servers,
+    hold_calls,
+    odd_verdicts_of,
+    pull_calls,
+    retry_calls,
+)
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
 from sidecar.settings.policy import build_policy, instance_name
@@ -104,6 +111,7 @@ class Sidecar:
         self._view_service = build_view_service(settings, self._instance, registry)
         calls = [
             *policy_routes(self._controller),
+            *hold_calls(settings, self._controller.holds),
             *pull_calls(settings, self._delivery),
             *view_calls(self._view_service),
         ]

@@ -1,4 +1,5 @@
-"""What an operator must see on every page: outages, throttling, overdue retries and services that are away. Pure."""
+"""What an operator must see on every page: outages, throttling, overdue retries, services that are away, and what
+another operator holds. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from topics.hold_record import HoldRecord
 from topics.policy_record import SubscriptionRecord
 
 OVERDUE = 60_000
@@ -14,6 +16,8 @@ REMEMBERED = 60_000
 """ms for which the alarms that were last asked for are shown before those of now have come."""
 MOST_NAMED = 3
 """Instances that are named; of more the number is given."""
+MOST_HELD = 5
+"""Holds that are shown; of more the number is given."""
 TEXTS = {
     "outage": "Outage: the service cannot be reached, or fails everything. One record at a time probes, none is spent",
     "waiting": "Waiting: these instances take no records before their service is there",
@@ -27,13 +31,17 @@ REASONED = ("outage", "waiting", "throttled")
 
 
 class Alarm(NamedTuple):
-    """One thing that is wrong. `since`: epoch ms, None if it is not known. `who`: instances, in words."""
+    """One thing that is wrong. `since`: epoch ms, None if it is not known. `who`: instances, in words.
+
+    `hold`: the id of the hold that it tells of, which whoever may can release here; empty if it tells of none.
+    """
 
     kind: str
     text: str
     since: int | None
     reason: str
     who: str
+    hold: str = ""
 
 
 class LastAlarms:
@@ -72,6 +80,17 @@ def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[
             for kind, since, reason in _signs(record):
                 signs[kind].append(Sign(name, since, reason))
     return [_alarm(kind, signs[kind]) for kind in TEXTS if kind in signs]
+
+
+def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
+    """Return what operators hold, by id. The texts are those of whoever wrote the records."""
+    first = list(holds.items())[:MOST_HELD]
+    shown = [
+        Alarm("held", f"Held: {record.what}, by {record.who}", record.since, record.why, "", ident)
+        for ident, record in first
+    ]
+    more = len(holds) - len(first)
+    return [*shown, *([Alarm("held", f"Held: {more} more", None, "", "")] if more else [])]
 
 
 def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, int | None, str]]:

@@ -30,6 +30,7 @@ from sidecar.ui.alarms import LastAlarms
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.endpoint import Endpoints, ThreadQueries
 from sidecar.ui.forms import Forms
+from sidecar.ui.hold_forms import HoldForms
 from sidecar.ui.key_pages import KeyPages
 from sidecar.ui.letter_forms import LetterForms
 from sidecar.ui.letter_pages import LetterPages
@@ -148,6 +149,8 @@ class Dashboard:
             forms = Forms(self._render, self._asker, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
+            release = HoldForms(self._asker, self._looks, self._audit).release
+            routes.append(Route("/holds/release", front(release), methods=["POST"]))
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         # Forms check their own media type, and each action writes its own audit line.
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)

@@ -14,11 +14,11 @@ from starlette.responses import RedirectResponse, Response
 from sidecar.clock import wall
 from sidecar.errors import ReconsumeError
 from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from sidecar.ui.alarms import LastAlarms, alarms
+from sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
 from sidecar.ui.charts import due_picture, minutes_picture
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.journey_chart import journey_picture
-from sidecar.ui.queries import Queries
+from sidecar.ui.queries import GroupNews, Queries
 from sidecar.ui.security import Session
 from sidecar.ui.summary import MINUTES, summarize
 from sidecar.ui.templating import Renderer
@@ -139,23 +139,26 @@ class Pages:
 
     async def alarms_part(self, request: Request, session: Session | None) -> Response:
         """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""
-        beats = await self._ask(self._looks.heartbeats)
+        news = await self._ask(self._looks.heartbeats)
         fleet = request.query_params.get("fleet") == "1"
         instances = None
         if fleet:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
-                instances = await self._ask(lambda: self._looks.instances(beats))
+                instances = await self._ask(lambda: self._looks.instances(news.beats))
+        raised, now = self._raised(news)
+        return self._render("alarms_part.html", session=session, alarms=raised, fleet=instances, now=now)
+
+    def _raised(self, news: GroupNews) -> tuple[list[Alarm], int]:
+        """Return what is wrong and what is held, and the time of that (epoch ms)."""
         now = wall()
-        raised = alarms(beats, now - SILENT_AFTER)
+        raised = [*alarms(news.beats, now - SILENT_AFTER), *held(news.holds)]
         self._last_alarms.note(raised, now)
-        return self._render("alarms_part.html", alarms=raised, fleet=instances, now=now)
+        return raised, now
 
     async def _running(self) -> dict[str, Any]:
-        beats = await self._ask(self._looks.heartbeats)
-        instances = await self._ask(lambda: self._looks.instances(beats))
-        now = wall()
-        raised = alarms(beats, now - SILENT_AFTER)
-        self._last_alarms.note(raised, now)
+        news = await self._ask(self._looks.heartbeats)
+        instances = await self._ask(lambda: self._looks.instances(news.beats))
+        raised, now = self._raised(news)
         return {
             "instances": instances,
             "lags": await self._ask(self._looks.lags),

@@ -14,6 +14,8 @@ from sidecar.core.policy import Policy
 from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from sidecar.group_policy.hold_book import HoldBook
+from sidecar.group_policy.hold_store import HoldStore
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
@@ -23,6 +25,7 @@ from sidecar.settings import Settings
 from sidecar.settings.group_policy import flow, origins, overridden, policy_values
 from sidecar.ui.progress import Lags, Progress
 from sidecar.view.journey import Journey, read_journey
+from topics.hold_record import HoldHeard, HoldRecord
 from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, SubscriptionRecord
 
 LONGEST = 30.0
@@ -53,6 +56,13 @@ class Instance(NamedTuple):
     def reads(self) -> tuple[str, ...]:
         """The topics of which it has a partition."""
         return tuple(sorted({topic for _, (topic, _) in self.holds}))
+
+
+class GroupNews(NamedTuple):
+    """The last heartbeat of each instance that has not announced a clean stop, and the holds in force, by id."""
+
+    beats: Mapping[str, SubscriptionRecord]
+    holds: Mapping[str, HoldRecord]
 
 
 class Value(NamedTuple):
@@ -88,13 +98,18 @@ class Queries:
         self.cluster = Cluster(settings.kafka)
         self._progress = Progress(self.cluster, settings)
 
-    def heartbeats(self) -> dict[str, SubscriptionRecord]:
-        """Return the last heartbeat of each instance that has not announced a clean stop."""
-        by_instance: dict[str, InstanceHeard] = {}
+    def heartbeats(self) -> GroupNews:
+        """Return what the policy topic tells of now."""
+        by_instance: dict[str, SubscriptionRecord | None] = {}
+        book, now = HoldBook(), wall()
         for row in read_policy_topic(self.cluster, self.settings.names) or ():
-            if isinstance(row.heard, InstanceHeard):
-                by_instance[row.heard.instance] = row.heard
-        return {name: one.record for name, one in by_instance.items() if one.record is not None}
+            match row.heard:
+                case InstanceHeard(instance=name, record=beat):
+                    by_instance[name] = beat
+                case HoldHeard(id=ident, record=hold):
+                    book.hear(ident, hold, now)
+        beats = {name: beat for name, beat in by_instance.items() if beat is not None}
+        return GroupNews(beats, book.in_force(now).records)
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
@@ -108,6 +123,11 @@ class Queries:
             alive = record.at > now - SILENT_AFTER
             rows.append(Instance(name, record.at, alive, record.subscription, record.pace, host, holds, record.overdue))
         return rows
+
+    def release(self, ident: str, who: str) -> None:
+        """Release a hold. Raises RecordError if it is not in force, ContractError and BrokerError."""
+        store = HoldStore(self.settings.kafka, self.settings.names)
+        store.release([ident], who, store.read())
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""

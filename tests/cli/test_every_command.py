@@ -37,6 +37,8 @@ NEEDED = {
     "dlq redrive": ["--yes"],
     "dev produce": ["orders", "{}"],
     "settle": ["orders:0:1", "--commit", "--why", "a test record", "--yes"],
+    "hold": ["--all", "--for", "1h", "--why", "a test", "--yes"],
+    "release": ["--all"],
 }
 """What a command must be given; without --yes those that ask would be wrong usage here, where there is no terminal."""
 NO_CONFIGURATION = {"config schema", "dev broker", "dev up", "demo", "init", "inject"}
@@ -44,7 +46,18 @@ NO_BROKER = {*NO_CONFIGURATION, "config check", "config show", "explain", "simul
 """Commands that connect to nothing."""
 OWN_WAY = {"doctor", "run", "ui", "view run", "view sql", "dlq import", "drain"}
 """Commands whose business it is that Kafka may be away, that have a process of their own, or that need a file first."""
-SAME_WAY = {"topics plan", "topics check", "topics export", "acls plan", "policy history", "retries stats", "dlq edit"}
+SAME_WAY = {
+    "topics plan",
+    "topics check",
+    "topics export",
+    "acls plan",
+    "policy history",
+    "retries stats",
+    "dlq edit",
+} | {
+    "holds",
+    "release",
+}
 """Commands that reach Kafka by the same function as one that is tried; each process costs a second."""
 ASKING = [name for name in NAMES if name not in NO_BROKER | OWN_WAY | SAME_WAY]
 INTERRUPTED = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sidecar.api import pull, retry
 from sidecar.core import counters, progress_bounds, reason_classes
-from sidecar.core.lane import outbox
+from sidecar.core.lane import held_records, outbox
 from sidecar.delivery import verdict_fields
 from sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from sidecar.delivery.relay import post_writer
@@ -18,7 +18,7 @@ from sidecar.kafka import client_config
 from sidecar.kafka.committer import record_form, transaction
 from sidecar.settings.model import Settings
 from sidecar.view import store
-from topics import json_bounds, levels, reasons, retry_headers, specs
+from topics import hold_record, json_bounds, levels, reasons, retry_headers, specs
 
 HEAD = """\
 # Limits
@@ -221,6 +221,19 @@ def sections() -> dict[str, Sequence[Limit]]:
                 number(settlements.MOST),
                 "",
                 "`settle` refuses; `dlq purge` makes room",
+            ),
+            Limit(
+                "holds of a group that are in force",
+                str(hold_record.MOST_HOLDS),
+                "",
+                "`hold` refuses; others on the topic are named and not obeyed",
+            ),
+            Limit("time that a hold lasts", f"{hold_record.LONGEST_HOLD_MS // 86_400_000} d", "", "refused"),
+            Limit(
+                "held records of a partition that is read on",
+                number(held_records.MOST_HELD),
+                "",
+                "the partition pauses (`held`)",
             ),
             Limit(
                 "retries and redrives that are counted",

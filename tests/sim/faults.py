@@ -145,6 +145,10 @@ class Faults(KafkaFaults):
             coordinator.topics_changed()
             coordinator.deal_soon(1_000)
 
+    def _held(self, fault: Fault) -> None:
+        """An operator holds some of the records."""
+        self.world.holding.hold(fault)
+
     # --- the service -------------------------------------------------------------------------------------------------
 
     def _outage(self, fault: Fault) -> None:

@@ -51,6 +51,8 @@ class Process:
             "billing": LaneHost(self, "billing", {}),
             "billing-RETRY": LaneHost(self, "billing-RETRY", levels),
         }
+        if world.holding.holds:
+            self.obey()
 
     def now(self) -> Now:
         return Now(WALL + self.world.steady + self.skew, self.world.steady)
@@ -72,6 +74,11 @@ class Process:
         if self._steps % self.world.check_every == 0:
             for host in self.hosts.values():
                 host.lane.check()
+
+    def obey(self) -> None:
+        """Take in what the operator holds now."""
+        for host in self.hosts.values():
+            host.lane.hold(self.world.holding.in_force, self.now())
 
     def read_leftovers(self) -> None:
         """Read levels of older configurations too until they are empty."""

@@ -22,6 +22,7 @@ from sidecar.core.record import Partition
 from tests.sim import samples
 from tests.sim.coordinator import Coordinator
 from tests.sim.faults import Faults
+from tests.sim.hold_model import HoldModel
 from tests.sim.kafka_model import KafkaModel, Stored
 from tests.sim.operator_model import OperatorModel
 from tests.sim.plan import INTERVAL, Config, Plan
@@ -90,6 +91,7 @@ class World:
         """Offsets that a truncated log has used twice."""
         self.kafka.appended = self._appended
         self._create_topics()
+        self.holding = HoldModel(self)
         self.groups = {group: Coordinator(self, group) for group in GROUPS}
         self.processes: list[Process] = []
         self.faults = Faults(self)

@@ -22,7 +22,7 @@ from tests.ui.web import Visitor
 
 CHANGING = (
     *("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop"),
-    *("/dlq/dismissal", "/dlq/dismiss", "/dlq/export"),
+    *("/dlq/dismissal", "/dlq/dismiss", "/dlq/export", "/holds/release"),
 )
 PAGES = ("/", "/part/group", "/records", "/record?id=x", "/dlq", "/policy", "/instances", "/sign-in", "/nowhere")
 

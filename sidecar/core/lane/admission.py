@@ -47,10 +47,10 @@ def admit(
     if partition.level_delay and run.high:
         # Not only at the end of the log: what hops makes the log longer, and then its end is not seen for long.
         partition.append_times.note(run.high - 1, now.steady)
-    tracker = partition.tracker
+    tracker, bound = partition.tracker, Because.HELD if partition.held else Because.AT_BOUND
     for record in run.records:
         if (end := tracker.end_of_done(record.offset)) is not None:
-            because = Because.SKIPS if tracker.make_way(end) else Because.AT_BOUND
+            because = Because.SKIPS if tracker.make_way(end) else bound
             paused.pause(partition, end, now.steady, because)  # continues there as soon as it may: a seek
             return
         remaining = partition.time_left(record, now) if partition.level_delay else 0
@@ -59,7 +59,7 @@ def admit(
             paused.pause(partition, record.offset, now.steady + remaining - RESUME_EARLY_MS, Because.NOT_DUE)
             return
         if not tracker.make_way(record.offset):
-            paused.pause(partition, record.offset, now.steady, Because.AT_BOUND)
+            paused.pause(partition, record.offset, now.steady, bound)
             return
         if partition.load > allowed.most:
             paused.pause(partition, record.offset, now.steady, allowed.because)

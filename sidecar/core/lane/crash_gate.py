@@ -95,6 +95,12 @@ class CrashGate:
         if partition.suspicion is not None and self._file.turn == partition.source:
             self._unmark(partition, partition.suspicion)
 
+    def kept_back(self, partition: LanePartition, suspicion: Suspicion) -> None:
+        """Give the turn of a record that an operator holds to the next one: else its partition would wait for it."""
+        self.stopped(partition)
+        if suspicion.stage is Stage.FEW:
+            self._let_try(partition, 1)
+
     def dropped(self, partition: LanePartition) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
         self._former[partition.source] = hash(partition.committed)

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import LanePartition, Pause
+from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.lane.queue_facts import QueueFacts
 from sidecar.core.lane.suspicion import Stage
 from sidecar.core.lane.waiting import WaitingRecords
@@ -23,7 +23,7 @@ class PartitionFacts(NamedTuple):
     `level_delay`: ms; None on a main topic. `first`: the lowest offset that is not done. `next`: one more than the
     highest offset that was begun. `unsettled`: records whose decision is not in Kafka. `refused`: settled records whose
     copy Kafka refuses. `blocked`: why nothing of it is delivered, empty if it is. `suspect`: its records are delivered
-    with care after crashes.
+    with care after crashes. `on_hold`: records that were read and that an operator's hold keeps back.
     """
 
     source: Partition
@@ -38,6 +38,12 @@ class PartitionFacts(NamedTuple):
     blocked: str
     closing: bool
     suspect: bool
+    on_hold: int = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an operator keeps something of it back, so that it is late by intent."""
+        return self.on_hold > 0 or (self.pause is not None and self.pause.because is Because.HELD)
 
     @property
     def front(self) -> int:
@@ -97,6 +103,7 @@ def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
         partition.blocked,
         partition.closing,
         suspect,
+        len(partition.held) + partition.held_in_memory,
     )
 
 

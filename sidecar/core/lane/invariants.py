@@ -7,7 +7,8 @@
     marked      it goes alone, once Kafka knows that it may crash the service
     settled     its decision waits for a transaction, or Kafka refuses it
     committing  its decision is in the transaction in flight
-    let go      it was dropped from memory, and is fetched again
+    held        an operator holds it: it waits in memory, or only its offset is kept
+let go      it was dropped from memory, and is fetched again
     out         the service has it: what is in no other way, as many as `in_flight` counts
     called off  the next owner delivers it, because this one ends or gives the partition up
 
@@ -61,6 +62,9 @@ def _ways(
 
 def _check_records(partition: LanePartition, records_by_way: Mapping[str, list[Record]]) -> None:
     begun, counted = partition.tracker.open_offsets(), dict.fromkeys(partition.tracker.dropped, "let go")
+    for offset in partition.held:
+        ensure(offset in begun and offset not in counted, f"{partition.source}@{offset} is held, and in no other way")
+        counted[offset] = "held"
     for way, records in records_by_way.items():
         for record in records:
             ensure(record.offset in begun, f"{record.id} is {way}, so it was begun and is not done")
@@ -75,6 +79,9 @@ def _check_counts(partition: LanePartition, records_by_way: Mapping[str, list[Re
     source, records = partition.source, [record for records in records_by_way.values() for record in records]
     weight, retried = sum(record.weight for record in records), sum(record.again > 0 for record in records)
     settled = len(records_by_way["settled"]) + len(records_by_way["committing"])
+    held = len(records_by_way["held"])
+    held_too = partition.closing or partition.held_in_memory == held
+    ensure(held_too, f"{source} has {partition.held_in_memory} held in memory, found {held}")
     ensure(
         partition.unsettled == settled,
         f"{source} has {partition.unsettled} decisions that are not in Kafka, found {settled}",

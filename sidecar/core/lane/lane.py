@@ -21,6 +21,7 @@ from sidecar.core.decide import (
     decide,
     decide_draining,
 )
+from sidecar.core.holds import Holds
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.blocked_partitions import BlockedPartitions
@@ -29,6 +30,7 @@ from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.facts import LaneFacts, facts_of
+from sidecar.core.lane.held_records import HeldRecords
 from sidecar.core.lane.invariants import check_records
 from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.memory import LaneMemory
@@ -42,8 +44,8 @@ from sidecar.core.lane.room_shares import RoomShares
 from sidecar.core.lane.timer import LaneTimer
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.outcome import (
-    CANCELLED,
     COMMITTED,
+    Cancelled,
     Expired,
     Failed,
     Outcome,
@@ -93,6 +95,11 @@ class Lane:
         )
         self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._room = RoomShares(partitions, memory, waiting, paused, dispatcher.dispatch)
+        self._held_records = HeldRecords(
+            partitions, waiting, memory, paused, gate, calls.policy, ports.withdraw, ordered=self._ordered
+        )
+        self._holding: HeldRecords | None = None
+        """The same while a hold is in force: without one a record pays nothing for it."""
         self.queues: LongWaits | None = None
         if queued:
             finish, end_turn = self._finish, self._end_turn
@@ -116,6 +123,12 @@ class Lane:
         self.ownership.apply_delays(waits)
         if self.queues is not None:
             self.queues.look_again()
+
+    def hold(self, holds: Holds, now: Now) -> None:
+        """Deliver nothing that these holds keep back, and what others have kept back."""
+        self._holding = self._held_records if holds else None
+        self._held_records.apply(holds, now)
+        self._end_turn(now)
 
     def facts(self, steady: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
@@ -156,6 +169,7 @@ class Lane:
             self._room,
             self.ownership,
             self._bulk_answers,
+            self._held_records,
         )
         for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate, self.queues):
             if checked is not None:
@@ -209,6 +223,8 @@ class Lane:
             partition = self._partitions.get(run.partition)
             if partition is None or not partition.accepts(run):
                 continue
+            if self._holding is not None and self._holding.pauses(partition, run):
+                continue
             if self.queues is None or self.queues.admits(partition, run):
                 self._take_up(partition, run, now)
         self._room.admitted(now)
@@ -217,7 +233,7 @@ class Lane:
     def _take_up(self, partition: LanePartition, run: FetchedRecords, now: Now) -> None:
         if run.last_at is not None:
             partition.read_up_to(run.last_at)
-        if self._policy.relay:
+        if self._policy.relay and self._holding is None:
             run = self._relay_bulk.forward_due(partition, run, self._policy, now)
         going: list[Record] = []
         for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
@@ -251,6 +267,8 @@ class Lane:
         answer = after_wait(record, self._policy, now.wall, self._waiting.patience)
         if not isinstance(answer, Wait):
             if isinstance(answer, Forward):
+                if self._holding is not None and self._holding.keeps(partition, record, now):
+                    return False
                 self.counters.late(record, partition.level_delay, now.wall)
             self._write(partition, record, answer, now)
             return False
@@ -266,6 +284,8 @@ class Lane:
             return False
         if partition.blocked:
             self._waiting.withhold(record)
+            return False
+        if self._holding is not None and self._holding.keeps(partition, record, now):
             return False
         suspicion, gate = partition.suspicion, self._gate
         if suspicion is not None and gate is not None and not gate.pass_or_keep(partition, suspicion, record, now):
@@ -285,7 +305,7 @@ class Lane:
         self._dispatcher.answered(record, outcome, now)
         partition = self.ownership.owner_of(record)
         if partition is None:
-            self.counters.fenced_answers += outcome is not CANCELLED
+            self.counters.fenced_answers += not isinstance(outcome, Cancelled)
             self._timer.schedule(now)  # an outage may have begun: the timer must wake the lane for its end
         else:
             partition.answered()

@@ -97,7 +97,7 @@ class LaneMemory:
         self.awaits = any(tracker.waits and tracker.dropped for tracker in trackers)
 
     def limit_of(self, partition: LanePartition) -> AdmissionLimit:
-        """Return how much of a partition may be admitted now: all, unless one of four things slows it down."""
+        """Return how much of a partition may be admitted now: all, unless one of five things slows it down."""
         room = self.room - max(0, self._refused_together - self._for_refused)
         most, because = NEVER, Because.AT_BOUND
         if partition.tracker.waits:  # nothing begins but what was let go, and only the end of that makes room
@@ -110,12 +110,17 @@ class LaneMemory:
             because = Because.SLOWED if self._pace.slowed else Because.CROWDED
         if self._divides(partition) and (share := self.share_of(partition)) < most:
             most, because = share, Because.SHARED
-        # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane.
+        # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane. So
+        # would what an operator holds in memory, and what waits behind it.
         # So these partitions share a quarter of the room, and the others continue.
-        if self._ordered and partition.retrying:
-            share = room // (4 * sum(other.retrying > 0 for other in self._partitions.values()))
+        if partition.held_in_memory or (self._ordered and partition.retrying):
+            keeping = sum(
+                other.held_in_memory > 0 or (self._ordered and other.retrying > 0)
+                for other in self._partitions.values()
+            )
+            share = room // (4 * keeping)
             if share < most:
-                most, because = share, Because.BEHIND_RETRY
+                most, because = share, Because.HELD if partition.held_in_memory else Because.BEHIND_RETRY
         return AdmissionLimit(self.taken < self.room // 2, most + self.refused_bytes[partition.source], because)
 
     def lets_go_on(self, partition: LanePartition) -> bool:

@@ -65,6 +65,8 @@ class Because(Enum):
     """What waits in its queue is not known yet."""
     BEHIND_KEYS = auto()
     """As many records wait in its queue as may (`retry.ordered_max_waiting`)."""
+    HELD = auto()
+    """An operator holds its records, or as many of them as it may keep back."""
 
 
 class Pause(NamedTuple):
@@ -115,6 +117,11 @@ class LanePartition:
     width: int | None = None
     last_at: int | None = None
     """`width` and `last_at` are as in `Progress`: they go into every commit."""
+    held: dict[int, str] = field(default_factory=dict)
+    """Offsets that were begun and that an operator's hold keeps back, with the hold; their records are not in
+    memory."""
+    held_in_memory: int = 0
+    """Records that an operator's hold keeps back in memory."""
     append_times: AppendTimes = field(init=False)
     suspicion: Suspicion | None = None
     """Why its records need care before they are delivered (`crash_gate.py`). Usually None, which costs nothing."""
@@ -238,6 +245,23 @@ class LanePartition:
             first = min(first, record.offset)
         self.paused = pause._replace(offset=first)
 
+    def keep_back(self, offset: int, hold: str) -> None:
+        """Keep only the offset of a record that was begun, as long as an operator holds it."""
+        self.held[offset] = hold
+
+    def wait_held(self, count: int = 1) -> None:
+        """Count records that an operator's hold keeps back in memory, or (negative) does no more."""
+        self.held_in_memory += count
+
+    def fetch_held(self, offsets: Iterable[int], pause: Pause) -> None:
+        """Have the records at these offsets fetched again, as nobody holds them any more; `pause` is the one it has."""
+        first = pause.offset
+        for offset in offsets:
+            del self.held[offset]
+            self.tracker.let_go(offset)
+            first = min(first, offset)
+        self.paused = pause._replace(offset=first)
+
     def put_off(self, offset: int) -> bool:
         """Note a record of a queue that was read and is not kept; return False if it is done already."""
         if begun := self.tracker.begin(offset):
@@ -314,7 +338,7 @@ class LanePartition:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        for name in ("in_flight", "unsettled", "retrying", "called_off", "load", "seek_count"):
+        for name in ("in_flight", "unsettled", "retrying", "called_off", "load", "seek_count", "held_in_memory"):
             ensure(getattr(self, name) >= 0, f"{self.source} has {getattr(self, name)} {name}")
         ensure(not self.blocked or self.paused is not None, f"{self.source} is blocked, so it is paused")
         first = min(self.tracker.dropped, default=NEVER)

@@ -4,13 +4,14 @@ ready     it may be delivered as soon as a place in flight is free
 delayed   its time has not come, or the service asked for a later attempt
 behind    an earlier record of its key, or partition, is not done
 withheld  its partition is blocked, or Kafka must know first that it may be out
+held      an operator holds it, and it cannot be fetched again
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from sidecar.core.invariant import ensure
@@ -36,6 +37,7 @@ class WaitingRecords:
         self._delayed = DelayQueue(room)
         self._key_queues = None if order is None else KeyQueues(order, named=named)
         self._withheld: dict[Partition, list[Record]] = {}
+        self._held: dict[Partition, list[Record]] = {}
 
     @property
     def patience(self) -> int:
@@ -92,6 +94,20 @@ class WaitingRecords:
             self._withheld[source] = records[most:]
         (self.ready.put_first if first else self.ready.extend)(records[:most])
 
+    def hold(self, record: Record) -> None:
+        """Keep a record that an operator holds."""
+        insort(self._held.setdefault(record.source, []), record, key=_OFFSET)
+
+    def let_held(self, source: Partition, is_free: Callable[[Record], bool]) -> int:
+        """Let held records of a partition go before all others, if nobody holds them now; return how many."""
+        held, free, stays = self._held.pop(source, ()), list[Record](), list[Record]()
+        for record in held:
+            (free if is_free(record) else stays).append(record)
+        if stays:
+            self._held[source] = stays
+        self.ready.put_first(free)
+        return len(free)
+
     def done(self, record: Record) -> None:
         """Note that a record is done: the next one of its key is ready."""
         if self._key_queues is not None and (following := self._key_queues.finish(record)) is not None:
@@ -124,6 +140,7 @@ class WaitingRecords:
             self._key_queues.drop(partitions)
         for source in partitions:
             self._withheld.pop(source, None)
+            self._held.pop(source, None)
 
     def take_back(self, source: Partition, *, withheld: bool) -> list[Record]:
         """Remove and return the records of a partition that can be fetched again.
@@ -162,7 +179,7 @@ class WaitingRecords:
         """Return how many records wait, by the topic that they were read from; without those behind their key."""
         counts = Counter(self._delayed.count_by_topic())
         counts.update(map(_TOPIC, self.ready))
-        for source, records in self._withheld.items():
+        for source, records in (*self._withheld.items(), *self._held.items()):
             counts[source.topic] += len(records)
         return counts
 
@@ -184,6 +201,7 @@ class WaitingRecords:
             "delayed": self._delayed.all(),
             "behind": () if self._key_queues is None else self._key_queues.behind(),
             "withheld": (record for records in self._withheld.values() for record in records),
+            "held": (record for records in self._held.values() for record in records),
         }
 
     def check(self) -> None:
@@ -192,7 +210,7 @@ class WaitingRecords:
         self._delayed.check()
         if self._key_queues is not None:
             self._key_queues.check()
-        for source, records in self._withheld.items():
+        for source, records in (*self._withheld.items(), *self._held.items()):
             offsets = [record.offset for record in records]
             ensure(bool(offsets), f"{source} has withheld records, or no list of them")
             ensure(offsets == sorted(set(offsets)), f"the withheld records of {source} stand by their offsets")

@@ -226,9 +226,9 @@ class ReadyFlows:
         flow = self.flows.get(source)
         if flow is None:
             return []
-        taken = [record for record in flow.records if not (record.again or record.postponed_at)]
+        taken = [record for record in flow.records if not record.memory_only]
         if taken:
-            stays = [record for record in flow.records if record.again or record.postponed_at]
+            stays = [record for record in flow.records if record.memory_only]
             flow.records.clear()
             flow.records.extend(stays)
             if not flow.records:

@@ -7,7 +7,7 @@ Pure: no clock and no handles. Times come in as steady ms. Each lease has a numb
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum, StrEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -129,10 +129,16 @@ class LeaseTable:
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> list[ReadyRecord]:
         """Take back the ready records of some partitions. If `lost`, end the leases of these partitions too."""
-        back = [waiting for waiting in self.ready if waiting.record.source in partitions]
-        if back:
-            self.ready = deque(waiting for waiting in self.ready if waiting.record.source not in partitions)
+        back = self.withdraw(lambda record: record.source in partitions)
         return [*back, *self._fence(partitions)] if lost else back
+
+    def withdraw(self, leaves: Callable[[Record], bool]) -> list[ReadyRecord]:
+        """Take back the ready records that leave."""
+        back, stays = list[ReadyRecord](), deque[ReadyRecord]()
+        for waiting in self.ready:
+            (back if leaves(waiting.record) else stays).append(waiting)
+        self.ready = stays
+        return back
 
     def _fence(self, partitions: Collection[Partition]) -> Iterable[ReadyRecord]:
         for lease in [lease for lease in self._out.values() if lease.record.source in partitions]:

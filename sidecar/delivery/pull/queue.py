@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 from sidecar.core.counters import Histogram
-from sidecar.core.outcome import CANCELLED, EXPIRED, Outcome
+from sidecar.core.outcome import CANCELLED, EXPIRED, WITHDRAWN, Outcome
 from sidecar.core.ports import Reply
 from sidecar.core.record import NEVER, Now, Partition, Record
 from sidecar.delivery.pull.handles import ReceiptHandles
@@ -71,6 +71,10 @@ class PullQueue:
         If `lost`, fence the leases of these partitions too: no verdict on them would count.
         """
         self._cancel(self._table.recall(partitions, lost=lost))
+
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        """Give back the ready records that are held."""
+        self._cancel(self._table.withdraw(is_held), WITHDRAWN)
 
     def close(self) -> None:
         """Cancel the records that were not received, and wake waiting calls. Leased records may still be answered."""
@@ -167,9 +171,9 @@ class PullQueue:
         self.fenced += status is HandleStatus.FENCED
         return status
 
-    def _cancel(self, back: Iterable[ReadyRecord]) -> None:
+    def _cancel(self, back: Iterable[ReadyRecord], outcome: Outcome = CANCELLED) -> None:
         for record, reply in back:
-            self._loop.call_soon(self._cancelled, record, reply)
+            self._loop.call_soon(self._cancelled, record, reply, outcome)
 
-    def _cancelled(self, record: Record, reply: Reply) -> None:
-        reply(record, CANCELLED, self._clock())
+    def _cancelled(self, record: Record, reply: Reply, outcome: Outcome) -> None:
+        reply(record, outcome, self._clock())

@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from sidecar.core.outcome import CANCELLED, NotSent
+from sidecar.core.outcome import CANCELLED, WITHDRAWN, NotSent, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import State
 from sidecar.core.ports import Reply
@@ -96,18 +96,26 @@ class BatchPush:
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Cancel the partitions' records that are not sent. Those that are sent stay until they are answered."""
+        self._cancel(self._take_out(lambda record: record.source in partitions))
+
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        """Give back the records that are held and not sent."""
+        self._cancel(self._take_out(is_held), WITHDRAWN)
+
+    def _take_out(self, leaves: Callable[[Record], bool]) -> list[tuple[Record, Reply]]:
+        """Remove records that are not sent, and return them."""
         taken: list[tuple[Record, Reply]] = []
-        self._forming, gone = self._forming.without(partitions, self._empty)
+        self._forming, gone = self._forming.without(leaves, self._empty)
         taken += gone
         if not self._forming.records:
             self._unset()
         sealed, self._sealed = self._sealed, deque()
         for parcel in sealed:
-            kept, gone = parcel.without(partitions, self._empty)
+            kept, gone = parcel.without(leaves, self._empty)
             taken += gone
             if kept.records:
                 self._sealed.append(kept)
-        self._cancel(taken)
+        return taken
 
     def close(self) -> None:
         """Take no more records. Those not sent are cancelled; those sent stay until they are answered."""
@@ -204,6 +212,6 @@ class BatchPush:
             self._sealed.extendleft(reversed(parcel.halves(self._empty)))
             self._go()
 
-    def _cancel(self, deliveries: Iterable[tuple[Record, Reply]]) -> None:
+    def _cancel(self, deliveries: Iterable[tuple[Record, Reply]], outcome: Outcome = CANCELLED) -> None:
         for record, reply in deliveries:
-            self._loop.call_soon(reply, record, CANCELLED, self._clock())
+            self._loop.call_soon(reply, record, outcome, self._clock())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
 
 from sidecar.core.outcome import Failed, Rejected
 from sidecar.core.ports import Reply
-from sidecar.core.record import Now, Partition, Record
+from sidecar.core.record import Now, Record
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
 from sidecar.delivery.push.response_reader import Judged
 
@@ -27,14 +27,14 @@ class BatchRequest:
         self.size = size
         """Bytes of the body."""
 
-    def without(self, partitions: Collection[Partition], empty: int) -> tuple[BatchRequest, list[tuple[Record, Reply]]]:
-        """Return the batch without the records of some partitions, and the removed records.
+    def without(self, leaves: Callable[[Record], bool], empty: int) -> tuple[BatchRequest, list[tuple[Record, Reply]]]:
+        """Return the batch without the records that leave it, and those.
 
         `empty`: bytes of a body without records.
         """
         kept, taken = BatchRequest(empty), []
         for record, reply, part in zip(self.records, self.replies, self.parts, strict=True):
-            if record.source in partitions:
+            if leaves(record):
                 taken.append((record, reply))
             else:
                 kept.add(record, reply, part)

@@ -126,6 +126,9 @@ class Push:
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Do nothing: a record is with the service, or has a connection that is being opened, or is to be."""
 
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        """Do nothing, as for `recall`."""
+
     def close(self) -> None:
         """Take no more deliveries. Those not sent are cancelled; those sent stay until they are answered."""
         self._closed = True

@@ -8,7 +8,7 @@ is gathered, in pull mode when it may be received. A record that never reached t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
@@ -45,6 +45,10 @@ class Attempts:
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Take back the records that the service does not have yet."""
         self._delivery.recall(partitions, lost=lost)
+
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        """Give back the held records that the service does not have yet."""
+        self._delivery.withdraw(is_held)
 
     def close(self) -> None:
         """Take no more deliveries."""

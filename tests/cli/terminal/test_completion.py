@@ -58,7 +58,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("reconsume re", ["retries"]),
+        ("reconsume ret", ["retries"]),
         pytest.param("reconsume topics ''", ["plan", "check", "apply", "export"], marks=pytest.mark.long),
         pytest.param("reconsume topics plan -o js", ["json", "jsonl"], marks=pytest.mark.long),
         ("reconsume dlq redrive --max-", ["--max-redrives"]),

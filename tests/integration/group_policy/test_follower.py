@@ -43,6 +43,9 @@ class Desk:
     def hurried(self) -> bool:
         return self.hurry
 
+    def unwritten(self) -> list[tuple[bytes, bytes]]:
+        return []
+
     def policies(self) -> list[PolicyHeard]:
         return [heard for news in list(self.news) for heard in news.heard if isinstance(heard, PolicyHeard)]
 

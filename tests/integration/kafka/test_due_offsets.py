@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -122,6 +122,9 @@ class Takes:
         asyncio.get_running_loop().call_soon(lambda: reply(record, COMMITTED, now()))
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        pass
+
+    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
         pass
 
     def close(self) -> None:

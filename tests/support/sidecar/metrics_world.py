@@ -120,6 +120,7 @@ class World:
                 subscriptions_differ=lambda: bool(self.told.get("subscriptions_differ")),
                 removed_levels=lambda: self.told.get("removed_levels", 0),
                 bad_policy_records=lambda: self.told.get("bad_policy_records", 0),
+                holds_since=lambda: [START.wall - 3_000] * self.told.get("holds", 0),
                 view_lag=lambda: self.told.get("view_lag"),
                 bad_view_records=lambda: {"view": self.told.get("bad_view_records", 0)},
                 odd_verdicts=lambda: {"unknown-id": self.told.get("odd_verdicts", 0)},

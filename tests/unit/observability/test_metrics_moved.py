@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from sidecar.core.holds import Hold, Holds
 from sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
@@ -137,6 +138,11 @@ def due_for_a_relay(world: World) -> None:
     world.commit(world.retry)
 
 
+def on_hold(world: World) -> None:
+    world.main.hold(Holds([Hold("a", key=b"k")]), START)
+    world.give(world.main, "orders", fresh("orders"))
+
+
 def told(name: str, count: int = 1) -> Move:
     """A count that a part beside the lanes keeps; flows move these on a real Kafka (`test_observed.py`)."""
     return lambda world: world.told.update({name: count})
@@ -178,6 +184,9 @@ MOVES: dict[str, Move] = {
     "bad_policy_records": told("bad_policy_records"),
     "removed_levels": told("removed_levels"),
     "subscriptions_differ": told("subscriptions_differ"),
+    "holds": told("holds"),
+    "oldest_hold_seconds": told("holds"),
+    "on_hold_records": on_hold,
     "view_lag_seconds": told("view_lag", 7),
     "bad_view_records": told("bad_view_records"),
     "refused_records": failed_and_refused,

@@ -15,13 +15,14 @@ OTHER = Partition("bills", 0)
 
 def filled() -> WaitingRecords:
     """Of each partition a record that is ready (0), two that are delayed (2 until 50, 3 until 500), one behind its key
-    (1) and one withheld (4)."""
+    (1), one withheld (4) and one held (5)."""
     waiting = WaitingRecords(1 << 20, "key")
     for source in (ORDERS, OTHER):
         waiting.release_run([record(offset, source=source, key=b"k") for offset in (0, 1)])
         waiting.delay(record(2, source=source, key=b"x"), 50)
         waiting.delay(record(3, source=source, key=b"y"), 500)
         waiting.withhold(record(4, source=source, key=b"z"))
+        waiting.hold(record(5, source=source, key=b"h"))
     return waiting
 
 
@@ -31,8 +32,8 @@ def ways(waiting: WaitingRecords, source: Partition) -> dict[str, list[int]]:
     return {way: sorted(one.offset for one in found if one.source == source) for way, found in waiting.by_way().items()}
 
 
-ALL = {"ready": [0], "delayed": [2, 3], "behind": [1], "withheld": [4]}
-NOTHING: dict[str, list[int]] = {"ready": [], "delayed": [], "behind": [], "withheld": []}
+ALL = {"ready": [0], "delayed": [2, 3], "behind": [1], "withheld": [4], "held": [5]}
+NOTHING: dict[str, list[int]] = {"ready": [], "delayed": [], "behind": [], "withheld": [], "held": []}
 
 
 def test_each_record_waits_in_one_way() -> None:
@@ -51,7 +52,7 @@ def test_what_can_be_fetched_again_is_taken_back(withheld: bool) -> None:
     waiting = filled()
     taken = waiting.take_back(ORDERS, withheld=withheld)
     assert sorted(one.offset for one in taken) == [0, 1, 2, 3, 4][: 4 + withheld]
-    assert ways(waiting, ORDERS) == (NOTHING if withheld else NOTHING | {"withheld": [4]})
+    assert ways(waiting, ORDERS) == NOTHING | {"held": [5]} | ({} if withheld else {"withheld": [4]})
     assert ways(waiting, OTHER) == ALL
 
 
@@ -90,7 +91,7 @@ def test_withheld_records_try_again_by_their_offsets(most: int | None, first: bo
 def test_counts_are_of_what_waits_for_its_time_or_a_place() -> None:
     waiting = filled()
     assert waiting.count == 6
-    assert waiting.count_by_topic() == {"orders": 4, "bills": 4}
+    assert waiting.count_by_topic() == {"orders": 5, "bills": 5}
     assert sorted(one.offset for one in waiting.overdue(50) if one.source == ORDERS) == [0, 2, 4]
     assert sorted(one.offset for one in waiting.put_off(50) if one.source == ORDERS) == [3]
     assert waiting.next_at() == 50

@@ -1,0 +1,127 @@
+"""`/v1/holds` (contract 10.5): hold records in an incident, release them, and see which holds this instance obeys.
+
+`GET` answers by what this instance knows. `POST` and `DELETE` write to the policy topic, in a thread, and answer once
+the record is in Kafka; the instances obey within 2 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
+from sidecar.group_policy.hold_keeper import rows_of
+from sidecar.group_policy.hold_store import HoldStore, Selection, built
+from sidecar.http.audit import NO_TOKEN, TOKEN_NAME
+from sidecar.http.json_body import MEDIA_TYPE, Fields, RefusedError, read_fields, refusing
+from sidecar.http.problems import problem
+from topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, HoldRecord, read_key, read_level
+
+PATH = "/v1/holds"
+FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
+STATUS = {RecordError: 404, ContractError: 409, BrokerError: 503}
+TEXTS = {"topic": 249, "level": 32, "key": 4_096, "key_base64": 8_192}
+"""Fields that say what is held, with their longest text."""
+
+
+class Holding(Protocol):
+    """The part of the sidecar that knows the holds. Called on the event loop."""
+
+    def status(self) -> dict[str, object]:
+        """Return `holds` and `holds_ignored`, of types that JSON has."""
+
+
+class HoldCalls:
+    """The endpoints of holds. `store`: reads and writes the policy topic."""
+
+    def __init__(self, holding: Holding, store: HoldStore) -> None:
+        self._holding, self._store = holding, store
+
+    async def list(self, request: Request) -> Response:
+        """Return the holds that this instance obeys."""
+        return _json(self._holding.status())
+
+    async def begin(self, request: Request) -> Response:
+        """Write a hold."""
+        fields = await read_fields(request, FIELDS)
+        selection, lasts = selection_of(fields), fields.duration("for", 1_000, LONGEST_HOLD_MS)
+        why, who = text_of(fields, "why", LONGEST_WHY), author_of(request)
+        if why is None:
+            raise RefusedError("why must be the reason, for whoever looks later.")
+        try:
+            built(selection, lasts, why, who)
+        except ContractError as fault:
+            raise RefusedError(f"{str(fault).capitalize()}.") from None
+
+        def write() -> tuple[str, HoldRecord]:
+            return self._store.begin(selection, lasts, why, who, self._store.read())
+
+        ident, record = await asyncio.to_thread(write)
+        return _json(rows_of({ident: record})[0], 201)
+
+    async def release(self, request: Request) -> Response:
+        """Write the release of a hold."""
+        ident, who = request.path_params["id"], author_of(request)
+        await asyncio.to_thread(lambda: self._store.release([ident], who, self._store.read()))
+        return Response(status_code=204)
+
+
+def hold_routes(holding: Holding, store: HoldStore) -> list[Route]:
+    """Return the routes of holds."""
+    calls = HoldCalls(holding, store)
+    return [
+        Route(PATH, calls.list, methods=["GET"]),
+        Route(PATH, refusing(_telling(calls.begin)), methods=["POST"]),
+        Route(PATH + "/{id}", refusing(_telling(calls.release)), methods=["DELETE"]),
+    ]
+
+
+def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await call(request)
+        except ReconsumeError as fault:
+            status = next((status for kind, status in STATUS.items() if isinstance(fault, kind)), 500)
+            return problem(status, f"{fault}.")
+
+    return endpoint
+
+
+def author_of(request: Request) -> str:
+    """Return who holds or releases: the name of the token that the call has."""
+    return f"api:{request.scope.get(TOKEN_NAME, NO_TOKEN)}"
+
+
+def selection_of(fields: Fields) -> Selection:
+    """Return what is to be held. Raises RefusedError."""
+    texts = {name: text_of(fields, name, longest) for name, longest in TEXTS.items()}
+    everything = fields["all"] or False
+    if everything is not (not any(value is not None for value in texts.values())):
+        raise RefusedError("Give topic, level, key or key_base64, or all: true alone.")
+    try:
+        level = None if texts["level"] is None else read_level(texts["level"])
+        return Selection(texts["topic"], level, read_key(texts["key"], texts["key_base64"]), everything)
+    except ValueError as fault:
+        raise RefusedError(f"{str(fault).capitalize()}.") from None
+
+
+def text_of(fields: Fields, name: str, longest: int) -> str | None:
+    """Return a field that is a printable text; None if it is missing. Raises RefusedError."""
+    value: object = fields[name]
+    if value is None:
+        return None
+    is_key = name.startswith("key")  # a key may be empty, and hold anything
+    if isinstance(value, str) and len(value) <= longest and (is_key or (value and value.isprintable())):
+        return value
+    raise RefusedError(f"{name} must be a printable text of 1 to {longest} characters.")
+
+
+def _json(value: object, status: int = 200) -> Response:
+    headers = {"cache-control": "no-store"}
+    return Response(msgspec.json.encode(value), status, media_type=MEDIA_TYPE, headers=headers)

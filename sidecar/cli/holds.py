@@ -1,0 +1,168 @@
+"""`hold`, `release`, `holds`: stop the delivery of some records in an incident, for a bounded time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.dlq.filters import DryRun, Yes
+from sidecar.cli.terminal.arguments import author, duration
+from sidecar.cli.terminal.confirm import is_to_go_on
+from sidecar.cli.terminal.exit_codes import DONE
+from sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from sidecar.cli.terminal.options import Options
+from sidecar.cli.terminal.output import Row, clock, talk
+from sidecar.clock import wall
+from sidecar.errors import ContractError
+from sidecar.printable import plural, printable
+from topics.durations import render_duration
+from topics.hold_record import HoldRecord, read_key, read_level
+
+if TYPE_CHECKING:
+    from sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
+    from sidecar.settings.model import Settings
+
+COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
+
+Who = Annotated[str | None, typer.Option("--who", help="Who does it; user@host by default.")]
+
+
+def hold(
+    options: Options,
+    lasts: Annotated[str, typer.Option("--for", metavar="DURATION", help="When it ends by itself: 1s to 7d.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, for whoever looks later.")],
+    topic: Annotated[str | None, typer.Option("--topic", help="Hold this main topic, with its retries.")] = None,
+    level: Annotated[
+        str | None, typer.Option("--level", help="Hold this level: main, ready, ordered, or a delay like 10m.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Hold the records with this key, as text.")] = None,
+    key_base64: Annotated[str | None, typer.Option("--key-base64", help="The same, of a key that is no text.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Hold everything.")] = False,
+    who: Who = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Hold records: every instance of the group obeys within 2 s, and none of them is delivered.
+
+    What is out ends as it does. What is held waits, and no attempt of it is made or counted. Where topic, level and key
+    are given, all of them must fit. A topic is the main topic of a record, also of its retries and redrives. In pull
+    mode nothing that is held is received, and a relay writes nothing of it to the ready topic.
+    The hold ends at its time by the clock of each instance, or by `release`. At most 100 are in force at a time.
+    It is a record in the group's policy topic, so instances that start later obey it too.
+
+    \b
+    Examples:
+      reconsume hold --topic orders --for 1h --why "the ledger is being mended"
+      reconsume hold --key customer-42 --for 20m --why "their account is blocked" --yes
+      reconsume hold --all --for 10m --why "the database moves"
+    """
+    settings, store = open_holds(options)
+    selection = selection_of(topic, level, (key, key_base64), everything)
+    from sidecar.group_policy.hold_store import built
+
+    lasts_ms, by = duration(lasts, "--for"), author(who)
+    try:
+        row = row_of("", built(selection, lasts_ms, why, by))
+    except ContractError as fault:
+        raise typer.BadParameter(str(fault)) from None
+    there = store.read()
+    warn(settings, selection, there)
+    question = f"Hold {row['what']} for {row['ends_in']}?"
+    if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
+        return DONE
+    ident, record = store.begin(selection, lasts_ms, why, by, there)
+    talk(f"hold {ident} is written: the instances obey within 2 s, until {clock(record.until)} or `release {ident}`")
+    options.output.rows_after([row], COLUMNS, [row_of(ident, record)])
+    return DONE
+
+
+def release(
+    options: Options,
+    idents: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Holds, as `holds` lists them.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Release every hold.")] = False,
+    who: Who = None,
+) -> int:
+    """Release holds: what they keep back is delivered again, within 2 s.
+
+    The release is a record too, and is kept until the hold would have ended.
+
+    \b
+    Examples:
+      reconsume release 3f9c1ab2
+      reconsume release --all
+    """
+    if bool(idents) == everything:
+        raise typer.BadParameter("give the ids of holds, or --all")
+    _, store = open_holds(options)
+    there = store.read()
+    chosen = tuple(dict.fromkeys(idents or there.live))
+    store.release(chosen, author(who), there)
+    talk(f"released {plural(len(chosen), 'hold')}" if chosen else "no hold is in force")
+    options.output.rows(COLUMNS, [row_of(ident, there.live[ident]) for ident in chosen])
+    return DONE
+
+
+def holds(options: Options) -> int:
+    """List the holds that are in force.
+
+    \b
+    Example:
+      reconsume holds -o table
+    """
+    _, store = open_holds(options)
+    there = store.read()
+    tell_ignored(there)
+    talk(f"{plural(len(there.live), 'hold')} in force")
+    options.output.rows(COLUMNS, [row_of(ident, record) for ident, record in there.live.items()])
+    return DONE
+
+
+def open_holds(options: Options) -> tuple[Settings, HoldStore]:
+    """Load the configuration and open the policy topic. Raises BadParameter for a broadcast, which has none."""
+    from sidecar.group_policy.hold_store import HoldStore  # the Kafka client is slow to import, and --help needs none
+
+    settings = settings_for_kafka(options)
+    if settings.deliver.broadcast:
+        raise typer.BadParameter("deliver.broadcast: instances of a broadcast follow no policy topic, and no hold")
+    return settings, HoldStore(settings.kafka, settings.names)
+
+
+def selection_of(
+    topic: str | None, level: str | None, key: tuple[str | None, str | None], everything: bool
+) -> Selection:
+    """Return what is to be held; `key` is as text, and in Base64. Raises BadParameter if it is nothing."""
+    from sidecar.group_policy.hold_store import Selection
+
+    if everything == any(value is not None for value in (topic, level, *key)):
+        raise typer.BadParameter("give --topic, --level or --key, or --all alone")
+    try:
+        return Selection(topic, None if level is None else read_level(level), read_key(*key), everything)
+    except ValueError as fault:
+        raise typer.BadParameter(str(fault)) from None
+
+
+def warn(settings: Settings, selection: Selection, there: HoldsThere) -> None:
+    """Say what the person may not expect of this hold."""
+    tell_ignored(there)
+    if there.unaware:
+        names = ", ".join(there.unaware[:3]) + (" and others" if len(there.unaware) > 3 else "")
+        talk(f"warning: instances of an older version do not know holds, and go on to deliver: {names}")
+    if selection.topic is not None and selection.topic not in settings.topic_names:
+        talk(f"warning: {printable(selection.topic)} is no main topic of this configuration")
+    if selection.key is not None and settings.deliver.order != "none":
+        talk("warning: what follows a held key waits in memory; at its share of it a partition pauses, with other keys")
+
+
+def tell_ignored(there: HoldsThere) -> None:
+    """Warn of holds that no instance obeys."""
+    for why in there.ignored[:5]:
+        talk(f"warning: not obeyed: {printable(why)}")
+
+
+def row_of(ident: str, record: HoldRecord) -> Row:
+    """Return a hold as a row."""
+    from sidecar.group_policy.hold_keeper import rows_of
+
+    (row,) = rows_of({ident: record})
+    return {**row, "ends_in": render_duration(max(0, record.until - wall()) // 1000 * 1000)}

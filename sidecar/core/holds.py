@@ -1,0 +1,60 @@
+"""What an operator holds: the records that are not delivered for now (contract 10.4).
+
+A hold names a main topic, a level, a key, or several of these: then all of them must fit. A hold that names none is for
+all records. When it begins and ends is decided elsewhere (`group_policy/hold_keeper.py`): here are those in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sidecar.core.record import Record
+from topics.attempt import topic_of
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """One hold.
+
+    `topic`: the main topic of a record, also of its retries and redrives. `level`: as in metrics: `main`, `ready`, a
+    delay such as `10s`, or `ordered` (the queue of ordered records). None: any.
+    """
+
+    id: str
+    topic: str | None = None
+    level: str | None = None
+    key: bytes | None = None
+
+    def fits(self, level: str, topic: str) -> bool:
+        """Return whether it holds records of a level and a main topic, if their key fits too."""
+        return self.level in (None, level) and self.topic in (None, topic)
+
+
+class Holds:
+    """The holds in force at one moment. Values: a change makes new ones."""
+
+    def __init__(self, holds: Iterable[Hold] = ()) -> None:
+        self.ids = frozenset(hold.id for hold in holds)
+        self._plain = tuple(hold for hold in holds if hold.key is None)
+        """Those that name no key. There are up to a hundred in all, so those with a key are found by it."""
+        self._keyed: dict[bytes, list[Hold]] = {}
+        for hold in holds:
+            if hold.key is not None:
+                self._keyed.setdefault(hold.key, []).append(hold)
+
+    def __bool__(self) -> bool:
+        return bool(self.ids)
+
+    def of(self, record: Record, level: str) -> Hold | None:
+        """Return a hold that keeps a record of this level back; None if there is none."""
+        topic = topic_of(record)
+        keyed = self._keyed.get(record.key, ()) if self._keyed and record.key is not None else ()
+        return next((hold for hold in (*self._plain, *keyed) if hold.fits(level, topic)), None)
+
+    def covers(self, level: str, topic: str | None) -> bool:
+        """Return whether every record of a level is held. `topic`: its only main topic; None: it may have any."""
+        return any(hold.level in (None, level) and (hold.topic is None or hold.topic == topic) for hold in self._plain)
+
+
+NO_HOLDS = Holds()

@@ -1,0 +1,129 @@
+"""Keep back what an operator holds (contract 10.4): it gets no turn, and others go on.
+
+A record that is held when its turn comes is let go from memory: it stays begun and not done, and is fetched again when
+its hold is over. Only its offset is kept. Where that cannot be, because its order or its tries in place are known to
+memory alone, the record itself waits. A partition of which every record is held is paused instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sidecar.core.holds import NO_HOLDS, Holds
+from sidecar.core.invariant import ensure
+from sidecar.core.lane.crash_gate import CrashGate
+from sidecar.core.lane.memory import LaneMemory
+from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition, Pause
+from sidecar.core.lane.paused import PausedPartitions
+from sidecar.core.lane.waiting import WaitingRecords
+from sidecar.core.policy import Policy
+from sidecar.core.record import NEVER, Now, Partition, Record
+
+MOST_HELD = 20_000
+"""Records of a partition that holds by key, or by topic in a level that all topics share, keep back by their offsets.
+Each costs some 100 bytes. At this bound the partition is paused."""
+
+Withdraw = Callable[[Callable[[Record], bool]], None]
+"""`Delivery.withdraw`."""
+
+
+class HeldRecords:
+    """The holds in force, and what they keep back, for one lane.
+
+    Invariant: nothing is kept back for a hold that is not in force.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[Partition, LanePartition],
+        waiting: WaitingRecords,
+        memory: LaneMemory,
+        paused: PausedPartitions,
+        gate: CrashGate | None,
+        policy: Callable[[], Policy],
+        withdraw: Withdraw,
+        *,
+        ordered: bool,
+    ) -> None:
+        self.holds = NO_HOLDS
+        self._partitions, self._waiting, self._memory, self._paused = partitions, waiting, memory, paused
+        self._gate, self._policy, self._withdraw, self._ordered = gate, policy, withdraw, ordered
+
+    def apply(self, holds: Holds, now: Now) -> None:
+        """Obey these holds from now on, and let go on what others have kept back."""
+        self.holds = holds
+        for partition in self._partitions.values():
+            if not partition.closing:
+                self._let_go_on(partition, now)
+        if holds:
+            self._withdraw(self._is_held)
+
+    def _is_held(self, record: Record) -> bool:
+        partition = self._partitions.get(record.source)
+        return partition is not None and self.holds.of(record, partition.level) is not None
+
+    # --- records are kept back ---------------------------------------------------------------------------------------
+
+    def pauses(self, partition: LanePartition, run: FetchedRecords) -> bool:
+        """Pause a partition if nothing of it is delivered now; return whether that is so."""
+        if not run.records:
+            return False
+        if len(partition.held) < MOST_HELD and not self._covers(partition):
+            return False
+        self._paused.pause(partition, run.records[0].offset, NEVER, Because.HELD)
+        return True
+
+    def _covers(self, partition: LanePartition) -> bool:
+        """Return whether all that a partition can have is held. A queue is read on: its keys must be known."""
+        if partition.under is not None:
+            return False
+        topic: str | None = partition.source.topic
+        if partition.level_delay is not None:
+            policy = self._policy()
+            role = policy.names.role(partition.source.topic, policy.topics)
+            topic = None if role is None else role.topic
+        return self.holds.covers(partition.level, topic)
+
+    def keeps(self, partition: LanePartition, record: Record, now: Now) -> bool:
+        """Keep a record back whose turn has come, if it is held; return whether that is so."""
+        hold = self.holds.of(record, partition.level)
+        if hold is None:
+            return False
+        if self._ordered or record.memory_only:
+            partition.wait_held()
+            self._waiting.hold(record)
+        else:
+            partition.keep_back(record.offset, hold.id)
+            self._memory.add(partition, -record.weight)
+        if self._gate is not None and partition.suspicion is not None:
+            self._gate.kept_back(partition, partition.suspicion)
+        return True
+
+    # --- and go on ---------------------------------------------------------------------------------------------------
+
+    def _let_go_on(self, partition: LanePartition, now: Now) -> None:
+        """Let go on what no hold keeps back any more."""
+        if partition.held_in_memory:
+            free = self._waiting.let_held(
+                partition.source, lambda record: self.holds.of(record, partition.level) is None
+            )
+            partition.wait_held(-free)
+        free_offsets = [offset for offset, ident in partition.held.items() if ident not in self.holds.ids]
+        pause = partition.paused
+        held = pause is not None and pause.because is Because.HELD
+        if not (free_offsets or (held and not self._covers(partition))):
+            return
+        offset = partition.tracker.unread if pause is None else pause.offset
+        if pause is None:
+            self._paused.pause(partition, offset, now.steady, Because.HELD)
+            pause = Pause(offset, now.steady, Because.HELD)
+        because = pause.because if partition.blocked else Because.HELD
+        partition.fetch_held(free_offsets, Pause(offset, now.steady, because))
+        self._paused.alarm = min(self._paused.alarm, now.steady)
+        self._paused.resume_if_ready(partition, now.steady)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for source, partition in self._partitions.items():
+            past = set(partition.held.values()) - self.holds.ids
+            ensure(partition.closing or not past, f"{source} is held by {past}, which are not in force")

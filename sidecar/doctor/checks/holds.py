@@ -1,0 +1,50 @@
+"""Check what operators hold: each hold is named, and one that may outlive the records that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sidecar.doctor.checks.policy import CREATE, UNKNOWN
+from sidecar.doctor.findings import Finding, ago, ok, warn
+from sidecar.group_policy.hold_book import HoldBook
+from sidecar.group_policy.topic import PolicyTopicRecord
+from sidecar.kafka.admin.cluster import Cluster
+from topics.acls import GroupShape
+from topics.durations import render_duration
+from topics.hold_record import HoldHeard, HoldRecord
+
+RETENTION = "retention.ms"
+
+
+def holds(cluster: Cluster, records: Sequence[PolicyTopicRecord] | None, group: GroupShape, wall: int) -> list[Finding]:
+    """Report the holds that are in force at `wall` (epoch ms)."""
+    if records is None:
+        return [warn(UNKNOWN, CREATE)]
+    book = HoldBook()
+    for news, _ in records:
+        if isinstance(news, HoldHeard):
+            book.hear(news.id, news.record, wall)
+    live = book.in_force(wall).records
+    kept = {} if not live else retentions(cluster.settings(group.topics))
+    findings = [finding for ident, record in live.items() for finding in judged(ident, record, kept, wall)]
+    return findings or [ok("nothing is held")]
+
+
+def retentions(settings: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """Return how long each topic keeps its records (ms); without those that keep them for ever."""
+    values = {name: config.get(RETENTION, "") for name, config in settings.items()}
+    return {name: int(value) for name, value in values.items() if value.isdecimal()}
+
+
+def judged(ident: str, record: HoldRecord, kept: Mapping[str, int], wall: int) -> Iterator[Finding]:
+    """Report one hold. `kept`: as `retentions` returns it, of the main topics."""
+    mend = f"reconsume release {ident}"
+    rest = render_duration(max(0, record.until - wall) // 1000 * 1000)
+    yield warn(
+        f"{record.who} has held {record.what} for {ago(wall - record.since)}, {rest} are left: {record.why}", mend
+    )
+    lasts = record.until - record.since
+    for topic, ms in kept.items():
+        if record.topic in (None, topic) and record.level in (None, "main") and lasts > ms:
+            text = f"{topic} keeps its records for {render_duration(ms)}: what hold {ident} keeps back may be deleted"
+            yield warn(text, f"{mend} before, or raise retention.ms of {topic}")

@@ -1,0 +1,148 @@
+"""Read and write the holds of a group, for the command line, the API and the dashboard.
+
+The policy topic is read as a whole. Raises as `PolicyStore` does: one sentence, within seconds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+from msgspec.structs import replace
+
+from sidecar.clock import wall
+from sidecar.errors import BrokerError, ContractError, RecordError
+from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from sidecar.group_policy.hold_book import HoldBook
+from sidecar.group_policy.topic import read_messages
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.client_config import teller_config
+from sidecar.kafka.errors import ANSWER_SECONDS
+from topics.hold_record import (
+    HOLD,
+    HOLDS,
+    LONGEST_HOLD_MS,
+    LONGEST_WHY,
+    MOST_HOLDS,
+    HoldHeard,
+    HoldRecord,
+    fault_of_hold,
+    hold_key,
+    render_hold,
+)
+from topics.names import Names
+from topics.policy_record import PARTITION, BadRecord, InstanceHeard, parse_record
+
+CLIENT = "reconsume-hold"
+
+
+class HoldsThere(NamedTuple):
+    """The holds that a policy topic has.
+
+    `live`: those in force, by id. `ignored`: why others are not. `unaware`: instances that live and do not know holds.
+    `over`: ids whose end is past.
+    """
+
+    live: Mapping[str, HoldRecord]
+    ignored: tuple[str, ...] = ()
+    unaware: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+
+
+class Selection(NamedTuple):
+    """What a person wants to hold: all that is given must fit; `all` where nothing is."""
+
+    topic: str | None = None
+    level: str | None = None
+    key: bytes | None = None
+    all: bool = False
+
+
+class HoldStore:
+    """The holds of one group."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
+        self._kafka, self._names = kafka, names
+
+    def read(self) -> HoldsThere:
+        """Return the holds. Raises ContractError if the topic does not exist, and BrokerError if it cannot be read."""
+        cluster = Cluster(self._kafka, CLIENT)
+        if not cluster.find([self._names.policy]):
+            raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
+        return holds_of(read_messages(cluster, self._names, ANSWER_SECONDS), wall())
+
+    def begin(self, selection: Selection, lasts: int, why: str, who: str, there: HoldsThere) -> tuple[str, HoldRecord]:
+        """Write a hold of `lasts` ms, and return its id and record. `there`: what `read` has returned.
+
+        Raises ContractError if it may not be, and BrokerError if it is not known to be written.
+        """
+        record = built(selection, lasts, why, who)
+        if len(there.live) >= MOST_HOLDS:
+            raise ContractError(f"{MOST_HOLDS} holds are in force already: `reconsume release` ends one")
+        ident = secrets.token_hex(4)
+        self._write({hold_key(ident): render_hold(record), **dict.fromkeys(map(hold_key, there.over))})
+        return ident, record
+
+    def release(self, idents: Iterable[str], who: str, there: HoldsThere) -> None:
+        """End holds that are in force. Raises RecordError for one that is not, and BrokerError."""
+        idents = tuple(idents)
+        if unknown := [ident for ident in idents if ident not in there.live]:
+            raise RecordError(f"no hold {unknown[0][:64]} is in force; `reconsume holds` lists them")
+        at = wall()
+        over = {ident: replace(there.live[ident], released_by=who, released_at=at) for ident in idents}
+        self._write({hold_key(ident): render_hold(record) for ident, record in over.items()})
+
+    def _write(self, records: Mapping[bytes, bytes | None]) -> None:
+        faults: list[str] = []
+
+        def landed(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                faults.append(error.str())
+
+        config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
+        producer = Producer(config)
+        for key, value in records.items():
+            producer.produce(self._names.policy, value, key, PARTITION, on_delivery=landed)
+        unsent = producer.flush(ANSWER_SECONDS + 1)
+        if faults or unsent:
+            why = faults[0] if faults else "the broker has not answered"
+            raise BrokerError(f"nothing is known to be written: {why}")
+
+
+def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:
+    """Return the record of a hold that begins now. Raises ContractError if it may not be."""
+    if not 1_000 <= lasts <= LONGEST_HOLD_MS:
+        raise ContractError("a hold lasts from 1s to 7d")
+    if not why.strip() or len(why) > LONGEST_WHY:
+        raise ContractError(f"the reason must have 1 to {LONGEST_WHY} characters")
+    at = wall()
+    record = HoldRecord(at, at + lasts, why, who, *selection)
+    if fault := fault_of_hold(record):
+        raise ContractError(fault)
+    return record
+
+
+def holds_of(messages: Iterable[Message], now: int) -> HoldsThere:
+    """Return the holds that the messages of a policy topic tell of, at `now` (epoch ms)."""
+    book, over, refused = HoldBook(), set[str](), dict[str, str]()
+    unaware: set[str] = set()
+    for message in messages:
+        key = message.key() or b""
+        match parse_record(message.key(), message.value()):
+            case HoldHeard(id=ident, record=record):
+                (over.add if record is not None and record.until <= now else over.discard)(ident)
+                refused.pop(ident, None)
+                if why := book.hear(ident, record, now):
+                    refused[ident] = why
+            case InstanceHeard(instance=name, record=beat):
+                old = beat is None or beat.at <= now - SILENT_AFTER or HOLDS in (beat.reads or ())
+                (unaware.discard if old else unaware.add)(name)
+            case BadRecord(text=text) if key.startswith(HOLD) and len(refused) < MOST_HOLDS:
+                refused[repr(key[:80])] = text
+    force = book.in_force(now)
+    ignored = [*refused.values()]
+    if force.ignored:
+        ignored.append(f"{force.ignored} are beyond the {MOST_HOLDS} that are in force at a time")
+    return HoldsThere(force.records, tuple(ignored), tuple(sorted(unaware)), tuple(sorted(over)[:MOST_HOLDS]))

@@ -1,0 +1,86 @@
+"""`hold`, `release` and `holds`: what is refused before anything is asked of Kafka, and what a topic tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sidecar.group_policy.hold_store import holds_of
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import write_good
+from topics.hold_record import HOLDS, HoldRecord, hold_key, render_hold
+from topics.policy_record import SubscriptionRecord, instance_key, render_record
+
+HOUR = 3_600_000
+ALL = ("--for", "1h", "--why", "x", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("hold", *ALL), "give --topic, --level or --key, or --all alone"),
+        (("hold", "--all", "--topic", "orders", *ALL), "give --topic, --level or --key, or --all alone"),
+        (("hold", "--level", "soon", *ALL), "a level is main, ready, ordered, or a delay like 10m"),
+        (("hold", "--key", "a", "--key-base64", "YQ==", *ALL), "not both"),
+        (("hold", "--key-base64", "?", *ALL), "not Base64"),
+        (("hold", "--all", "--for", "8d", "--why", "x", "--yes"), "a hold lasts from 1s to 7d"),
+        (("hold", "--all", "--for", "10", "--why", "x", "--yes"), "--for"),
+        (("hold", "--all", "--for", "1h", "--why", " ", "--yes"), "the reason must have"),
+        (("hold", "--all", "--for", "1h", "--why", "a\nb", "--yes"), "cannot be printed"),
+        (("hold", "--all", "--for", "1h"), "--why"),
+        (("hold", "--all", "--why", "x"), "--for"),
+        (("release",), "give the ids of holds, or --all"),
+        (("release", "a", "--all"), "give the ids of holds, or --all"),
+        (("holds", "--set", "deliver.broadcast=true", "--set", "start=latest"), "instances of a broadcast follow no"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    ended = reconsume(*words, "-c", write_good(tmp_path))
+    assert (ended.exit_code, ended.stdout) == (2, ""), ended.stderr
+    assert sentence in " ".join(ended.stderr.split())
+
+
+@dataclass
+class Told:
+    """A message of a policy topic."""
+
+    held_key: bytes
+    held_value: bytes | None
+
+    def key(self) -> bytes:
+        return self.held_key
+
+    def value(self) -> bytes | None:
+        return self.held_value
+
+
+def hold(ident: str, until: int = HOUR, **more: object) -> Told:
+    return Told(hold_key(ident), render_hold(HoldRecord(0, until, "x", "ann", all=True, **more)))  # type: ignore[arg-type]
+
+
+def beat(name: str, at: int, *reads: str) -> Told:
+    return Told(instance_key(name), render_record(SubscriptionRecord({}, at, reads=reads)))
+
+
+def test_what_a_topic_tells_of_holds_and_of_those_who_do_not_know_them() -> None:
+    rows = [
+        hold("a"),
+        hold("b"),
+        hold("b", released_by="bob"),
+        hold("over", until=5),
+        hold("bad", until=0),
+        Told(hold_key("gone"), None),
+        beat("new", HOUR, HOLDS),
+        beat("old", HOUR),
+        beat("silent", 0),
+        beat("stopped", HOUR),
+        Told(instance_key("stopped"), None),
+    ]
+    there = holds_of(rows, HOUR - 1)  # type: ignore[arg-type]
+    assert list(there.live) == ["a"]
+    assert there.unaware == ("old",)
+    assert there.over == ("over",)
+    assert len(there.ignored) == 1
+    assert "must end after it begins" in there.ignored[0]

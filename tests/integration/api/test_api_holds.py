@@ -1,0 +1,153 @@
+"""`/v1/holds` over a real server: what may be held, by whom, and what each error is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from sidecar.api.app import Access, build_app
+from sidecar.api.holds import hold_routes
+from sidecar.errors import BrokerError, ContractError
+from sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection, built
+from sidecar.http.access import LOOPBACK_NAMES
+from tests.support.sidecar.api_calls import assert_problem
+from tests.support.sidecar.running_api import Answer, Client, Operation, serving
+from topics.hold_record import HoldRecord
+from topics.names import Names
+
+GOOD = {"topic": "orders", "for": "1h", "why": "the ledger is mended"}
+AUTH = {"Authorization": "Bearer secret"}
+
+
+class Keeper:
+    def status(self) -> dict[str, object]:
+        return {"holds": [], "holds_ignored": ""}
+
+
+class Topic(HoldStore):
+    """Holds in memory, or a broker that is away."""
+
+    def __init__(self) -> None:
+        super().__init__({}, Names("billing"))
+        self.there: dict[str, HoldRecord] = {}
+        self.released: list[tuple[str, str]] = []
+        self.fault: Exception | None = None
+
+    def read(self) -> HoldsThere:
+        if self.fault is not None:
+            raise self.fault
+        return HoldsThere(self.there)
+
+    def begin(self, selection: Selection, lasts: int, why: str, who: str, there: HoldsThere) -> tuple[str, HoldRecord]:
+        self.there["a"] = built(selection, lasts, why, who)
+        return "a", self.there["a"]
+
+    def _write(self, records: Mapping[bytes, bytes | None]) -> None:
+        pass
+
+    def release(self, idents: Iterable[str], who: str, there: HoldsThere) -> None:
+        super().release(idents, who, there)
+        self.released += [(ident, who) for ident in idents]
+
+
+@pytest.fixture(scope="module")
+def topic() -> Topic:
+    return Topic()
+
+
+@pytest.fixture(scope="module")
+def place(topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
+    token: Path = tmp_path_factory.mktemp("holds") / "token"
+    token.write_text("ann: secret\n")
+    app = build_app(Operation(), lambda: b"", Access(token, LOOPBACK_NAMES), calls=hold_routes(Keeper(), topic))
+    with serving(app) as place:
+        yield place
+
+
+def call(place: str | int, method: str, path: str, body: object = None) -> Answer:
+    with Client(place) as client:
+        if body is None:
+            return client.call(method, path, AUTH)
+        text = json.dumps(body)
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Authorization: Bearer secret"]
+        lines += ["Content-Type: application/json", f"Content-Length: {len(text)}", "", text]
+        client.send("\r\n".join(lines).encode())
+        return client.answer(method)
+
+
+def test_a_hold_is_written_listed_and_released_by_the_name_of_the_token(place: str | int, topic: Topic) -> None:
+    made = call(place, "POST", "/v1/holds", GOOD)
+    assert (made.status, made.json["what"], made.json["who"]) == (201, "topic=orders", "api:ann")
+    assert made.json["until"] - made.json["since"] == 3_600_000
+    assert call(place, "GET", "/v1/holds").json == {"holds": [], "holds_ignored": ""}
+    assert call(place, "DELETE", "/v1/holds/a").status == 204
+    assert topic.released == [("a", "api:ann")]
+    assert_problem(call(place, "DELETE", "/v1/holds/b"), 404)
+
+
+@pytest.mark.parametrize(
+    ("what", "key", "level"),
+    [
+        ({"key": ""}, b"", None),
+        ({"key": "a\nb"}, b"a\nb", None),
+        ({"key_base64": base64.b64encode(b"\xff").decode()}, b"\xff", None),
+        ({"level": "60s"}, None, "1m"),
+        ({"level": "ready", "topic": "orders"}, None, "ready"),
+        ({"all": True}, None, None),
+    ],
+)
+def test_what_may_be_held(
+    place: str | int, topic: Topic, what: dict[str, object], key: bytes | None, level: str | None
+) -> None:
+    assert call(place, "POST", "/v1/holds", {"for": "1s", "why": "x", **what}).status == 201
+    assert (topic.there["a"].key, topic.there["a"].level) == (key, level)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"for": "1h", "why": "x"},
+        {**GOOD, "all": True},
+        {**GOOD, "all": "yes"},
+        {**GOOD, "all": 1},
+        {**GOOD, "for": "8d"},
+        {**GOOD, "for": 60},
+        {"topic": "orders", "why": "x"},
+        {"topic": "orders", "for": "1h"},
+        {**GOOD, "why": ""},
+        {**GOOD, "why": " "},
+        {**GOOD, "why": "x" * 1_001},
+        {**GOOD, "why": "\x1b[2J"},
+        {**GOOD, "topic": ""},
+        {**GOOD, "topic": 1},
+        {**GOOD, "level": "soon"},
+        {**GOOD, "key": "a", "key_base64": "YQ=="},
+        {**GOOD, "key_base64": "?"},
+        {**GOOD, "key": "\ud800"},
+        {**GOOD, "who": "me"},
+        [],
+    ],
+)
+def test_what_is_no_hold_is_refused_and_nothing_is_written(place: str | int, topic: Topic, body: object) -> None:
+    topic.there.clear()
+    assert_problem(call(place, "POST", "/v1/holds", body), 400)
+    assert not topic.there
+
+
+@pytest.mark.parametrize(("fault", "status"), [(BrokerError("no answer"), 503), (ContractError("no topic"), 409)])
+def test_a_broker_or_a_topic_that_is_away_is_named(
+    place: str | int, topic: Topic, fault: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic, "fault", fault)
+    for answer in (call(place, "POST", "/v1/holds", GOOD), call(place, "DELETE", "/v1/holds/a")):
+        assert_problem(answer, status)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/holds"), ("DELETE", "/v1/holds/a"), ("GET", "/v1/holds")])
+def test_each_call_needs_the_token(place: str | int, method: str, path: str) -> None:
+    with Client(place) as client:
+        assert client.call(method, path).status == 401

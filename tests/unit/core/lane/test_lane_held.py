@@ -1,0 +1,182 @@
+"""What an operator holds gets no turn, is no attempt, waits without its payload; the rest goes on (contract 10.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+from msgspec.structs import replace
+
+from sidecar.core.holds import Hold, Holds
+from sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
+from sidecar.core.policy import InPlace
+from sidecar.core.record import Partition
+from tests.sim import samples
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS, WALL, life, record
+from topics.retry_headers import RetryState
+
+REFUNDS = Partition("refunds", 0)
+TWO = samples.policy(topics=("orders", "refunds"))
+LEVEL = Partition("billing-RETRY-10s", 0)
+READY = Partition("billing-RETRY", 0)
+
+
+def hold(rig: Rig, *holds: Hold) -> None:
+    rig.lane.hold(Holds(holds), rig.now)
+    rig.check()
+
+
+def give(rig: Rig, offsets: Collection[int], source: Partition = ORDERS, key: bytes = b"k") -> None:
+    rig.take(*(record(offset, source=source, key=key) for offset in offsets))
+
+
+@pytest.mark.parametrize(
+    ("held", "level", "topic", "key", "expected"),
+    [
+        (Hold("h"), "main", "orders", b"k", True),
+        (Hold("h", topic="orders"), "10s", "orders", None, True),
+        (Hold("h", topic="orders"), "main", "refunds", b"k", False),
+        (Hold("h", level="10s"), "10s", "refunds", b"k", True),
+        (Hold("h", level="10s"), "main", "refunds", b"k", False),
+        (Hold("h", key=b"k"), "main", "refunds", b"k", True),
+        (Hold("h", key=b""), "main", "refunds", None, False),
+        (Hold("h", key=b""), "main", "refunds", b"", True),
+        (Hold("h", topic="orders", key=b"k"), "ready", "orders", b"k", True),
+        (Hold("h", topic="orders", key=b"k"), "ready", "refunds", b"k", False),
+    ],
+)
+def test_all_that_a_hold_names_must_fit(held: Hold, level: str, topic: str, key: bytes | None, expected: bool) -> None:
+    state = None if level == "main" else RetryState(id="a:0:1", topic=topic)
+    one = record(key=key, source=Partition(topic, 0), life=state)
+    assert (Holds([held]).of(one, level) is not None) is expected
+
+
+def test_a_held_topic_is_paused_and_gives_the_only_place_to_the_other() -> None:
+    rig = Rig(policy=TWO, concurrency=1)
+    rig.assign(ORDERS, REFUNDS)
+    hold(rig, Hold("h", topic="orders"))
+    give(rig, range(500))
+    assert (rig.state(), rig.lane.memory.load) == ("held", 0)
+    give(rig, range(3), REFUNDS)
+    for offset in range(3):
+        assert rig.answer().offset == offset
+    hold(rig)
+    assert rig.fetches[-1] == ("resume", ORDERS, 0, 1)
+    give(rig, range(2))
+    assert [rig.answer().source for _ in range(2)] == [ORDERS, ORDERS]
+
+
+def test_a_held_key_waits_as_offsets_alone_and_is_fetched_again() -> None:
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS)
+    hold(rig, Hold("h", key=b"bad"))
+    rig.take(*(record(offset, key=b"bad" if offset % 2 else b"good") for offset in range(10)))
+    assert rig.out_offsets() == [0, 2, 4, 6, 8]
+    rig.answer_all()
+    rig.settle()
+    assert rig.lane.memory.load == 0
+    assert rig.kafka[ORDERS].next == 1, "nothing is passed over"
+    (facts,) = rig.facts.partitions.values()
+    assert (facts.on_hold, facts.is_held) == (5, True)
+    hold(rig)
+    assert rig.fetches[-1] == ("resume", ORDERS, 1, 1)
+    rig.take(*(record(offset, key=b"bad" if offset % 2 else b"good") for offset in range(1, 12)))
+    assert rig.out_offsets() == [1, 3, 5, 7, 9, 10, 11]
+    assert {sent.record.times for sent in rig.sent} == {0}
+    rig.answer_all()
+    rig.settle()
+    assert rig.kafka[ORDERS].next == 12
+
+
+def test_of_two_holds_each_keeps_its_own() -> None:
+    rig = Rig()
+    rig.assign(ORDERS)
+    a, b = Hold("a", key=b"a"), Hold("b", key=b"b")
+    hold(rig, a, b)
+    rig.take(record(0, key=b"a"), record(1, key=b"b"))
+    hold(rig, b)
+    assert rig.part().held == {1: "b"}
+    rig.take(record(0, key=b"a"))
+    assert rig.out_offsets() == [0]
+
+
+def test_what_is_out_ends_as_it_does_and_its_retry_is_held() -> None:
+    rig = Rig(retry=True)
+    rig.assign(READY)
+    rig.take(record(0, source=READY, life=life()))
+    hold(rig, Hold("h", topic="orders"))
+    rig.answer(Failed("http-500"))
+    assert len(rig.settle()) == 1
+    rig.take(record(1, source=READY, life=life(2)))
+    assert not rig.sent
+    rig.run(600_000)
+    assert rig.facts.due == {}, "it is late by intent"
+
+
+def test_a_record_that_is_tried_in_place_waits_in_memory_and_keeps_its_count() -> None:
+    rig = Rig(policy=replace(samples.policy(), in_place=InPlace(10)), order="key")
+    rig.assign(ORDERS)
+    give(rig, range(3))
+    rig.answer(Failed("http-500"))
+    hold(rig, Hold("h", key=b"k"))
+    rig.run(1_000)
+    assert not rig.sent
+    assert rig.part().held_in_memory == 1
+    hold(rig)
+    assert (rig.answer().times, rig.out_offsets()) == (1, [1])
+
+
+def test_what_a_batch_or_a_receive_has_not_taken_comes_back_and_is_held() -> None:
+    rig = Rig()
+    rig.assign(ORDERS)
+    give(rig, range(2))
+    hold(rig, Hold("h"))
+    rig.answer_all(WITHDRAWN)
+    assert rig.part().held == {0: "h", 1: "h"}
+    assert rig.gate.in_flight == 0
+    hold(rig)
+    give(rig, range(2))
+    assert rig.out_offsets() == [0, 1]
+
+
+def test_a_relay_writes_nothing_that_is_held_to_the_ready_topic() -> None:
+    rig = Rig(policy=replace(TWO, relay=True), retry=True)
+    rig.assign(LEVEL)
+    past = WALL - 20_000
+    lives = [RetryState(f"{topic}:0:{n}", topic, 1, past) for n, topic in enumerate(["orders", "refunds"] * 2)]
+    records = [record(n, source=LEVEL, timestamp=past, life=one) for n, one in enumerate(lives)]
+    hold(rig, Hold("h", topic="orders"))
+    rig.take(*records)
+    (batch,) = rig.settle()
+    assert [entry.record.offset for entry in batch.entries] == [1, 3]
+    hold(rig)
+    rig.take(*records)
+    (batch,) = rig.settle()
+    assert [entry.record.offset for entry in batch.entries] == [0, 2]
+
+
+def test_a_partition_that_is_given_up_forgets_what_is_held() -> None:
+    rig = Rig()
+    rig.assign(ORDERS)
+    hold(rig, Hold("h", key=b"k"))
+    give(rig, range(2))
+    given_up = rig.release(ORDERS)
+    rig.settle()
+    assert given_up == ["given up"]
+    assert rig.kafka[ORDERS].next == 0
+    hold(rig)
+    assert rig.lane.memory.load == 0
+
+
+def test_a_hold_of_a_level_pauses_it_and_no_other() -> None:
+    rig = Rig(retry=True)
+    rig.assign(LEVEL, READY)
+    hold(rig, Hold("h", level="10s"))
+    past = WALL - 20_000
+    rig.take(record(0, source=LEVEL, timestamp=past, life=life(1, past)))
+    assert rig.state() == "fetching"  # of the ready topic, which is the first by name
+    assert rig.facts.partitions[LEVEL].is_held
+    rig.take(record(0, source=READY, life=life()))
+    assert [sent.record.source for sent in rig.sent] == [READY]
+    assert rig.answer(COMMITTED).source == READY
