@@ -23,8 +23,8 @@ class Load(msgspec.Struct, frozen=True):
 
     `fails_again` is the share of retries that fail. Failures come in bunches, so it is more than `fails`. `spark`: a
     Spark job keeps the view. `keys`: of how many keys the records are, if failures wait in queue topics, in order; None
-    in a group without such a ladder. `max_waiting`: records that may wait in one partition's queue. Raises ValueError
-    if a number makes no sense.
+    in a group without such a ladder. `max_waiting`: records that may wait in one partition's queue. `most`: deliveries
+    a second that an instance may make. Raises ValueError if a number makes no sense.
     """
 
     rate: float
@@ -44,6 +44,7 @@ class Load(msgspec.Struct, frozen=True):
     spark: bool = False
     keys: int | None = None
     max_waiting: int = 20_000
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         if not (0 < self.rate <= 1e9 and 0 <= self.fails <= 1 and 0 <= self.fails_again <= 1):

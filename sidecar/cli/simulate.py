@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
@@ -44,7 +45,7 @@ Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the 
 Keys = Annotated[
     int, typer.Option("--keys", min=1, help="With retry.ordered_ladder: of so many keys the records are, evenly.")
 ]
-Topic = Annotated[str, typer.Option("--topic", help="With --reason: of this main topic; else the first one.")]
+Topic = Annotated[str, typer.Option("--topic", help="The load is of this main topic; for --reason else the first one.")]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="CLASS", help="All failures are of this class: the rule for it applies.")
 ]
@@ -92,8 +93,9 @@ def simulate(
 
     What waits in each level, topics and disk, requests, transactions, CPU and memory, second deliveries after a crash,
     lateness, and which limit breaks first. A model with constants measured on one machine (docs/capacity.md). With -c
-    or --set, ladder, levels and concurrency are the configuration's. Spark's part is shown with view.source: spark. For
-    an ordered group with a ladder it says what is behind failing keys, and when the next record of such a key goes.
+    or --set, ladder, levels, concurrency and rates are the configuration's; with --topic also what that topic has of
+    its own. For an ordered group with a ladder it says what is behind failing keys, and when the next record of such a
+    key goes. Spark's part is shown with view.source: spark.
 
     \b
     Examples:
@@ -124,7 +126,7 @@ def load_of(options: Options, load: LoadOptions) -> Load:
             fails_again=load.again,
             attempt=seconds(load.attempt),
             instances=load.instances,
-            concurrency=256 if configured is None else configured.deliver.concurrency,
+            concurrency=256 if configured is None else requests_of(configured, load.topic),
             partitions=load.partitions,
             record_bytes=parse_size(load.record_size),
             replication=load.replication,
@@ -136,9 +138,26 @@ def load_of(options: Options, load: LoadOptions) -> Load:
             spark=configured is not None and configured.view.source == "spark",
             keys=load.keys if queued else None,
             max_waiting=20_000 if configured is None else configured.retry.ordered_max_waiting,
+            most=math.inf if configured is None else rate_of(configured, load.topic, load.instances),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def requests_of(settings: Settings, topic: str) -> int:
+    """Return how many requests an instance may have in flight; with a topic, with its records."""
+    own = next((one.concurrency for one in settings.topics if one.name == topic), None)
+    return settings.deliver.concurrency if own is None else min(own, settings.deliver.concurrency)
+
+
+def rate_of(settings: Settings, topic: str, instances: int) -> float:
+    """Return how many deliveries a second an instance may make; with a topic, of its records."""
+    deliver = settings.deliver
+    own = next((one.rate for one in settings.topics if one.name == topic), None)
+    rates = [rate.per_second for rate in (own, deliver.rate) if rate is not None]
+    if deliver.group_rate is not None:
+        rates.append(deliver.group_rate.per_second / instances)
+    return min(rates, default=math.inf)
 
 
 def terms_for(settings: Settings | None, topic: str, reason: str) -> tuple[Ladder, int]:

@@ -89,7 +89,7 @@ class LaneCounters:
 
     def failed(self, record: Record, reason: str) -> None:
         """Count a failed attempt. `reason`: its class, already bounded in number."""
-        key = (record.source.topic if record.life is None else record.life.topic, reason)
+        key = (record.main_topic, reason)
         known = key in self.failures or len(self.failures) < MOST_REASONS
         self.failures[key if known else (OTHERS, OTHERS)] += 1
 

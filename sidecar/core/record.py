@@ -89,6 +89,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return self.life.id if self.life is not None else f"{self.source.topic}:{self.source.number}:{self.offset}"
 
     @property
+    def main_topic(self) -> str:
+        """REAL_TOPIC: the topic of the first copy."""
+        return self.source.topic if self.life is None else self.life.topic
+
+    @property
     def times(self) -> int:
         """How often the record was retried: RECONSUMETIMES plus the retries in place."""
         return self.again + (0 if self.life is None else self.life.times)

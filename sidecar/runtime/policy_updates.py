@@ -55,7 +55,10 @@ class PolicyTargets:
             case BatchPush():
                 self.delivery.set_limits(deliver.timeout, deliver.concurrency)
         self.dispatcher.pace.resize(full)
-        self.dispatcher.dispatch(now())
+        moment = now()
+        self.dispatcher.limits.set_rates(deliver.rate, deliver.group_rate, moment)
+        for runner in self.runners:
+            runner.lane.tick(moment)  # it sends what may go, and sets the timer for what waits for a rate
 
     def obey(self, holds: Holds) -> None:
         """Deliver nothing that these holds keep back, in all lanes."""

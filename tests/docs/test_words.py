@@ -45,7 +45,7 @@ MOST: dict[str, int] = {
     "watch": 15,
     "wish": 0,
     "desk": 0,
-    "parcel": 21,
+    "parcel": 11,
     "roster": 0,
     "board": 0,
 }

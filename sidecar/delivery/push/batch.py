@@ -1,7 +1,8 @@
 """Push in batches: gather the records that the lanes deliver, and send many in one request (contract 6.1).
 
 A batch is *formed* until it is full, has waited long enough, or the dispatcher can give no more records. Then it waits
-until one more request may be in flight; usually it need not wait. Records that are not sent can be recalled. So a
+until one more request may be in flight; usually it need not wait. Topics whose requests differ, by path or timeout,
+have batches of their own (`topic_call.py`). Records that are not sent can be recalled. So a
 request never holds records of two assignments of one partition. `pool.py` decides how a request is sent and what its
 loss means; `batch_request.py` halves a batch that is refused as a whole. The outcome of a request is that of each of
 its records, unless the answer has one for each (`batch_verdicts.py`).
@@ -10,7 +11,7 @@ its records, unless the answer has one for each (`batch_verdicts.py`).
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
@@ -21,11 +22,12 @@ from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import State
 from sidecar.core.ports import Reply
 from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.push.batch_request import BatchRequest, is_too_large, may_be_one_record
+from sidecar.delivery.push.batch_request import BatchRequest, FormingBatch, is_too_large, may_be_one_record
 from sidecar.delivery.push.batch_verdicts import read_batch_answer
 from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.response_reader import Judged
+from sidecar.delivery.push.topic_call import USUAL, TopicCall, TopicCalls
 
 AWAY = NotSent("outage")
 """The outcome of records that were gathered when an outage began. They must not be sent with the probe: if the service
@@ -55,22 +57,31 @@ class BatchPush:
     """
 
     def __init__(
-        self, push: Push, render: RenderBatch, limits: Limits, dispatcher: Dispatcher, clock: Callable[[], Now]
+        self,
+        push: Push,
+        render: RenderBatch,
+        limits: Limits,
+        dispatcher: Dispatcher,
+        clock: Callable[[], Now],
+        calls: TopicCalls | None = None,
     ) -> None:
+        """`calls`: what main topics have of their own, as `push` has it too."""
         self.durations = push.durations
         """Seconds from a request to its answer: one value for each batch that was sent."""
         self.odd_verdicts = push.odd_verdicts
-        push.render = lambda batch: render(batch.parts)
+        push.render = lambda batch: render(batch.parts, batch.call.path)
+        push.topic_of = lambda batch: batch.records[0].main_topic
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
-        self._forming = BatchRequest(self._empty)
+        self._calls = calls or {}
+        self._forming = {USUAL: FormingBatch(self._empty, USUAL)}
+        """The batches that are being formed, by what their topics have of their own."""
         self._sealed: deque[BatchRequest] = deque()
         """Closed batches, which wait until one more request may be in flight."""
         self._out = 0
-        self._due = False
-        """Whether the forming batch is sent as soon as one more request may be in flight."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._out_of: Counter[TopicCall] = Counter()
+        """Requests in flight of the topics that may have only so many."""
         self._looking = False
         self._closed = False
 
@@ -80,14 +91,21 @@ class BatchPush:
             self._cancel([(record, reply)])
             return
         part, limits = self._render.part(record), self._limits
-        if self._forming.records and self._forming.size + len(part) > limits.max_bytes:
-            self._close_batch()
-        forming = self._forming
-        forming.add(record, reply, part)
-        if len(forming.records) >= limits.max_size or forming.size >= limits.max_bytes:
-            self._close_batch()
+        forming = self._forming_of(self._calls.get(record.main_topic, USUAL) if self._calls else USUAL)
+        if forming.batch.records and forming.batch.size + len(part) > limits.max_bytes:
+            self._close_batch(forming)
+        batch = forming.batch
+        batch.add(record, reply, part)
+        if len(batch.records) >= limits.max_size or batch.size >= limits.max_bytes:
+            self._close_batch(forming)
         elif not self._looking:
             self._look_later()
+
+    def _forming_of(self, call: TopicCall) -> FormingBatch:
+        forming = self._forming.get(call)
+        if forming is None:
+            forming = self._forming[call] = FormingBatch(self._empty, call)
+        return forming
 
     def set_limits(self, timeout_ms: int, requests: int) -> None:
         """Set the timeout (ms) of requests that begin from now on, and how many may be in flight."""
@@ -105,10 +123,8 @@ class BatchPush:
     def _take_out(self, leaves: Callable[[Record], bool]) -> list[tuple[Record, Reply]]:
         """Remove records that are not sent, and return them."""
         taken: list[tuple[Record, Reply]] = []
-        self._forming, gone = self._forming.without(leaves, self._empty)
-        taken += gone
-        if not self._forming.records:
-            self._unset()
+        for forming in self._forming.values():
+            taken += forming.take_out(leaves)
         sealed, self._sealed = self._sealed, deque()
         for parcel in sealed:
             kept, gone = parcel.without(leaves, self._empty)
@@ -138,36 +154,26 @@ class BatchPush:
             for parcel in self._gathered():
                 parcel.tell(AWAY, now)
             return
-        if self._forming.records:
+        for forming in self._forming.values():
+            if not forming.batch.records:
+                continue
             if self._limits.max_wait == 0 or self._dispatcher.full:
-                self._due = True
-            elif self._timer is None:
-                self._timer = self._loop.call_later(self._limits.max_wait, self._ring)
+                forming.due = True
+            elif forming.timer is None:
+                forming.timer = self._loop.call_later(self._limits.max_wait, self._ring, forming)
         self._go()
 
-    def _ring(self) -> None:
-        self._timer, self._due = None, True
+    def _ring(self, forming: FormingBatch) -> None:
+        forming.timer, forming.due = None, True
         self._look()
 
-    def _close_batch(self) -> None:
-        self._sealed.append(self._take())
+    def _close_batch(self, forming: FormingBatch) -> None:
+        self._sealed.append(forming.take())
         self._go()
-
-    def _take(self) -> BatchRequest:
-        """Return the batch that was being formed, and begin another one."""
-        parcel, self._forming = self._forming, BatchRequest(self._empty)
-        self._unset()
-        return parcel
-
-    def _unset(self) -> None:
-        self._due = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _gathered(self) -> list[BatchRequest]:
         """Return all batches that are not sent, and keep none of them."""
-        parcels = [*self._sealed, self._take()]
+        parcels = [*self._sealed, *(forming.take() for forming in self._forming.values())]
         self._sealed.clear()
         return parcels
 
@@ -176,23 +182,43 @@ class BatchPush:
     def _go(self) -> None:
         """Send the batches that may be sent, unless there is an outage."""
         while self._out < self._limits.requests and self._dispatcher.pace.state is not State.OUTAGE:
-            if self._sealed:
-                self._send(self._sealed.popleft())
-            elif self._due and self._forming.records:
-                self._send(self._take())
-            else:
+            batch = self._next()
+            if batch is None:
                 return
+            self._send(batch)
 
-    def _send(self, parcel: BatchRequest) -> None:
+    def _next(self) -> BatchRequest | None:
+        """Remove and return the next batch that may be sent; None if there is none."""
+        for number, sealed in enumerate(self._sealed):
+            if self._may_send(sealed.call):
+                del self._sealed[number]
+                return sealed
+        for forming in self._forming.values():
+            if forming.due and forming.batch.records and self._may_send(forming.batch.call):
+                return forming.take()
+        return None
+
+    def _may_send(self, call: TopicCall) -> bool:
+        return call.requests is None or self._out_of[call] < call.requests
+
+    def _send(self, batch: BatchRequest) -> None:
         self._out += 1
-        self._push.post((parcel, self._ended), self._render(parcel.parts), partial(read_batch_answer, parcel.records))
+        if batch.call.requests is not None:
+            self._out_of[batch.call] += 1
+        self._push.post(
+            (batch, self._ended),
+            self._render(batch.parts, batch.call.path),
+            partial(read_batch_answer, batch.records),
+        )
 
-    def _ended(self, parcel: BatchRequest, judged: Judged, now: Now) -> None:
+    def _ended(self, batch: BatchRequest, judged: Judged, now: Now) -> None:
         self._out -= 1
-        if len(parcel.records) > 1 and self._splits(judged):
-            self._split(parcel)
+        if batch.call.requests is not None:
+            self._out_of[batch.call] -= 1
+        if len(batch.records) > 1 and self._splits(judged):
+            self._split(batch)
         else:
-            self._dispatcher.answer_together(lambda: parcel.tell(judged, now), now)
+            self._dispatcher.answer_together(lambda: batch.tell(judged, now), now)
         if not self._looking:
             self._look_later()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from sidecar.core.outcome import Failed, Rejected
@@ -9,6 +10,7 @@ from sidecar.core.ports import Reply
 from sidecar.core.record import Now, Record
 from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
 from sidecar.delivery.push.response_reader import Judged
+from sidecar.delivery.push.topic_call import TopicCall
 
 TOO_LARGE = 413
 AWAY_FOR_ALL = (429, 503)
@@ -16,11 +18,15 @@ AWAY_FOR_ALL = (429, 503)
 
 
 class BatchRequest:
-    """The records of one request, each with its callback and its rendered part of the body."""
+    """The records of one request, each with its callback and its rendered part of the body.
 
-    __slots__ = ("parts", "records", "replies", "size")
+    `call`: what their topics have of their own.
+    """
 
-    def __init__(self, size: int) -> None:
+    __slots__ = ("call", "parts", "records", "replies", "size")
+
+    def __init__(self, size: int, call: TopicCall) -> None:
+        self.call = call
         self.records: list[Record] = []
         self.replies: list[Reply] = []
         self.parts: list[bytes] = []
@@ -32,7 +38,7 @@ class BatchRequest:
 
         `empty`: bytes of a body without records.
         """
-        kept, taken = BatchRequest(empty), []
+        kept, taken = BatchRequest(empty, self.call), []
         for record, reply, part in zip(self.records, self.replies, self.parts, strict=True):
             if leaves(record):
                 taken.append((record, reply))
@@ -59,11 +65,44 @@ class BatchRequest:
 
     def halves(self, empty: int) -> tuple[BatchRequest, BatchRequest]:
         """Return two batches with the same records in their order. `empty`: bytes of a body without records."""
-        first, second = BatchRequest(empty), BatchRequest(empty)
+        first, second = BatchRequest(empty, self.call), BatchRequest(empty, self.call)
         middle = len(self.records) // 2
         for number, delivery in enumerate(zip(self.records, self.replies, self.parts, strict=True)):
             (first if number < middle else second).add(*delivery)
         return first, second
+
+
+class FormingBatch:
+    """The batch that is being formed of topics whose calls are equal. `empty`: bytes of a body without records.
+
+    A batch without records is not due, and has no timer.
+    """
+
+    def __init__(self, empty: int, call: TopicCall) -> None:
+        self.batch = BatchRequest(empty, call)
+        self.due = False
+        """Whether it is sent as soon as one more request may be in flight."""
+        self.timer: asyncio.TimerHandle | None = None
+        self._empty = empty
+
+    def take(self) -> BatchRequest:
+        """Return the batch, and begin another one."""
+        batch, self.batch = self.batch, BatchRequest(self._empty, self.batch.call)
+        self._unset()
+        return batch
+
+    def take_out(self, leaves: Callable[[Record], bool]) -> list[tuple[Record, Reply]]:
+        """Remove and return the records that leave."""
+        self.batch, gone = self.batch.without(leaves, self._empty)
+        if not self.batch.records:
+            self._unset()
+        return gone
+
+    def _unset(self) -> None:
+        self.due = False
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 def is_too_large(judged: Judged) -> bool:

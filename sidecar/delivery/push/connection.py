@@ -45,7 +45,7 @@ class Owner(Protocol):
     def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
         """Send once more, on a new connection, what was lost on a used one without one byte of an answer."""
 
-    def due(self) -> float:
+    def due(self, delivery: Delivery) -> float:
         """Return when the answer to a request that is sent now is due (loop time)."""
 
     def admits(self, transport: asyncio.Transport) -> bool:
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
         elif not self._owner.admits(self._transport):
             self.fail(NotSent("forbidden-address"))
         else:
-            self.send(self.delivery, self._request, self._until or self._owner.due(), self._judge)
+            self.send(self.delivery, self._request, self._until or self._owner.due(self.delivery), self._judge)
             self._request = b""
 
     def data_received(self, data: bytes) -> None:

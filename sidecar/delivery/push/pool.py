@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sidecar.core.counters import Histogram
@@ -67,6 +68,12 @@ class Push:
             access.at_renewal(self._renew)
         self.render: Callable[[Any], bytes] = Render(target, settings)
         """Renders what a delivery carries. Whoever calls `post` sets it: a request may have to be sent twice."""
+        self.topic_of: Callable[[Any], str] = attrgetter("main_topic")
+        """Returns the main topic of what a delivery carries. Whoever calls `post` sets it too."""
+        self._own_timeouts = {
+            topic: call.timeout_ms / 1000 for topic, call in settings.calls.items() if call.timeout_ms is not None
+        }
+        """Seconds, of the topics that have a timeout of their own."""
         self._settings = settings
         self._idle_time = settings.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
@@ -83,10 +90,12 @@ class Push:
         self.set_timeout(settings.timeout_ms)
 
     def set_timeout(self, ms: int) -> None:
-        """Set the timeout (ms) of deliveries that begin from now on. Deliveries that are out keep theirs."""
+        """Set the timeout (ms) of deliveries that begin from now on. Deliveries that are out keep theirs, and topics
+        with one of their own too."""
         self._timeout = ms / 1000
-        self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._timeout)
-        self._look_every = min(LOOK_EVERY, self._timeout / 4, self._idle_time / 4)
+        self._shortest = min((self._timeout, *self._own_timeouts.values()))
+        self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._shortest)
+        self._look_every = min(LOOK_EVERY, self._shortest / 4, self._idle_time / 4)
         if self._timer is not None:  # a deadline may come before the next check now
             self._timer.cancel()
             self._look_later(self._time())
@@ -118,7 +127,7 @@ class Push:
             # The timer closes what was idle too long. After a freeze of this process a reply may come before it.
             if connection.deadline > now:
                 connection.began = now
-                connection.send(delivery, request, now + self._timeout, judge)
+                connection.send(delivery, request, now + self._timeout_of(delivery), judge)
                 return
             connection.drop()
         self._new_connections.open(Wanted(delivery, request, judge))
@@ -176,7 +185,7 @@ class Push:
         if waiting and not waiting[0].until:
             delivery, request, judge, _ = waiting.popleft()
             connection.began = now
-            connection.send(delivery, request, now + self._timeout, judge)
+            connection.send(delivery, request, now + self._timeout_of(delivery), judge)
             return
         connection.deadline = now + self._idle_time
         self._idle.append(connection)
@@ -211,9 +220,15 @@ class Push:
             self._timer.cancel()
             self._timer = None
 
-    def due(self) -> float:
+    def due(self, delivery: Delivery) -> float:
         """Return when the answer to a request that is sent now is due (loop time)."""
-        return self._time() + self._timeout
+        return self._time() + self._timeout_of(delivery)
+
+    def _timeout_of(self, delivery: Delivery) -> float:
+        """Return the seconds that a delivery may take."""
+        if not self._own_timeouts:
+            return self._timeout
+        return self._own_timeouts.get(self.topic_of(delivery[0]), self._timeout)
 
     def admits(self, transport: asyncio.Transport) -> bool:
         """Return whether the peer may get records."""
@@ -223,7 +238,7 @@ class Push:
     def _look_later(self, now: float) -> None:
         # A wake-up for nothing costs as much as a delivery's, so the next check is at the earliest deadline there is or
         # may come: that of a request, a connection or an idle time that begins now.
-        soonest = now + min(self._timeout, self._connect_timeout, self._idle_time)
+        soonest = now + min(self._shortest, self._connect_timeout, self._idle_time)
         soonest = min(soonest, min(connection.deadline for connection in self._all))
         self._timer = self._loop.call_later(max(self._look_every, soonest - now + GRAIN), self._look)
 

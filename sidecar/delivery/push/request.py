@@ -13,6 +13,7 @@ from functools import partial
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from sidecar.core.record import Partition, Record
 from sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, envelope, origin
@@ -38,10 +39,26 @@ PARTITIONS_REMEMBERED = 10_000
 class Render:
     """Render records for one target."""
 
-    __slots__ = ("_encode", "_envelope", "_forward", "_forward_first", "_group", "_head", "_openings", "_room")
+    __slots__ = (
+        "_encode",
+        "_envelope",
+        "_forward",
+        "_forward_first",
+        "_group",
+        "_head",
+        "_heads",
+        "_openings",
+        "_room",
+    )
 
     def __init__(self, target: Target, settings: PushSettings) -> None:
         self._head = opening(target, settings.group)
+        self._heads = {
+            topic: opening(replace(target, path=call.path), settings.group)
+            for topic, call in settings.calls.items()
+            if call.path is not None
+        }
+        """The beginning of every head of a topic with a path of its own."""
         self._group = settings.group
         self._envelope = settings.envelope
         # The envelope carries all headers in its body; only tracing needs them outside as well.
@@ -89,8 +106,9 @@ class Render:
         prefix = f"{topic}:{source.number}:"
         if len(self._openings) >= PARTITIONS_REMEMBERED:
             self._openings.clear()
+        head = self._heads.get(source.topic, self._head)
         opening = self._openings[source] = (
-            f"{self._head}Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: {topic}\r\n"
+            f"{head}Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: {topic}\r\n"
             f"Reconsume-Partition: {source.number}\r\nReconsume-Id: {prefix}",
             f"\r\nIdempotency-Key: {prefix}",
         )
@@ -101,7 +119,8 @@ class Render:
         identity, times = visible(life.id), record.times
         partition, offset = origin(record)
         return (
-            f"{self._head}Reconsume-Times: {times}\r\nReconsume-Redrives: {life.redrives}\r\n"
+            f"{self._heads.get(life.topic, self._head)}"
+            f"Reconsume-Times: {times}\r\nReconsume-Redrives: {life.redrives}\r\n"
             f"Reconsume-Topic: {visible(life.topic)}\r\nReconsume-Partition: {partition}\r\n"
             f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{life.redrives}/{times}\r\n"
             f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {life.timestamp}\r\n"
@@ -114,12 +133,13 @@ class RenderBatch:
     Each record is rendered when it comes, so that the size of the body is always known.
     """
 
-    __slots__ = ("_before", "_encode", "_head")
+    __slots__ = ("_before", "_encode", "_group", "_heads", "_target")
 
     def __init__(self, target: Target, group: str) -> None:
         self._encode = msgspec.json.Encoder().encode
-        head = f"{opening(target, group)}Content-Type: {ENVELOPE_TYPE}\r\nContent-Length: "
-        self._head = head.encode("ascii")
+        self._target, self._group = target, group
+        self._heads: dict[str, bytes] = {}
+        """The beginning of a request, by its path."""
         self._before = b'{"group":%b,"records":[' % self._encode(encodable(group))
 
     @property
@@ -131,10 +151,16 @@ class RenderBatch:
         """Return one record as it is written in the body. Never raises, whatever the record holds."""
         return self._encode(envelope(record))
 
-    def __call__(self, parts: Sequence[bytes]) -> bytes:
-        """Return the whole request."""
+    def __call__(self, parts: Sequence[bytes], path: str | None = None) -> bytes:
+        """Return the whole request. `path`: None for that of the target."""
         records = b",".join(parts)
-        return b"%b%d\r\n\r\n%b%b]}" % (self._head, self.empty + len(records), self._before, records)
+        head = self._heads.get(path or "") or self._open(path or "")
+        return b"%b%d\r\n\r\n%b%b]}" % (head, self.empty + len(records), self._before, records)
+
+    def _open(self, path: str) -> bytes:
+        target = replace(self._target, path=path) if path else self._target
+        head = f"{opening(target, self._group)}Content-Type: {ENVELOPE_TYPE}\r\nContent-Length: "
+        return self._heads.setdefault(path, head.encode("ascii"))
 
 
 def opening(target: Target, group: str) -> str:

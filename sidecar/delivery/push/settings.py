@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sidecar.delivery.push.topic_call import TopicCalls
 from sidecar.delivery.verdict import FailureText, VerdictRules
 from topics.outputs import OutputTopics
 
@@ -54,6 +55,8 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Where records may go that the service asks to be written with its verdict; None: nowhere."""
     in_place: bool = False
     """Whether failures are retried in place."""
+    calls: TopicCalls = {}
+    """What main topics have of their own."""
     longest_throttle_ms: int = 300_000
     """The cap on `Retry-After`. Without it a service could stop its group for a day by one header."""
 

@@ -82,7 +82,7 @@ def attributes_of(record: Record, group: str) -> dict[str, AttributeValue]:
         "messaging.kafka.message.tombstone": record.value is None,
         "messaging.consumer.group.name": group,
         "messaging.message.id": record.id,
-        "reconsume.topic": record.source.topic if record.life is None else record.life.topic,
+        "reconsume.topic": record.main_topic,
         "reconsume.times": record.times,
         "reconsume.redrives": record.redrives,
         **size,

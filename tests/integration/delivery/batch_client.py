@@ -13,6 +13,7 @@ from sidecar.core.record import Now, Record
 from sidecar.delivery.push import parse_target
 from sidecar.delivery.push.batch import BatchPush, Limits
 from sidecar.delivery.push.request import RenderBatch
+from sidecar.delivery.push.topic_call import TopicCalls
 from tests.support.service.stub_service import StubService
 from tests.support.sidecar.push_client import a_push, now, settled
 
@@ -30,10 +31,12 @@ class Feeder:
         self.gate = Dispatcher(pace or Pace(places))
         self.gate.join(self)
         timeout, access = limits.pop("timeout_ms", 10_000), limits.pop("access", None)
+        calls: TopicCalls = limits.pop("calls", {})
         usual: dict[str, Any] = {"max_size": 3, "max_bytes": 1 << 20, "max_wait": 0.0, "requests": 8}
         bounds = Limits(**{**usual, **limits})
-        push = a_push(url, access, timeout_ms=timeout, batch_size=bounds.max_size)
-        self.batches = BatchPush(push, RenderBatch(parse_target(url, False), "billing"), bounds, self.gate, now)
+        push = a_push(url, access, timeout_ms=timeout, batch_size=bounds.max_size, calls=calls)
+        render = RenderBatch(parse_target(url, False), "billing")
+        self.batches = BatchPush(push, render, bounds, self.gate, now, calls)
         self._inside = False
         self._out: dict[int, Record] = {}
 

@@ -27,6 +27,7 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tag_filter import TagFilter
 from sidecar.observability.metrics import TRANSACTION_RESULTS
 from tests.support.sidecar.metrics_world import START, World, fresh, queued, retried
+from topics.rates import Rate
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(reconsume_\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
@@ -140,6 +141,10 @@ def due_for_a_relay(world: World) -> None:
 
 def on_hold(world: World) -> None:
     world.main.hold(Holds([Hold("a", key=b"k")]), START)
+
+
+def behind_a_rate(world: World) -> None:
+    world.gate.limits.set_rates(Rate(1, 3_600_000), None, START)
     world.give(world.main, "orders", fresh("orders"))
 
 
@@ -166,6 +171,8 @@ MOVES: dict[str, Move] = {
     "queue_fill_ratio": behind_a_key,
     "pace": lambda world: delivered(world, NotSent("connection-refused")),
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
+    "limit": behind_a_rate,
+    "limit_waiting": behind_a_rate,
     "clients_replaced": lambda world: world.replaced.update({"deaf": 1}),
     "rebalances": lambda world: world.rebalances.update({"revoked": 1}),
     "fenced_answers": answered_too_late,
