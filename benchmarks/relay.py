@@ -63,12 +63,12 @@ def relay(bootstrap: str, number: int, records: int) -> Found:
         reader.close()
 
 
-def fill(bootstrap: str, main: str, level: str, group: str, records: int) -> None:
+def fill(bootstrap: str, main: str, level: str, group: str, records: int, partitions: int = cluster.PARTITIONS) -> None:
     """Due records as a sidecar writes them: 200 B, a key, three headers of their own and all ten of ours."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     failed = int(time.time() * 1000)
     for number in range(records):
-        partition = number % cluster.PARTITIONS
+        partition = number % partitions
         headers = [
             *cluster.HEADERS,
             ("REAL_TOPIC", main.encode()),

@@ -1,4 +1,4 @@
-"""What a flow waits for the others: a slow topic, one that hangs, a redrive beside due retries, a tenth of 429.
+"""What a flow waits for the others: a slow topic, a record or a topic that hangs, a redrive beside due retries, 429.
 
 `python -m benchmarks.shares` runs it alone. Eight places, so that one is an eighth; the service runs in this process.
 """
@@ -25,6 +25,10 @@ SLOW = 0.5
 """Seconds that a record of the slow topic takes."""
 FEW = 10
 REDRIVEN = 2_000
+BEHIND = 20_000
+"""Records of both partitions beside one that hangs."""
+ANSWER = 0.05
+"""Seconds of each answer where rates are compared: the places in flight are the limit then, not this service."""
 PORTS = itertools.count(21_000)
 LONG = 60.0
 """Seconds after which a scenario is given up."""
@@ -33,11 +37,12 @@ Does = Callable[[Mapping[str, str]], tuple[int, float]]
 
 
 class Seen(NamedTuple):
-    """A request: when it came (monotonic seconds), its topic, and how often it was retried."""
+    """A request: when it came (monotonic seconds), its topic, how often it was retried, and the answer's status."""
 
     at: float
     topic: str
     times: int
+    status: int
 
 
 class Service(threading.Thread):
@@ -70,8 +75,9 @@ class Service(threading.Thread):
                 lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[1:]
                 fields = {name.lower(): value for name, sign, value in (line.partition(": ") for line in lines) if sign}
                 await reader.readexactly(int(fields["content-length"]))
-                self.seen.append(Seen(time.monotonic(), fields["reconsume-topic"], int(fields["reconsume-times"])))
+                came = time.monotonic()
                 status, seconds = self._does(fields)
+                self.seen.append(Seen(came, fields["reconsume-topic"], int(fields["reconsume-times"]), status))
                 await asyncio.sleep(seconds)
                 writer.write(b"HTTP/1.1 %d X\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n" % status)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -130,8 +136,7 @@ class Stage:
 
 def slow_and_fast(bootstrap: str) -> str:
     """A thousand slow records wait, then ten others come: the time until those are delivered, in rounds of the slow."""
-    stage: Stage
-    stage = Stage(bootstrap, lambda fields: (200, SLOW if fields["reconsume-topic"] == stage.slow else 0))
+    stage = Stage(bootstrap, lambda fields: (200, SLOW if _is_slow(fields) else 0))
     try:
         stage.put(stage.slow, 1_000)
         stage.wait(lambda: len(stage.service.of(stage.slow)) > 2 * PLACES)
@@ -144,8 +149,7 @@ def slow_and_fast(bootstrap: str) -> str:
 
 def hung(bootstrap: str) -> str:
     """Every request of a topic hangs: the time until two hundred records of another topic are delivered."""
-    stage: Stage
-    stage = Stage(bootstrap, lambda fields: (200, 2 * LONG if fields["reconsume-topic"] == stage.slow else 0))
+    stage = Stage(bootstrap, lambda fields: (200, 2 * LONG if _is_slow(fields) else 0))
     try:
         stage.put(stage.slow, 100)
         stage.wait(lambda: len(stage.service.of(stage.slow)) >= PLACES, 3)
@@ -156,19 +160,29 @@ def hung(bootstrap: str) -> str:
         stage.close()
 
 
+def hung_record(bootstrap: str) -> str:
+    """One record is never answered: the time until all others, of its partition and the other one, are delivered."""
+    stage = Stage(bootstrap, lambda fields: (200, 2 * LONG if fields["reconsume-id"].endswith(":0:1") else 0))
+    try:
+        stage.put(stage.fast, BEHIND)
+        took = stage.wait(lambda: len(stage.service.of(stage.fast)) == BEHIND)
+        return f"{took:.1f} s; {_done(stage, BEHIND)}"
+    finally:
+        stage.close()
+
+
 def redrive(bootstrap: str) -> str:
     """Two thousand redriven records of 20 ms wait: how late the retries of a hundred others are that fall due then."""
-    stage: Stage
 
     def does(fields: Mapping[str, str]) -> tuple[int, float]:
-        if fields["reconsume-topic"] == stage.slow:
+        if _is_slow(fields):
             return 200, 0.02
-        warm_up = len(stage.service.seen) < PLACES
-        return (200 if warm_up or fields["reconsume-times"] != "0" else 500), 0
+        first = fields["reconsume-id"].endswith(":0:0")  # with it the stage begins
+        return (200 if first or fields["reconsume-times"] != "0" else 500), 0
 
     stage = Stage(bootstrap, does)
     try:
-        fill(bootstrap, stage.slow, stage.ready, stage.group, REDRIVEN)
+        fill(bootstrap, stage.slow, stage.ready, stage.group, REDRIVEN, 2)
         stage.wait(lambda: len(stage.service.of(stage.slow, 1)) + len(stage.service.of(stage.slow)) > PLACES)
         stage.put(stage.fast, 100)
         stage.wait(lambda: len(stage.service.of(stage.fast, 1)) == 100)
@@ -180,25 +194,31 @@ def redrive(bootstrap: str) -> str:
 
 
 def throttled(bootstrap: str) -> str:
-    """A tenth of the answers is 429, or none: the successes a second of each."""
+    """A tenth of the answers is 429 with Retry-After: 5, or none is: the successes a second of each."""
     rates = []
     for every in (0, 10):
-        numbers = itertools.count(1)
-
-        stage = Stage(bootstrap, partial(_every_other, numbers, every), "deliver.concurrency=64")
+        stage = Stage(bootstrap, partial(_every_other, itertools.count(1), every), "deliver.concurrency=32")
         try:
-            stage.put(stage.fast, 40_000)
+            stage.put(stage.fast, 20_000)
             time.sleep(3)
-            before, begun = len(stage.service.seen), time.monotonic()
-            time.sleep(5)
-            rates.append((len(stage.service.seen) - before) / (time.monotonic() - begun) * (0.9 if every else 1))
+            before, begun = _successes(stage), time.monotonic()
+            time.sleep(10)
+            rates.append((_successes(stage) - before) / (time.monotonic() - begun))
         finally:
             stage.close()
-    return f"{rates[0]:,.0f} successes a second without, {rates[1]:,.0f} with"
+    return f"{rates[0]:,.0f} successes a second without, {rates[1]:,.0f} with: {100 * rates[1] / rates[0]:.0f} %"
+
+
+def _is_slow(fields: Mapping[str, str]) -> bool:
+    return fields["reconsume-topic"].startswith("slow-")
+
+
+def _successes(stage: Stage) -> int:
+    return sum(one.status == 200 for one in list(stage.service.seen))
 
 
 def _every_other(numbers: Iterator[int], every: int, _fields: Mapping[str, str]) -> tuple[int, float]:
-    return (429 if every and next(numbers) % every == 0 else 200), 0.005
+    return (429 if every and next(numbers) % every == 0 else 200), ANSWER
 
 
 def _done(stage: Stage, count: int) -> str:
@@ -208,6 +228,7 @@ def _done(stage: Stage, count: int) -> str:
 SCENARIOS = {
     "ten fast records behind 1 000 slow ones": slow_and_fast,
     "200 records beside a topic that hangs": hung,
+    f"{BEHIND:,} records beside one that is never answered": hung_record,
     "due retries beside a redrive of 2 000": redrive,
     "a tenth of the answers is 429": throttled,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.policy import Policy
@@ -27,7 +27,7 @@ from topics.attempt import retry_state_of
 
 MOST_READ = 500_000
 """Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys."""
-TOLD_EVERY = 100
+REPORT_EVERY = 100
 """Records between two reports of the progress."""
 
 Report = Callable[[int, int], None]
@@ -62,7 +62,8 @@ def read_waiting(
     Raises BrokerError, and ContractError if the group has no queue topic.
     """
     names = policy.names
-    topics = cluster.find([names.ordered(topic) for topic in topics_of])
+    queues = [names.ordered(topic) for topic in topics_of]
+    topics = cluster.find(queues)
     if not topics:
         raise ContractError(
             f"there is no topic {names.ordered(policy.topics[0])}: a group has queues with retry.ordered_ladder alone"
@@ -75,40 +76,51 @@ def read_waiting(
     }
     config = whole_fetches(follower_config(cluster.kafka, names.group, cluster.client_id))
     consumer = Consumer({**config, "log_level": 0})
+    copies = OpenCopies(policy, by, wanted, progress)
+    total = sum(max(0, end - begin) for begin, end in spans.values())
     try:
-        scan = _scan(RangeReader(consumer, spans), spans, progress, (policy, by, wanted, report))
+        missing = copies.read_all(RangeReader(consumer, spans), total, report)
     finally:
         consumer.close()
     unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions(topics.values()))
-    reasons = [scan.missing, f"without a leader, and so not read: {unled}" if unled else ""]
-    return scan._replace(missing="; ".join(filter(None, reasons)))
+    absent = ", ".join(queue for queue in queues if queue not in topics)
+    reasons = [
+        missing,
+        f"without a leader, and so not read: {unled}" if unled else "",
+        f"there is no topic {absent}" if absent else "",
+    ]
+    return WaitingScan(copies.keys, copies.bad, "; ".join(filter(None, reasons)))
 
 
-def _scan(
-    reader: RangeReader,
-    spans: Mapping[PartitionName, Span],
-    progress: Mapping[PartitionName, Progress],
-    task: tuple[Policy, OrderBy, Wanted, Report],
-) -> WaitingScan:
-    policy, by, wanted, report = task
-    keys, reading = WaitingKeys(by, wanted.most_kept), queue_reading_of(lambda: policy)
-    bad, read, total = 0, 0, sum(max(0, span.end - span.begin) for span in spans.values())
-    for read, message in enumerate(reader.records(ANSWER_SECONDS), 1):
-        if read > wanted.most_read:
-            return WaitingScan(keys, bad, f"only {wanted.most_read} of some {total} records of the queues were read")
-        if read % TOLD_EVERY == 0:
-            report(read, total)
-        source = partition_of(message)
-        if source in progress and progress[source].covers(message.offset() or 0):
-            continue
-        if wanted.key is not None and message.key() != wanted.key:
-            continue
-        record = to_record(message, Partition(*source), 0, reading)
+class OpenCopies:
+    """The copies of some queues that are not done: gathered into `keys`. `bad`: as in `WaitingScan`."""
+
+    def __init__(self, policy: Policy, by: OrderBy, wanted: Wanted, progress: Mapping[PartitionName, Progress]) -> None:
+        self.keys, self.bad = WaitingKeys(by, wanted.most_kept), 0
+        self._wanted, self._progress, self._reading = wanted, progress, queue_reading_of(lambda: policy)
+
+    def read_all(self, reader: RangeReader, total: int, report: Report) -> str:
+        """Read the queues; return why there may be more than was read, empty if there is not. Raises BrokerError."""
+        read, most = 0, self._wanted.most_read
+        for read, message in enumerate(reader.records(ANSWER_SECONDS), 1):
+            if read > most:
+                return f"only {most} of some {total} records of the queues were read"
+            self._take(message)
+            if read % REPORT_EVERY == 0:
+                report(read, total)
+        reader.expect_all("the queues", ANSWER_SECONDS)
+        report(read, total)
+        return ""
+
+    def _take(self, message: Message) -> None:
+        source, key = partition_of(message), self._wanted.key
+        if source in self._progress and self._progress[source].covers(message.offset() or 0):
+            return
+        if key is not None and message.key() != key:
+            return
+        record = to_record(message, Partition(*source), 0, self._reading)
         state = retry_state_of(record)
         if record.fault or state.order is None:
-            bad += 1
+            self.bad += 1
         else:
-            keys.add(record, state, state.order)
-    reader.expect_all("the queues", ANSWER_SECONDS)
-    report(read, total)
-    return WaitingScan(keys, bad, "")
+            self.keys.add(record, state, state.order)

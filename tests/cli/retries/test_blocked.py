@@ -83,6 +83,7 @@ def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
     done(kafka, group, Partition(queue, 0), Progress(0, frozenset({0, 4})))
     result = call("list", "--blocked")
     shown = {row["id"]: row for row in rows(result)}
+    assert f"warning: there is no topic {group}-ORDERED-invoices" in result.stderr
     assert "5 keys blocked, 7 records of them waiting" in result.stderr
     assert "in the queue topics 1 record is no copy of ours" in result.stderr
     assert {ident: (row["behind"], row["times"]) for ident, row in shown.items()} == {
@@ -116,7 +117,8 @@ def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: 
     [other] = rows(call("show", "--key-base64", base64.b64encode(BINARY).decode()))
     assert (other["id"], other["times"]) == ("orders:0:8", 3)
     missing = call("show", "--key", "eve")
-    assert (missing.exit_code, missing.stderr) == (1, "reconsume: retries: nothing of this key waits\n")
+    assert missing.exit_code == 1
+    assert missing.stderr.endswith("reconsume: retries: nothing of this key waits\n")
 
 
 @pytest.mark.parametrize(
