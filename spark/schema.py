@@ -50,9 +50,9 @@ FIELDS = (
     *("topic", "partition", "offset", "timestamp", "first_failed_at", "instance"),
 )
 """An event's fields, in the order in which the sidecar writes them."""
-OPTIONAL = ("text", "retries", "last_failed_at")
+OPTIONAL = ("text", "retries", "last_failed_at", "parked")
 """Fields that an event may have behind `v`, or null, in the order in which the sidecar writes them. Rows do not carry
-the text."""
+the text, nor `parked`: of such a record nothing is due."""
 POSITION = ("topic", "partition", "offset")
 ORIGIN = (*(f"from_{name}" for name in POSITION), "written_at")
 """The position of an event's own record, and the time when it was written there (epoch ms)."""
@@ -174,6 +174,8 @@ def types(fields: Sequence[str]) -> str:
 
 def kind(name: str) -> str:
     """Return the type that a field must have, as `schema_of_variant` writes it."""
+    if name == "parked":
+        return "BOOLEAN"
     return "STRING" if name in (*TEXTS, "state", "level", "text") else "BIGINT"
 
 
@@ -237,8 +239,10 @@ def optional_of(needed: Sequence[str]) -> list[str]:
 def given_kind(name: Column, said: Column, needed: Sequence[str]) -> Column:
     """Return the type of a field; a `level` or an optional field of null counts as one of its type."""
     meant = {field: kind(field) for field in ("level", *optional_of(needed))}
-    texts = [field for field, meaning in meant.items() if meaning == "STRING"]
-    null = fn.when(name.isin(*texts), "STRING").when(name.isin(*meant), "BIGINT").otherwise(said)
+    null = said
+    for type_name in sorted(set(meant.values())):
+        of_it = [field for field, meaning in meant.items() if meaning == type_name]
+        null = fn.when(name.isin(*of_it), type_name).otherwise(null)
     return fn.when(said == "VOID", null).otherwise(said)
 
 

@@ -177,7 +177,7 @@ def admin(group: GroupShape) -> Iterator[Permission]:
     names = group.names
     yield from on_topics(group.topics, READ, DESCRIBE_CONFIGS)
     yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
-    yield from on_topics([names.ready, names.events, names.policy], WRITE)
+    yield from on_topics([*group.queues, names.ready, names.events, names.policy], WRITE)
     yield from on_topics(group.dlqs, Operation.DELETE)
     yield from on_outputs(group, DESCRIBE)
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))

@@ -21,19 +21,26 @@ RETRY_SETTLED = "RETRY_SETTLED"
 NONCE = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 LARGEST_OFFSET = 2**63 - 1
+LAST = LARGEST_OFFSET + 1
+"""Behind each sequence number."""
 # No leading zeros: one place must not have two forms.
-FORM = re.compile(rb"(0|[1-9][0-9]{0,18})(?:\.([1-9][0-9]{0,8}))?")
+FORM = re.compile(rb"(0|[1-9][0-9]{0,18})(?:\.([1-9][0-9]{0,18}))?")
 
 
 class Order(NamedTuple):
-    """The place of a record among those of its key, by which places are compared.
+    """The place of a record among those of its key. `rank` compares places.
 
     `offset`: where the first copy stands in the main topic. For a redrive it is where the main partition ended when the
-    redrive was written, and `sequence` (1, 2, …) is the place among the redrives of that time.
+    redrive was written, and `sequence` (1 or more) is the place among the redrives of that time.
     """
 
     offset: int
     sequence: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What places are compared by: a record stands behind the redrives of the time when its offset was the end."""
+        return self.offset, self.sequence or LAST
 
 
 def render_order(order: Order) -> bytes:
@@ -44,6 +51,6 @@ def render_order(order: Order) -> bytes:
 def parse_order(value: bytes) -> Order | None:
     """Return the place that a header names; None unless it has the strict form."""
     match = FORM.fullmatch(value)
-    if match is None or int(match[1]) > LARGEST_OFFSET:
+    if match is None or max(int(match[1]), int(match[2] or 0)) > LARGEST_OFFSET:
         return None
     return Order(int(match[1]), int(match[2] or 0))

@@ -19,6 +19,7 @@ from topics.group_rules import GroupRules
 from topics.levels import LONGEST
 from topics.reasons import reason_class, reason_text
 from topics.retry_headers import MOST_HEADERS, RetryState
+from topics.retry_order import Order
 
 UNKNOWN_TOPIC = "unknown-topic"
 """The reason of a dead letter whose main topic no member of the group consumes."""
@@ -275,15 +276,18 @@ def dead_letter_too_large(record: ReadRecord, failed: RetryState, now: int) -> D
     return dead_letter(record, "too-large", text, now)
 
 
-def redriven(dead: RetryState, now: int) -> Retry:
-    """Return the first retry of a dead letter that is redriven at `now` (epoch ms): its retries begin again."""
+def redriven(dead: RetryState, now: int, order: Order | None = None) -> Retry:
+    """Return the first retry of a dead letter that is redriven at `now` (epoch ms): its retries begin again.
+
+    `order`: its new place among the records of its key, where it waits in a queue for those before it.
+    """
     most = max(dead.most_times, dead.times)
     # A letter of an older writer does not say when its record failed last; its due time is when it died.
     last = dead.last_failed_at or dead.due_at
     state = replace(
         dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last, expires_at=0
     )
-    return Retry(state, None)
+    return Retry(replace(state, order=order, behind=False, parked=False, settled=""), None)
 
 
 def after_wait(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.explain_limits import notes_of_limits
-from sidecar.cli.explain_timeline import notes, notes_of_terms, terms_of, timeline
+from sidecar.cli.explain_timeline import notes, notes_of_terms, parks_in, terms_of, timeline
 from sidecar.cli.policy.commands import governed
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, talk
@@ -71,9 +71,10 @@ def cut(rows: Iterator[Row], settings: Settings, terms: FailureTerms) -> Iterato
     retries = settings.retry.ordered_max_times if in_place else terms.max_reconsume_times
     wait = settings.retry.ordered_interval if in_place else terms.ladder.delays[-1]
     ends = terms.dead_letter or terms.max_age is not None
+    end = "a person decides" if parks_in(settings) else "the DLQ"
     if ends or (retries or 0) + 2 <= MOST_ROWS:  # the first delivery, the retries, the dead letter
         return rows
-    talk(f"{(retries or 0) + 2 - MOST_ROWS} more retries, each after {render_duration(wait)}, then the DLQ")
+    talk(f"{(retries or 0) + 2 - MOST_ROWS} more retries, each after {render_duration(wait)}, then {end}")
     return islice(rows, MOST_ROWS - 1)
 
 

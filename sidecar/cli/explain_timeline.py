@@ -60,6 +60,8 @@ def notes(settings: Settings) -> list[str]:
     if settings.queued:
         what = "its key" if deliver.order == "key" else "its partition"
         sentences.append(f"ordered: later records of {what} wait behind a failing one in the same topic; others go on")
+        if parks_in(settings):
+            sentences.append("parked: when its retries are used up, it stays there with these; `settle` decides")
     elif deliver.order != "none":
         what = "its key" if deliver.order == "key" else "its partition"
         sentences.append(f"ordered: a failure is retried in place and holds back {what} until it is done")
@@ -98,11 +100,18 @@ def through_levels(settings: Settings, main: str, terms: FailureTerms) -> Iterat
     for retry in range(1, terms.max_reconsume_times + 1):
         wait = terms.ladder.delay(retry)
         if terms.max_age is not None and total + wait > terms.max_age:
-            break  # expired
+            yield row(None, 0, total, settings.names.dlq(main))  # expired
+            return
         total += wait
         name = way_of(settings, main, wait)
         yield row(retry + 1, wait, total, f"{name}, {settings.names.ready}" if relay else name)
-    yield row(None, 0, total, settings.names.dlq(main))
+    parks = parks_in(settings)
+    yield row(None, 0, total, f"{settings.names.ordered(main)} (parked)" if parks else settings.names.dlq(main))
+
+
+def parks_in(settings: Settings) -> bool:
+    """Return whether a record whose retries are used up waits in its queue for a person."""
+    return settings.queued and settings.retry.ordered_exhausted == "park"
 
 
 def way_of(settings: Settings, main: str, wait: int) -> str:

@@ -28,7 +28,7 @@ FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.I
 RIGHTS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE on transactional id {names.redrive_group}",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "READ on group {names.redrive_group}",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "READ on the DLQ, or WRITE on topics {names.ready} and {names.events}",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "READ on the DLQ, or WRITE on {names.ready}, {names.events} and the queues",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on the cluster",
 }
 

@@ -20,7 +20,8 @@ from sidecar.clock import now
 from sidecar.core.commit_batch import Refusal
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
-from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, redrive
+from sidecar.dlq.key_orders import KeyOrders
+from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, redrive, target_of
 from sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
 from sidecar.dlq.producer import DlqProducer, SupersededError
 from sidecar.dlq.redrive_course import Course
@@ -52,7 +53,8 @@ class Redriver:
         self.counts = PlanCounts()
         self._topics, self._policy, self._stop = topics, policy, stop
         self._request = replace(request, topics=policy.topics)
-        self._limit = topics.batch_limit({policy.names.ready, policy.names.events})
+        self._orders = KeyOrders(topics, policy)
+        self._limit = topics.batch_limit({policy.names.ready, policy.names.events, *self._orders.topics})
         self._letters = ApartWriter[Letter](self._sizes, self._limit)
         self._refusing = RefusingPartitions()
         """The partitions of the target topics that take no records."""
@@ -73,6 +75,7 @@ class Redriver:
     def __exit__(self, *_: object) -> None:
         self._end_producer()
         self._reader.close()
+        self._orders.close()
 
     def _end_producer(self) -> None:
         if self._producer is not None:
@@ -82,7 +85,7 @@ class Redriver:
     @property
     def target(self) -> str:
         """The topic that letters are redriven to."""
-        return self._policy.names.ready
+        return target_of(self._policy.names, self._orders.topics)
 
     @property
     def redriven(self) -> int:
@@ -139,7 +142,7 @@ class Redriver:
         self._letters.write(batch, self._settle, lambda letter, why: self.counts.count(letter, REFUSED, why.reason))
 
     def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
-        return copy_sizes(redrive(letter, self._policy, 0).writes)
+        return copy_sizes(redrive(letter, self._policy, 0, self._orders.any).writes)
 
     def _settle(self, batch: list[Letter], unsent: list[Letter]) -> Refusals | None:
         """Commit the batch, and record the letters `unsent` as refused. Return the letters that Kafka refuses."""
@@ -165,13 +168,18 @@ class Redriver:
             time.sleep(RETRY_AFTER_S)
 
     def _takes_none(self, batch: Sequence[Letter]) -> Refusals:
-        """Return the letters for a partition that took no records a while ago and has not changed since."""
+        """Return the letters for a partition that took no records a while ago and has not changed since, and those that
+        have no place in a queue."""
         refusals = dict[int, Refusal]()
-        if not self._refusing:
+        for number, letter in enumerate(batch):
+            if fault := self._orders.fault_of(letter):
+                entry = redrive(letter, self._policy, now().wall, self._orders.any)
+                refusals[number] = Refusal(entry, "record", fault)
+        if refusals or not self._refusing:
             return refusals
         self._look_at_targets()
         for number, letter in enumerate(batch):
-            entry = redrive(letter, self._policy, now().wall)
+            entry = redrive(letter, self._policy, now().wall, self._orders.any)
             if partition := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
                 refusals[number] = Refusal(entry, "partition", f"{partition} takes no records", partition)
         return refusals
@@ -201,7 +209,10 @@ class Redriver:
 
         Raises BrokerError if a target topic cannot be written at all.
         """
-        entries = [redrive(letter, self._policy, now().wall) for letter in batch]
+        orders = self._orders.of(batch)
+        entries = [
+            redrive(letter, self._policy, now().wall, order) for letter, order in zip(batch, orders, strict=True)
+        ]
         producer = self._producer or self._renewed()
         try:
             producer.redrive(entries, _offsets(after), self._metadata)

@@ -97,6 +97,6 @@ def _counts(record: Record) -> tuple[int, int]:
     return state.redrives, state.times
 
 
-def _order_of(record: Record) -> tuple[Order, int]:
+def _order_of(record: Record) -> tuple[tuple[int, int], int]:
     state = retry_state_of(record)
-    return state.order or Order(0), state.timestamp
+    return (state.order or Order(0)).rank, state.timestamp

@@ -93,6 +93,8 @@ def _wait(event: Event, top: int, end: int, after: Event | None, now: int) -> It
     waits = f"waits {length(max(0, event.due - event.at))}"
     waits += f" in level {event.level}" if event.level and waits != f"waits {event.level}" else ""
     label = f" · due in {length(remaining)}" if still and remaining > 0 else " · due now" if still else ""
+    if not event.due:
+        waits, label = "parked", " until a person settles it" if still else ""
     yield Markup('<text class="small" x="{}" y="{}">{}<title>{}</title></text>').format(
         TEXT, top + 34, cut(waits + label, LONGEST), printable(waits + label)
     )

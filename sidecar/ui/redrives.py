@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from sidecar.clock import wall
-from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
+from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, planned_target
 from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
 from sidecar.dlq.redriver import Redriver
 from sidecar.errors import ReconsumeError
@@ -118,7 +118,7 @@ class Redrives:
         counts = plan_redrive(
             self._looks.letters, self._looks.policy, request, MOST_AT_ONCE, self._looks.within(DRY_RUN_SECONDS)
         )
-        target = self._looks.settings.names.ready
+        target = planned_target(self._looks.policy)
         plan = Plan(new_id(), actor, query, request, counts, target, at, time.monotonic())
         with self._lock:
             self.plans.put(plan)

@@ -138,6 +138,8 @@ def lanes_of(rows: list[Waiting], now: int) -> tuple[Lane, ...]:
     """Return a lane for each level, the shortest first; records without a level come last."""
     waits: dict[tuple[float, str], list[int]] = {}
     for row in rows:
+        if not row.due:  # it is parked
+            continue
         waits.setdefault(_rank(row.level), []).append(row.due - now)
     ordered = [Lane(name, waits[delay, name]) for delay, name in sorted(waits)]
     if len(ordered) <= MOST_LANES:

@@ -48,7 +48,9 @@ def ago(at: int, now: int) -> str:
 
 
 def due(at: int, now: int) -> str:
-    """Format when something is due, seen from `now` (both epoch ms)."""
+    """Format when something is due, seen from `now` (both epoch ms). What waits and is not due is parked."""
+    if at <= 0:
+        return "parked"
     if at - now >= SECOND:
         return f"due in {length((at - now) // SECOND * SECOND)}"
     return "due now" if now - at < SECOND else f"overdue by {length((now - at) // SECOND * SECOND)}"

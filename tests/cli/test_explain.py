@@ -97,6 +97,14 @@ def test_a_table_shows_each_retry_and_the_dead_letter_or_says_how_many_are_missi
             "later records of its key wait behind a failing one",
         ),
         (
+            [
+                *("deliver.order=key", "retry.ordered_ladder=[10s]", "retry.max_reconsume_times=1"),
+                "retry.ordered_exhausted=park",
+            ],
+            ["orders", "billing-ORDERED-orders", "billing-ORDERED-orders (parked)"],
+            "`settle` decides",
+        ),
+        (
             ["deliver.order=partition", "retry.ordered_max_times=1"],
             ["orders", "orders", "billing-DLQ"],
             "holds back its partition",

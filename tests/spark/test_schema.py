@@ -60,6 +60,7 @@ SAME: list[bytes | None] = [
         for name in ("retries", "last_failed_at")
         for number in ("1", "null", "-1", "2147483648", "9223372036854775808", '"1"', "true", "1.0", "[]", "1e0")
     ),
+    *(added(f'"parked":{value}') for value in ("true", "false", "null", "1", '"true"', "[]")),
     *(added(f'"text":null,"retries":{number},"last_failed_at":7') for number in ("1", "null", '"1"')),
     TEXT.replace("{", '{"retries":7,"text":"in another place",', 1).encode(),
     replaced("{", '{"times":"no",'),
@@ -107,7 +108,7 @@ def agree(values: list[bytes | None], told: list[Event | str]) -> None:
         event = decode_event(value)
         if isinstance(event, Event):  # rows do not carry its text, and have null where an event lacks a field
             told_of = {name: getattr(event, name) or msgspec.UNSET for name in schema.HISTORY}
-            event = msgspec.structs.replace(event, text=msgspec.UNSET, **told_of)
+            event = msgspec.structs.replace(event, text=msgspec.UNSET, parked=msgspec.UNSET, **told_of)
         if verdict == "not UTF-8":  # in a name that nobody knows `decode_event` takes that
             assert not is_utf8(value), value
         elif isinstance(verdict, Event) or verdict not in ELSEWHERE:
@@ -130,6 +131,7 @@ def test_an_event_with_optional_fields_costs_spark_no_more_than_one_without(spar
     history = {"retries": 3, "last_failed_at": BASE}
     texts = [EVENT, changed(text='no such sku: é"\\/\u2028'), changed(level=None, text="x"), changed(reason="é")]
     events = [*texts, *(msgspec.structs.replace(event, **history) for event in texts), changed(retries=1)]
+    events += [changed(due=0, parked=True), changed(text="x", retries=3, last_failed_at=BASE, parked=True)]
     raw = batch(spark, [Record(encode_event(event), number) for number, event in enumerate(events)])
     order = (*schema.FIELDS, "v", *schema.OPTIONAL)
     read = raw.select("value", fn.from_json(fn.col("value").cast("string"), schema.types(order)).alias("event"))

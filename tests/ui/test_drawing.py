@@ -83,6 +83,12 @@ def test_a_record_that_still_waits_has_an_open_end_with_its_due_time() -> None:
     assert "open" not in journey_picture([waits, told(1, State.COMMIT)], NOW)
 
 
+def test_a_parked_record_is_not_due() -> None:
+    parked = told(0, State.WAITING_RETRY, at=NOW - 4_000, due=0)
+    assert "parked until a person settles it" in texts(journey_picture([parked], NOW))
+    assert "parked" in texts(journey_picture([parked, told(1, State.COMMIT)], NOW))
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_text_becomes_markup(attack: str) -> None:
     events = [told(0, State.WAITING_RETRY, reason=attack, level=attack, instance=attack, due=NOW + 1)]

@@ -30,7 +30,7 @@ from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, planned_target
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from sidecar.errors import LetterError, SetupError
 from sidecar.files import TemporaryFolder
@@ -67,21 +67,21 @@ def edit(
       reconsume dlq edit orders:3:1024 --value-file mended.json --yes
     """
     data = None if value_file is None else read_bytes(value_file, LARGEST_VALUE)
-    settings, there, policy = open_dlq(options, who)
+    _, there, policy = open_dlq(options, who)
     letter = the_letter(there, policy, ident, scan)
     value = from_editor(letter.record.value or b"") if data is None else data
     if value == (letter.record.value or b""):
         talk("the value is as it was: nothing is done; `dlq redrive --id` brings it back unchanged")
         return DONE
-    row, by = change_row(letter, value, settings.names.ready), author(who)
+    row, by = change_row(letter, value, target := planned_target(policy)), author(who)
     for line in difference(letter.record.value, value):
         talk(line)
-    question = f"Send the changed record to {settings.names.ready}?"
+    question = f"Send the changed record to {target}?"
     if not is_to_go_on(options.output, CHANGE, row, question, dry_run=dry_run, yes=yes, nothing="nothing was sent"):
         return DONE
     code = resend(there, policy, letter, edited(letter, value, audit_of(by, row)))
     if code == DONE:
-        talk(f"sent {letter.id} to {settings.names.ready} with {plural(len(value), 'byte')}, changed by {by}")
+        talk(f"sent {letter.id} to {target} with {plural(len(value), 'byte')}, changed by {by}")
     options.output.rows_after([row], CHANGE, [row])
     return code
 

@@ -28,7 +28,7 @@ from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
-from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest, planned_target
 from sidecar.printable import plural
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def plan_and_redrive(
     options: Options, request: RedriveRequest, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
 ) -> int:
     """Show the plan, ask the user to agree, and carry it out."""
-    settings, there, policy = open_dlq(options)
+    _, there, policy = open_dlq(options)
     from sidecar.dlq.plan import plan_redrive
     from sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
 
     plan = plan_redrive(there, policy, request, most, progress_line("ready"))
-    count, ready = plan.of(Eligibility.READY), settings.names.ready
+    count, ready = plan.of(Eligibility.READY), planned_target(policy)
     rows = plan_rows(plan, ready, request.most_redrives, done=False)
     if dry_run or count == 0:
         options.output.rows(PLAN, rows)

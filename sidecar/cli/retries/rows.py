@@ -52,6 +52,8 @@ def shown(row: Row, key: str) -> object:
         return WORDS[State(state)] if state in WORDS else value
     if key == "due" and state not in ("", State.WAITING_RETRY):
         return ""
+    if key == "due" and state and not value:
+        return "parked"
     return moment(value) if key in TIMES and isinstance(value, int) else value
 
 

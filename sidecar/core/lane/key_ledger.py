@@ -38,7 +38,7 @@ from typing import NamedTuple, TypeAlias
 
 from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER
-from topics.retry_order import Order
+from topics.retry_order import LAST, Order
 
 Identity: TypeAlias = tuple[int, int]
 """A record of the main partition: its offset and its timestamp. The timestamp tells it from a record at the same offset
@@ -105,9 +105,9 @@ class Entry:
         return self.due >= NEVER and self.phase is Phase.QUEUED
 
     @property
-    def at(self) -> tuple[Order, Identity]:
+    def at(self) -> tuple[tuple[int, int], Identity]:
         """What the records of a key are sorted by."""
-        return self.order, self.identity
+        return self.order.rank, self.identity
 
 
 _AT = attrgetter("at")
@@ -156,7 +156,7 @@ class KeyLedger:
         """Return whether a main record at `offset` must wait: an earlier one of its key does, or any of its key is
         out."""
         line = self._lines.get(key)
-        return line is not None and (line.out is not None or line.entries[0].order < (offset,))
+        return line is not None and (line.out is not None or line.entries[0].order.rank < (offset, LAST))
 
     def knows(self, identity: Identity) -> bool:
         """Return whether this record waits here."""

@@ -154,7 +154,7 @@ def test_sql_asks_the_events_without_spark(call: Call, kafka: Broker, group: str
     assert "from the events" in states.stderr
     (one,) = rows(call(*SQL, "SELECT * FROM view WHERE state = 'DLQ'"))
     wanted = folded(dump(kafka.bootstrap, Names(group).events))["orders:0:4"]
-    assert one == {"text": None, **{name: value for name, value in wanted.items() if name != "v"}}
+    assert one == {"text": None, "parked": None, **{name: value for name, value in wanted.items() if name != "v"}}
     assert rows(call(*SQL, 'SELECT id, id, "group" FROM view LIMIT 1'))[0].keys() == {"id", "id_2", "group"}
 
 

@@ -139,6 +139,7 @@ def test_a_value_that_goes_on_says_so() -> None:
 )
 def test_when_something_is_due(at: int, said: str) -> None:
     assert due(NOW + at, NOW) == said
+    assert due(0, NOW) == "parked"
 
 
 @pytest.mark.parametrize(("at", "text"), [(NOW, "2025-11-21T01:53:20Z"), (0, ""), (-1, ""), (2**62, "")])
