@@ -102,7 +102,7 @@ class HoldStore:
                 faults.append(error.str())
 
         config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        producer = Producer(config)
+        producer = Producer({**config, "log_level": 0})
         for key, value in records.items():
             producer.produce(self._names.policy, value, key, PARTITION, on_delivery=landed)
         unsent = producer.flush(ANSWER_SECONDS + 1)

@@ -230,10 +230,10 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
             Limit("time that a hold lasts", f"{hold_record.LONGEST_HOLD_MS // 86_400_000} d", "", "refused"),
             Limit(
-                "held records of a partition that is read on",
+                "held records of a lane, of partitions that are read on",
                 number(held_records.MOST_HELD),
                 "",
-                "the partition pauses (`held`)",
+                "partitions with their part of it pause (`held`)",
             ),
             Limit(
                 "retries and redrives that are counted",

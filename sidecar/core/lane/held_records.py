@@ -19,9 +19,9 @@ from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.policy import Policy
 from sidecar.core.record import NEVER, Now, Partition, Record
 
-MOST_HELD = 20_000
-"""Records of a partition that holds by key, or by topic in a level that all topics share, keep back by their offsets.
-Each costs some 100 bytes. At this bound the partition is paused."""
+MOST_HELD = 50_000
+"""Records of a lane that holds by key, or by topic in a level that all topics share, keep back by their offsets. Each
+costs some 100 bytes. Beyond it those partitions are paused that have their part of it."""
 
 Withdraw = Callable[[Callable[[Record], bool]], None]
 """`Delivery.withdraw`."""
@@ -68,7 +68,7 @@ class HeldRecords:
         """Pause a partition if nothing of it is delivered now; return whether that is so."""
         if not run.records:
             return False
-        if len(partition.held) < MOST_HELD and not self._covers(partition):
+        if not (self._covers(partition) or self._holds_too_much(partition)):
             return False
         self._paused.pause(partition, run.records[0].offset, NEVER, Because.HELD)
         return True
@@ -83,6 +83,10 @@ class HeldRecords:
             role = policy.names.role(partition.source.topic, policy.topics)
             topic = None if role is None else role.topic
         return self.holds.covers(partition.level, topic)
+
+    def _holds_too_much(self, partition: LanePartition) -> bool:
+        own, partitions = len(partition.held), self._partitions.values()
+        return own * len(partitions) >= MOST_HELD and sum(len(one.held) for one in partitions) >= MOST_HELD
 
     def keeps(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Keep a record back whose turn has come, if it is held; return whether that is so."""

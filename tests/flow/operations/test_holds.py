@@ -305,7 +305,10 @@ def test_a_relay_writes_nothing_that_is_held_to_the_ready_topic(
     obeyed([sidecar], 1)
     level = group.names.level(1_000, group.main)
     topics = [main.encode() for main in group.mains] * 5
-    rows = [waiting(group, n, 1_000, value=b"%d" % n, REAL_TOPIC=topic) for n, topic in enumerate(topics)]
+    rows = [
+        waiting(group, n, 1_000, value=b"%d" % n, REAL_TOPIC=topic, ORIGIN_MESSAGE_ID=b"%b:0:%d" % (topic, n))
+        for n, topic in enumerate(topics)
+    ]
     produce(group.bootstrap, level, rows)
 
     def forwarded() -> list[int]:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.holds import Hold, Holds
+from sidecar.core.lane import held_records
 from sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
 from sidecar.core.policy import InPlace
 from sidecar.core.record import Partition
@@ -180,3 +181,20 @@ def test_a_hold_of_a_level_pauses_it_and_no_other() -> None:
     rig.take(record(0, source=READY, life=life()))
     assert [sent.record.source for sent in rig.sent] == [READY]
     assert rig.answer(COMMITTED).source == READY
+
+
+def test_what_is_kept_back_as_offsets_is_bounded_over_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given two partitions and room for six offsets, then the one that has most of them pauses; both go on in the
+    end."""
+    monkeypatch.setattr(held_records, "MOST_HELD", 6)
+    rig = Rig(policy=TWO, concurrency=20)
+    rig.assign(ORDERS, REFUNDS)
+    hold(rig, Hold("h", key=b"k"))
+    give(rig, range(5))
+    give(rig, range(2), REFUNDS)
+    give(rig, range(5, 6))
+    give(rig, range(2, 3), REFUNDS)
+    paused = {source for source, partition in rig.facts.partitions.items() if partition.pause is not None}
+    assert paused == {ORDERS}
+    hold(rig)
+    assert {call[1] for call in rig.fetches if call[0] == "resume"} == {ORDERS, REFUNDS}
