@@ -305,8 +305,8 @@ class Lane:
         if self.queues is not None:
             self.queues.turn(now)
         self._dispatcher.dispatch(now)
-        # An outage may have begun, or a probe was sent that may hang.
-        self._timer.wake_by(self._dispatcher.pace.probe_at)
+        # An outage may have begun, a probe was sent that may hang, or records wait for a rate.
+        self._timer.wake_by(self._dispatcher.next_at(now))
 
     def _decide(self, partition: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
