@@ -141,6 +141,7 @@ def due_for_a_relay(world: World) -> None:
 
 def on_hold(world: World) -> None:
     world.main.hold(Holds([Hold("a", key=b"k")]), START)
+    world.give(world.main, "orders", fresh("orders"))
 
 
 def behind_a_rate(world: World) -> None:
