@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.instance_rate import Owned
+from sidecar.core.record import Partition
 
 COUNT_EVERY_S = 30.0
 """Seconds between two questions to Kafka how many partitions the main topics have; they only grow, and rarely."""
@@ -18,19 +18,19 @@ missing, or may not be seen, is asked about no sooner than the others."""
 class GroupShare:
     """The share of one instance.
 
-    `flows`: of the main lane, which know the partitions that are owned. `count`: asks Kafka, and blocks. `wanted`:
-    whether the group has a rate. `changed`: called when Kafka has told another number.
+    `owned`: returns the partitions that the main lane owns. `count`: asks Kafka, and blocks. `wanted`: whether the
+    group has a rate. `changed`: called when Kafka has told another number.
     """
 
     def __init__(
         self,
         topics: frozenset[str],
-        flows: ReadyFlows,
+        owned: Callable[[], Iterable[Partition]],
         count: Callable[[frozenset[str]], Mapping[str, int]],
         wanted: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        self._topics, self._flows, self._count = topics, flows, count
+        self._topics, self._owned, self._count = topics, owned, count
         self._wanted, self._changed = wanted, changed
         self._counts: dict[str, int] = {}
 
@@ -40,9 +40,8 @@ class GroupShare:
         Before Kafka has told of a topic, it has at least the partitions up to the highest that is owned.
         """
         counts, owned = dict(self._counts), 0
-        for flow in self._flows.flows.values():
-            topic, number = flow.source
-            if flow.owned and topic in self._topics:
+        for topic, number in self._owned():
+            if topic in self._topics:
                 owned += 1
                 counts[topic] = max(counts.get(topic, 0), number + 1)
         return Owned(owned, sum(counts.values()))

@@ -260,8 +260,8 @@ class Sidecar:
         def changed() -> None:
             rate.stale = True
 
-        topics, flows = frozenset(self._settings.topic_names), runner.lane.ready
-        share = GroupShare(topics, flows, runner.partition_counts, lambda: rate.of_group, changed)
+        topics, owned = frozenset(self._settings.topic_names), runner.lane.owned
+        share = GroupShare(topics, owned, runner.partition_counts, lambda: rate.of_group, changed)
         rate.owned = share.share
         return share
 

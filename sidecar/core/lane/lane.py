@@ -135,6 +135,10 @@ class Lane:
         queues = {} if self.queues is None else self.queues.facts()
         return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady, queues)
 
+    def owned(self) -> Collection[Partition]:
+        """Return the partitions that are owned, with those of queues."""
+        return self._partitions.keys()
+
     def put_off(self, steady: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
         return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady))

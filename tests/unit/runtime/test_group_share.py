@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.instance_rate import Owned
 from sidecar.core.record import Partition
 from sidecar.runtime import group_share
@@ -16,13 +15,12 @@ TOPICS = frozenset({"orders", "bills"})
 
 
 def test_it_counts_the_partitions_of_main_topics_that_are_owned_of_those_that_are_known() -> None:
-    flows, told, changes = ReadyFlows(), dict[str, int](), list[int]()
+    owned, told, changes = set[Partition](), dict[str, int](), list[int]()
 
     async def work() -> None:
-        share = GroupShare(TOPICS, flows, lambda wanted: told, lambda: True, lambda: changes.append(1))
+        share = GroupShare(TOPICS, lambda: owned, lambda wanted: told, lambda: True, lambda: changes.append(1))
         assert share.share() == Owned(0, 0)
-        for source in (Partition("orders", 3), Partition("bills", 0), Partition("billing-ORDERED-orders", 3)):
-            flows.own(source)
+        owned.update((Partition("orders", 3), Partition("bills", 0), Partition("billing-ORDERED-orders", 3)))
         assert share.share() == Owned(2, 5), "orders has four at least"
         told.update(orders=12, bills=4)
         following = asyncio.create_task(share.follow())
@@ -30,7 +28,7 @@ def test_it_counts_the_partitions_of_main_topics_that_are_owned_of_those_that_ar
             await asyncio.sleep(0.001)
         following.cancel()
         assert share.share() == Owned(2, 16)
-        flows.drop([Partition("orders", 3)])
+        owned.remove(Partition("orders", 3))
         assert share.share() == Owned(1, 16)
 
     asyncio.run(work())
@@ -41,7 +39,7 @@ def test_without_a_rate_of_the_group_nothing_is_asked(monkeypatch: pytest.Monkey
     asked = list[frozenset[str]]()
 
     async def work() -> None:
-        share = GroupShare(TOPICS, ReadyFlows(), lambda wanted: asked.append(wanted) or {}, lambda: False, lambda: None)  # type: ignore[func-returns-value]
+        share = GroupShare(TOPICS, list, lambda wanted: asked.append(wanted) or {}, lambda: False, lambda: None)  # type: ignore[func-returns-value]
         following = asyncio.create_task(share.follow())
         await asyncio.sleep(0.02)
         following.cancel()
