@@ -186,6 +186,10 @@ class NoCommitter:
         gone = self._assignment.gone
         return None if gone is None else gone & wanted
 
+    def partition_counts(self, wanted: Set[str]) -> dict[str, int]:
+        """Return nothing: what each instance gets as a whole is not divided."""
+        return {}
+
     def submit(self, batch: CommitBatch) -> None:
         """Report the batch as done (port `Commit`). `report` must handle that later, not during this call."""
         self._assignment.kept.update({source: share.progress for source, share in batch.commits.items()})

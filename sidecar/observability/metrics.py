@@ -150,6 +150,11 @@ class _Collector(Collector):
         yield gauge("pace", "1 for the present state.", ("state",), singly(present))
         entered = {str(state): pace.changes[state] for state in State}
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
+        limits = self._sources.dispatcher.limit_facts()
+        most = {(facts.limit, facts.topic or ""): facts.most for facts in limits}
+        yield gauge("limit", "Records a second, or in flight, that a limit allows.", ("limit", "topic"), most)
+        waits = {(facts.limit, facts.topic or ""): int(facts.waits) for facts in limits}
+        yield gauge("limit_waiting", "1 while records wait for a limit.", ("limit", "topic"), waits)
 
     def _rare(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
         sources, all_counters = self._sources.lanes, [lane.counters for lane in self._lanes]

@@ -10,7 +10,9 @@ from sidecar.clock import now
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.pace.limits import DeliveryLimits
 from sidecar.core.pace.pace import Pace
+from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery, NoDelivery
 from sidecar.core.tag_filter import TagFilter, parse_tags
@@ -23,6 +25,7 @@ from sidecar.delivery.push.pool import Push
 from sidecar.delivery.push.request import RenderBatch
 from sidecar.delivery.push.settings import PushSettings
 from sidecar.delivery.push.target import Target, parse_target
+from sidecar.delivery.push.topic_call import USUAL, TopicCall
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.errors import ConfigError
 from sidecar.kafka.client_config import producer_config
@@ -48,6 +51,19 @@ def build_pace(settings: Settings) -> Pace:
         start=deliver.batch.max_size,
         since=now(),
     )
+
+
+def build_dispatcher(settings: Settings) -> Dispatcher:
+    """Return what sends the records: at this pace, within these limits."""
+    deliver, unit = settings.deliver, settings.deliver.batch.max_size
+    terms = {
+        topic.name: TopicTerms(None if topic.concurrency is None else topic.concurrency * unit, topic.rate)
+        for topic in settings.topics
+        if topic.concurrency is not None or topic.rate is not None
+    }
+    at_receive = deliver.mode == "pull"
+    limits = DeliveryLimits(deliver.rate, deliver.group_rate, terms, now().steady, at_receive=at_receive)
+    return Dispatcher(build_pace(settings), unit, limits)
 
 
 def build_pace_monitor(
@@ -121,7 +137,7 @@ def build_delivery(settings: Settings, dispatcher: Dispatcher, access: Access) -
     if settings.deliver.mode == "relay":
         return NoDelivery()
     if settings.deliver.mode == "pull":
-        leases = PullQueue(now)
+        leases = PullQueue(now, dispatcher.limits)
         dispatcher.at_close.append(leases.close)
         return leases
     if settings.deliver.batch.max_size > 1:
@@ -140,7 +156,19 @@ def build_batch_push(settings: Settings, dispatcher: Dispatcher, access: Access)
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split)
     push = build_push(settings, access)
     render = RenderBatch(target_of("deliver.url", deliver.url or "", deliver), settings.group)
-    return BatchPush(push, render, limits, dispatcher, now)
+    return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
+
+
+def calls_of(settings: Settings) -> dict[str, TopicCall]:
+    """Return what requests with the records of a topic have of their own, for the topics that have something."""
+    calls = {}
+    for topic in settings.topics:
+        # Without batches a request is a record, and the dispatcher counts these.
+        requests = topic.concurrency if settings.deliver.batch.max_size > 1 else None
+        call = TopicCall(topic.path, topic.timeout, requests, "" if requests is None else topic.name)
+        if call != USUAL:
+            calls[topic.name] = call
+    return calls
 
 
 def build_push(settings: Settings, access: Access) -> Push:
@@ -163,6 +191,7 @@ def build_push(settings: Settings, access: Access) -> Push:
         in_place=deliver.order != "none",
         reserved=access.reserved,
         signed=access.signed,
+        calls=calls_of(settings),
     )
     return Push(target_of("deliver.url", deliver.url or "", deliver), push, now, access)
 

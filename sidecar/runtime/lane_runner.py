@@ -195,6 +195,10 @@ class LaneRunner:
         """Return which of these topics are missing; None if Kafka does not tell. Blocks: not for the event loop."""
         return self.committer.look_up_missing(wanted)
 
+    def partition_counts(self, wanted: frozenset[str]) -> dict[str, int]:
+        """Return how many partitions these topics have, as far as Kafka tells. Blocks: not for the event loop."""
+        return self.committer.partition_counts(wanted)
+
     def watched(self) -> list[WatchedThread]:
         """Return the lane's threads. A committer that keeps nothing has none."""
         name, consumer, committer = self.plan.name, self.consumer, self.committer

@@ -54,7 +54,10 @@ class PolicyTargets:
             case BatchPush():
                 self.delivery.set_limits(deliver.timeout, deliver.concurrency)
         self.dispatcher.pace.resize(full)
-        self.dispatcher.dispatch(now())
+        moment = now()
+        self.dispatcher.limits.set_rates(deliver.rate, deliver.group_rate, moment)
+        for runner in self.runners:
+            runner.lane.tick(moment)  # it sends what may go, and sets the timer for what waits for a rate
 
     def allow_far(self, allowed: bool) -> None:
         """Let records of all lanes begin at any distance from the first open one, or within SPAN."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from sidecar.api.policy import policy_routes
 from sidecar.background import background
 from sidecar.core.counters import strays_in
-from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.status import former_fields
 from sidecar.delivery.push.access import Access, build_credentials
 from sidecar.delivery.relay.post_writer import PostWriter
@@ -25,14 +24,15 @@ from sidecar.observability.thread_watch import ThreadWatch
 from sidecar.observability.tracing.setup import build_tracing
 from sidecar.runtime.assembly import (
     build_delivery,
+    build_dispatcher,
     build_lane_specs,
-    build_pace,
     build_pace_monitor,
     build_post_writer,
     needed_topics,
     sized_topics,
 )
 from sidecar.runtime.group_membership import GroupMembership
+from sidecar.runtime.group_share import GroupShare
 from sidecar.runtime.ladder_gate import LadderGate
 from sidecar.runtime.lane_checks import check_lanes
 from sidecar.runtime.lane_runner import LaneRunner
@@ -74,7 +74,7 @@ class Sidecar:
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
-        self._dispatcher = Dispatcher(build_pace(settings), settings.deliver.batch.max_size)
+        self._dispatcher = build_dispatcher(settings)
         self._service_credentials = build_credentials(settings.deliver)
         access = Access(self._service_credentials)
         self._delivery = build_delivery(settings, self._dispatcher, access)
@@ -94,6 +94,7 @@ class Sidecar:
         self._gate.shaped(policy)
         targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery, self._gate)
         self._controller = build_policy_controller(settings, targets)
+        self._share = self._build_share()
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(
@@ -149,6 +150,7 @@ class Sidecar:
         self._starting.append(background(self._failure_sums.follow(), "failure-sums"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         self._starting.append(background(self._service_credentials.follow(), "service-credentials"))
+        self._starting.append(background(self._share.follow(), "group-share"))
         if self._settings.queued:
             self._starting.append(background(self._gate.follow(self._controller.without_queues), "ladder"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
@@ -229,6 +231,7 @@ class Sidecar:
             **self._membership.status(),
             **self._pace_monitor.status(),
             "in_flight": self._dispatcher.in_flight,
+            "limits": [facts._asdict() for facts in self._dispatcher.limit_facts()],
             "missing_topics": sorted(self._missing.names),
             "unknown_topics": strays_in(runner.lane.counters for runner in self._runners),
             "odd_verdicts": dict(odd_verdicts_of(self._delivery)),
@@ -242,6 +245,17 @@ class Sidecar:
                 for partition in runner.status()
             ],
         }
+
+    def _build_share(self) -> GroupShare:
+        rate, runner = self._dispatcher.limits.rate, self._runners[0]
+
+        def changed() -> None:
+            rate.stale = True
+
+        topics, owned = frozenset(self._settings.topic_names), runner.lane.owned
+        share = GroupShare(topics, owned, runner.partition_counts, lambda: rate.of_group, changed)
+        rate.owned = share.share
+        return share
 
     def _state(self) -> str:
         if self._draining is not None:

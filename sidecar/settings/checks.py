@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from sidecar.settings.addresses import Listen, is_loopback, parse_listen
+from sidecar.settings.checks_of_topics import CHECKS_OF_TOPICS
 from sidecar.settings.checks_of_urls import CHECKS_OF_URLS
 from sidecar.settings.faults import Fault
 from sidecar.settings.model import Settings
@@ -37,7 +38,7 @@ def relay_delivers_nothing(settings: Settings) -> Iterator[Fault]:
     if settings.deliver.mode != "relay":
         return
     text = "has no effect in relay mode, where the service reads Kafka itself; leave it out"
-    yield from unusual(settings.deliver, (*REQUESTS, "order", "broadcast", "leave_after"), text)
+    yield from unusual(settings.deliver, (*REQUESTS, "order", "broadcast", "leave_after", "rate", "group_rate"), text)
     tagged = next((topic.tags for topic in settings.topics if topic.tags != "*"), None)
     if tagged is not None:
         yield Fault(("topics",), f"tags: {text}", tagged)
@@ -230,9 +231,13 @@ def clash(one: Listen, other: Listen) -> bool:
 
 CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
     *CHECKS_OF_URLS,
+    *CHECKS_OF_TOPICS,
     (
         relay_delivers_nothing,
-        (*(("deliver", name) for name in ("mode", *REQUESTS, "order", "broadcast", "batch")), ("topics",)),
+        (
+            *(("deliver", name) for name in ("mode", *REQUESTS, "order", "broadcast", "batch", "rate", "group_rate")),
+            ("topics",),
+        ),
     ),
     (pull_sends_no_requests, tuple(("deliver", name) for name in ("mode", *REQUESTS, "batch"))),
     (

@@ -68,8 +68,8 @@ def must_be(path: KeyPath) -> str:
     """Return the sentence about the values that the setting at `path` accepts."""
     field = field_at(path)
     within = next((number for number, step in enumerate(path) if isinstance(step, int)), None)
-    if field is None or (path[0] == "topics" and within is not None):
-        return "must be a topic's name or {name, tags}"
+    if field is None or (path[0] == "topics" and within is not None and len(path) == within + 1):
+        return "must be a topic's name or {name, …}"
     if within is None:
         return f"must be {allowed(field)}"
     member, key = member_of(field), path[within + 1 : within + 2]

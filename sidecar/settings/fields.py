@@ -90,7 +90,7 @@ def allowed(field: FieldInfo) -> str:
         return "true or false"
     member = member_of(field)
     if member is None or member is Subscription:
-        return "a list of topics, each a name or {name, tags}"
+        return f"a list of topics, each a name or {{{', '.join(Subscription.model_fields)}}}"
     return f"a list of {{{', '.join(member.model_fields)}}}"
 
 

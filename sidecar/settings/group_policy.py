@@ -31,6 +31,8 @@ KEYS: dict[str, tuple[str, str]] = {
     "max_deaths": ("retry", "max_deaths"),
     "timeout": ("deliver", "timeout"),
     "concurrency": ("deliver", "concurrency"),
+    "rate": ("deliver", "rate"),
+    "group_rate": ("deliver", "group_rate"),
 }
 """Keys that can be set for the whole group, each with the setting that it replaces. All of them can change while
 records are in flight."""

@@ -43,7 +43,8 @@ class Settings(Section):
         min_length=1,
         max_length=1024,
         description=(
-            "The main topics, each by its name or as {name, tags}. A second entry for a topic replaces the first."
+            "The main topics, each by its name or as {name, tags, path, timeout, concurrency, rate}: what an entry has "
+            "of its own holds for the topic's retries and redrives too. A second entry for a topic replaces the first."
         ),
     )
     kafka_secret: Annotated[str | None, FOLDER.or_null()] = Field(

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic_core import CoreSchema, core_schema
 
 from topics.durations import parse_duration, render_duration
+from topics.rates import PATTERN, Rate, parse_rate, render_rate
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """The place of a value: keys of mappings and positions in lists."""
@@ -179,6 +180,24 @@ def size(low: str, high: str) -> Checked:
         return count
 
     return Checked(read, allowed, {"type": "string", "pattern": SIZE_PATTERN}, write=render_size, as_text=True)
+
+
+RATE = "a rate like 100/s, 600/m or 5/h, up to 1000000"
+
+
+def read_rate(value: object) -> Rate:
+    """Return the rate of a text. Raises ValueError if it is none; a number alone is refused, as its time is unknown."""
+    if is_bare_number(value):
+        raise ValueError(f"must be {RATE}, with its time: {value}/s, say")
+    try:
+        return parse_rate(value if isinstance(value, str) else "")
+    except ValueError:
+        raise ValueError(f"must be {RATE}") from None
+
+
+def rate() -> Checked:
+    """Return the kind of a rate: records in a second, minute or hour."""
+    return Checked(read_rate, RATE, {"type": "string", "pattern": PATTERN}, write=render_rate, as_text=True)
 
 
 def expect_visible(text: str) -> None:

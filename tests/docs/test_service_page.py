@@ -25,6 +25,7 @@ from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseRea
 from sidecar.delivery.verdict import ODD_KINDS, VerdictRules, verdict_from_response
 from sidecar.observability import metrics
 from sidecar.settings import load
+from sidecar.settings.checks_of_topics import without_effect
 from sidecar.settings.policy import build_policy
 from tests.support.sidecar.push_requests import a_record
 
@@ -172,6 +173,16 @@ def test_the_example_of_rules_is_a_good_configuration_for_people_and_policies(tm
     assert policy.terms_of("invoices", "http-410").dead_letter
     assert not policy.terms_of("orders", "http-410").dead_letter
     assert policy.terms_of("orders", "http-409").max_reconsume_times == 4
+
+
+def test_the_example_of_topics_is_a_good_configuration_in_which_each_limit_binds(tmp_path: Path) -> None:
+    (text,) = re.findall(r"<!-- example: topics -->\n+```yaml\n(.+?)```", PAGE, re.DOTALL)
+    (tmp_path / "reconsume.yaml").write_text(
+        f"group: billing\nkafka: {{bootstrap.servers: x}}\n{text}", encoding="utf-8"
+    )
+    settings = load(tmp_path / "reconsume.yaml", environ={})
+    assert [topic.path for topic in settings.topics] == [None, "/invoices", "/mail?kind=news"]
+    assert without_effect(settings) == []
 
 
 def test_every_cause_of_a_handshake_that_fails_is_told() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.progress_bounds import LONGEST, Bounds
 from tests.sim.service_model import Weights
+from topics.rates import Rate
 
 TABLE = (1_000, 5_000, 10_000)
 INTERVAL = 700
@@ -84,5 +86,9 @@ class Plan(NamedTuple):
     guard: Literal["", "epoch", "id"] = "id"
     """What a committer does before it goes on, if a request of its transaction was sent twice: nothing, make a new
     producer of its transactional id, or make that and then go on with one of another id."""
+    rate: Rate | None = None
+    """What an instance delivers at most."""
+    terms: tuple[tuple[str, TopicTerms], ...] = ()
+    """The limits of main topics."""
     forgetful: bool = False
     """Whether the coordinator of the groups is that of Kafka 3.9 (`transactions.TransactionalId`)."""

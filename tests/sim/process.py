@@ -11,6 +11,7 @@ from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
 from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
 from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.pace.limits import DeliveryLimits
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import NoDelivery, Ports, Reply
@@ -45,7 +46,9 @@ class Process:
         self.skew = world.plan.skews[world.random.randrange(len(world.plan.skews))]
         self.put_off: Counter[str] = Counter()
         """How often it was told to come back later with a record that kills."""
-        self.gate = Dispatcher(Pace(world.plan.concurrency, failures=world.plan.failures, since=self.now(), start=1))
+        plan, since = world.plan, self.now()
+        limits = DeliveryLimits(plan.rate, None, dict(plan.terms), since.steady)
+        self.gate = Dispatcher(Pace(plan.concurrency, failures=plan.failures, since=since, start=1), limits=limits)
         levels = {**world.leftovers(policy), **waits(policy)}
         self.hosts = {
             "billing": LaneHost(self, "billing", {}),

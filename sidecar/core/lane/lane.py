@@ -118,6 +118,10 @@ class Lane:
         """Return what is true of the lane now, at a steady time (ms)."""
         return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady)
 
+    def owned(self) -> Collection[Partition]:
+        """Return the partitions that are owned, with those of queues."""
+        return self._partitions.keys()
+
     def put_off(self, steady: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
         return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady))
@@ -305,8 +309,8 @@ class Lane:
         if self.queues is not None:
             self.queues.turn(now)
         self._dispatcher.dispatch(now)
-        # An outage may have begun, or a probe was sent that may hang.
-        self._timer.wake_by(self._dispatcher.pace.probe_at)
+        # An outage may have begun, a probe was sent that may hang, or records wait for a rate.
+        self._timer.wake_by(self._dispatcher.next_at(now))
 
     def _decide(self, partition: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):

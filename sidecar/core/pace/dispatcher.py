@@ -4,6 +4,8 @@ Lanes take turns by their weights, the topics of a lane in turn, and the partiti
 What each of them may have out is in `shares.py`. A turn is several records long, because a batch is best of one
 partition, and because to choose a flow costs as much as to send a record. Within a turn a place that becomes free
 stays with its flow, where that has no more than its share.
+
+A rate is a bound beside the places (`limits.py`): a record that waits for it stays ready.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace.flows import Flow, ReadyFlows, TopicFlows
 from sidecar.core.pace.lane_turns import HAD, took
+from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
 from sidecar.core.pace.shares import divide, has_share, most_for, next_flow
@@ -51,8 +54,11 @@ class Dispatcher:
     flows have out; outcomes of a batch are being passed on only inside `answer_together`.
     """
 
-    def __init__(self, pace: Pace, unit: int = 1) -> None:
+    def __init__(self, pace: Pace, unit: int = 1, limits: DeliveryLimits | None = None) -> None:
         self.pace = pace
+        self.limits = DeliveryLimits() if limits is None else limits
+        self._most = NEVER
+        """How many may be in flight by the rate, until the next call of `dispatch`."""
         self.in_flight = 0
         self.closed = False
         """Whether nothing is sent any more: the sidecar drains."""
@@ -91,7 +97,7 @@ class Dispatcher:
         """Add a lane to those that take turns. `weight`: its part of the deliveries, in proportion to the others."""
         self._lanes.append(lane)
         self._ready.append(lane.ready)
-        lane.ready.join(lane.send, weight, self._ready_changed, self._topics_changed)
+        lane.ready.join(lane.send, weight, self._ready_changed, self._topics_changed, self.limits.topics)
 
     def close(self) -> None:
         """Send nothing more, for good."""
@@ -108,6 +114,14 @@ class Dispatcher:
     def _no_room(self) -> bool:
         limit = self.pace.limit
         return self.in_flight >= (self.single_file.room(limit) if self.single_file.sources else limit)
+
+    @property
+    def _waits_for_rate(self) -> bool:
+        return self.in_flight >= self._most and any(self._ready) and not self._no_room
+
+    @property
+    def _may_send(self) -> bool:
+        return self.in_flight < self._most and not self._no_room
 
     def answer_together(self, tell: Callable[[], None], now: Now) -> None:
         """Pass on the outcomes of a batch by `tell`: their slots are filled when all are free, not one by one."""
@@ -127,20 +141,31 @@ class Dispatcher:
         """Have the pace find out in time if what is in flight hangs; return the steady time (ms) of its next tick."""
         if self.in_flight and self.pace.limit < self.pace.full:
             self.pace.look(now)
-        return self.pace.probe_at
+        return self.next_at(now)
+
+    def next_at(self, now: Now) -> int:
+        """Return the steady time (ms) of the next tick: for the pace, or because records wait for a rate."""
+        if self.closed or not self.limits.active:
+            return self.pace.probe_at
+        return min(self.pace.probe_at, self.limits.next_at(now, full=self._waits_for_rate))
+
+    def limit_facts(self) -> list[LimitFacts]:
+        """Return the limits in force beside the pace, and whether records wait for them."""
+        return list(self.limits.facts(full=self._waits_for_rate))
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Note that a delivery has ended."""
         self.in_flight -= 1
-        source = record.source
+        topics = self.limits.topics
+        key = record.source if topics is None else topics.key(record)
         for ready in self._ready:
-            flow = ready.flows.get(source)
+            flow = ready.flows.get(key)
             if flow is not None and flow.out:
                 ready.ended(flow)
                 self._freed = flow
                 break
         if self.single_file.outlived:
-            self.single_file.outlived.discard((source, record.offset))
+            self.single_file.outlived.discard((record.source, record.offset))
         self.pace.note(record, outcome, now)
 
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
@@ -163,23 +188,27 @@ class Dispatcher:
         """Send what may go: all places are taken then, or no flow may take another one."""
         if self.gathering or self.closed:
             return
+        before = self.in_flight
+        self._most = before + self.limits.room(now) if self.limits.active else NEVER
         if self.single_file.sources:
             self._send_in_single_file(now)
         elif self.pace.state is State.PROBING:
             self._probe(now)
         else:
             limit = self.pace.limit
-            if self.in_flight * FEW < limit:
+            if before * FEW < limit:
                 self._send_freely(limit, now)
             else:
                 self._send_by_shares(limit, now)
+        if self.limits.active and self.in_flight > before:
+            self.limits.rate.sent(self.in_flight - before)
 
     def _send_freely(self, limit: int, now: Now) -> None:
         """Send records in turn until so many are out that places are shared, or nothing is ready.
 
         Most records of a service that keeps up go this way: to divide the places for each would cost more than to send.
         """
-        while self.in_flight * FEW < limit:
+        while self.in_flight * FEW < limit and self.in_flight < self._most:
             waiting = [ready for ready in self._ready if ready.turns]
             if not waiting:
                 return
@@ -188,7 +217,7 @@ class Dispatcher:
             if self._unit == 1:
                 self._send_first(flow, now)
             else:
-                self._send_some(flow, min(self._unit, limit - before), now)
+                self._send_some(flow, min(self._unit, limit - before, self._most - before), now)
             if len(waiting) > 1:
                 took(ready, self.in_flight - before, waiting)
             if self.single_file.sources:
@@ -205,13 +234,14 @@ class Dispatcher:
         if limit != self._limit:
             self._divide(limit)
         flow, self._freed = self._freed, None
-        while self.in_flight < limit and self.in_flight < self._usable:
+        most = min(limit, self._most)
+        while self.in_flight < most and self.in_flight < self._usable:
             if flow is None or not flow.records:
                 flow = self._flow
             if flow is not None and self._remaining > 0 and flow.records and has_share(flow):
                 self._remaining -= 1
                 self._send_first(flow, now)
-            elif not self._send_next(limit, now):
+            elif not self._send_next(most, now):
                 self._usable = self.in_flight
                 return
             flow = None
@@ -222,7 +252,10 @@ class Dispatcher:
                 self._divide(limit)
 
     def _send_next(self, limit: int, now: Now) -> bool:
-        """Give the turn to the next flow that may take a place, and send some of it; return False if there is none."""
+        """Give the turn to the next flow that may take a place, and send some of it; return False if there is none.
+
+        `limit`: how many may be in flight.
+        """
         self._flow = flow = self._next_flow()
         if flow is None:
             return False
@@ -270,6 +303,8 @@ class Dispatcher:
         """Send up to `most` records of a flow, unless a suspect among them begins the single file."""
         ready, records, before = flow.ready, flow.records, self.in_flight
         send = ready.send
+        if flow.topic.limit is not None:
+            most = min(most, flow.topic.limit.room())
         while most and records:
             most -= 1
             record = records.popleft()
@@ -304,11 +339,12 @@ class Dispatcher:
 
     def _topics_changed(self) -> None:
         self._topics = self._limit = 0
+        self.limits.rate.stale = True
 
     def _send_in_single_file(self, now: Now) -> None:
         """Send the next record of the single file; some of its records may have to wait when their turn has come."""
         sources, empty = self.single_file, 0
-        while not self._no_room and sources.sources and empty < len(self._ready):
+        while self._may_send and sources.sources and empty < len(self._ready):
             taken = self._next_lane().take_of(sources.may_go)
             if taken is None:
                 empty += 1
@@ -326,7 +362,7 @@ class Dispatcher:
         for ready in self._ready:
             self._probe_turns.deal(ready)
         empty = 0
-        while not self._no_room and empty < len(self._ready):
+        while self._may_send and empty < len(self._ready):
             taken = self._next_lane().take()
             if taken is None:
                 empty += 1
@@ -357,3 +393,4 @@ class Dispatcher:
         ensure(not self.gathering, "no batch is being answered between two calls")
         self.single_file.check()
         self.pace.check()
+        self.limits.check()

@@ -6,6 +6,9 @@ ready topic are topics like any other, so a redrive is a flow beside the levels.
 
 A flow also counts its records that are out, since its share of the places depends on them (`shares.py`). It lives as
 long as its partition is owned or something of it is out.
+
+Where a main topic has limits of its own (`topic_limits.py`), its copies are flows of their own in the partitions that
+they share with others. While the limit is reached they rest: they have no turn.
 """
 
 from __future__ import annotations
@@ -15,16 +18,19 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
 from sidecar.core.invariant import ensure
+from sidecar.core.pace.topic_limits import FlowKey, TopicLimit, TopicLimits
 from sidecar.core.record import Now, Partition, Record
 
 
 class TopicFlows:
-    """The flows of one topic."""
+    """The flows of one topic, or what a main topic with limits of its own has in it."""
 
-    __slots__ = ("busy", "each", "name", "out", "owned", "share", "turns")
+    __slots__ = ("busy", "each", "limit", "name", "out", "owned", "ready", "rests", "share", "turns")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, ready: ReadyFlows, limit: TopicLimit | None = None) -> None:
+        self.name, self.ready, self.limit = name, ready, limit
+        self.rests = False
+        """Whether its limit is reached, so that it has no turn."""
         self.turns: deque[Flow] = deque()
         """Its flows that have ready records, in the order of their turns."""
         self.owned = 0
@@ -40,10 +46,10 @@ class TopicFlows:
 class Flow:
     """The ready records of one partition, in the order in which they go."""
 
-    __slots__ = ("out", "owned", "ready", "records", "source", "topic")
+    __slots__ = ("key", "out", "owned", "ready", "records", "source", "topic")
 
-    def __init__(self, source: Partition, topic: TopicFlows, ready: ReadyFlows) -> None:
-        self.source, self.topic, self.ready = source, topic, ready
+    def __init__(self, key: FlowKey, source: Partition, topic: TopicFlows, ready: ReadyFlows) -> None:
+        self.key, self.source, self.topic, self.ready = key, source, topic, ready
         self.records: deque[Record] = deque()
         self.out = 0
         """Its records that are out, also those of a former assignment."""
@@ -53,13 +59,17 @@ class Flow:
 class ReadyFlows:
     """The records of one lane that may be delivered.
 
-    Invariants: exactly the flows with ready records have a turn, one each, and so have their topics; counts of a topic
-    are those of its flows, and the lane's those of its topics; a flow holds records of its own partition alone.
+    Invariants: exactly the flows with ready records have a turn, one each, and so have their topics unless these rest;
+    counts of a topic are those of its flows, and the lane's those of its topics; a flow holds records of its own
+    partition alone.
     """
 
     def __init__(self) -> None:
         self.turns: deque[TopicFlows] = deque()
         """The topics that have ready records, in the order of their turns."""
+        self.resting: deque[TopicFlows] = deque()
+        """The topics that have ready records, and a limit that is reached."""
+        self._limits: TopicLimits | None = None
         self.topics: dict[str, TopicFlows] = {}
         self.out = 0
         """Records of this lane that are out."""
@@ -71,18 +81,20 @@ class ReadyFlows:
         """The lane's method that delivers a record; it returns False if the record may not be delivered after all."""
         self._ready_changed: Callable[[], None] = lambda: None
         self._topics_changed: Callable[[], None] = lambda: None
-        self.flows: dict[Partition, Flow] = {}
-        """All flows, by the partition of their records."""
+        self.flows: dict[FlowKey, Flow] = {}
+        """All flows, by the partition of their records, and by their main topic where that has limits of its own."""
 
     def __len__(self) -> int:
-        return sum(len(flow.records) for topic in self.turns for flow in topic.turns)
+        return sum(len(flow.records) for topic in chain(self.turns, self.resting) for flow in topic.turns)
 
     def __bool__(self) -> bool:
+        """Return whether a record may have a turn."""
         return bool(self.turns)
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the records, those of one partition in the order in which they go."""
-        return chain.from_iterable(flow.records for topic in self.turns for flow in topic.turns)
+        """Yield the records, those of one flow in the order in which they go."""
+        topics = chain(self.turns, self.resting)
+        return chain.from_iterable(flow.records for topic in topics for flow in topic.turns)
 
     def join(
         self,
@@ -90,13 +102,14 @@ class ReadyFlows:
         weight: int,
         ready_changed: Callable[[], None],
         topics_changed: Callable[[], None],
+        limits: TopicLimits | None = None,
     ) -> None:
         """Become one of the lanes of a dispatcher.
 
         `ready_changed` is called when a flow begins or ends to have ready records, `topics_changed` when one comes or
-        goes: the shares change.
+        goes: the shares change. `limits`: of the main topics that have some.
         """
-        self.send, self.weight = send, weight
+        self.send, self.weight, self._limits = send, weight, limits
         self._ready_changed, self._topics_changed = ready_changed, topics_changed
 
     # --- records become ready ---------------------------------------------------------------------------------------
@@ -104,17 +117,21 @@ class ReadyFlows:
     def own(self, source: Partition) -> None:
         """Note that a partition is owned: it is a flow, even before it has records."""
         self._flow(source)
+        self._topics_changed()
 
     def append(self, record: Record) -> None:
-        """Add a record behind all others of its partition."""
-        flow = self._flow(record.source)
+        """Add a record behind all others of its flow."""
+        flow = self._flow(self._key(record))
         if not flow.records:
             self._begin(flow)
         flow.records.append(record)
 
     def extend(self, records: Sequence[Record]) -> None:
         """Add records of one partition behind its others, in their order."""
-        if records:
+        if self._limits is not None:
+            for record in records:
+                self.append(record)
+        elif records:
             flow = self._flow(records[0].source)
             if not flow.records:
                 self._begin(flow)
@@ -122,14 +139,15 @@ class ReadyFlows:
 
     def put_first(self, records: Sequence[Record]) -> None:
         """Add records of one partition before its others, in their order; a flow that had none has the next turn."""
-        if records:
-            flow = self._flow(records[0].source)
+        for record in reversed(records):
+            flow = self._flow(self._key(record))
             if not flow.records:
                 self._begin(flow)
                 flow.topic.turns.rotate()
-                self.turns.remove(flow.topic)
-                self.turns.appendleft(flow.topic)
-            flow.records.extendleft(reversed(records))
+                turns = self._turns_of(flow.topic)
+                turns.remove(flow.topic)
+                turns.appendleft(flow.topic)
+            flow.records.appendleft(record)
 
     # --- records go -------------------------------------------------------------------------------------------------
 
@@ -151,9 +169,9 @@ class ReadyFlows:
     def take_of(self, sources: Collection[Partition]) -> tuple[Flow, Record] | None:
         """Remove and return the first record of the first of these partitions that has one; None if none has."""
         for source in sources:
-            flow = self.flows.get(source)
-            if flow is not None and flow.records:
-                return flow, self.take_from(flow)
+            for flow in self._of(source):
+                if flow.records and not flow.topic.rests:
+                    return flow, self.take_from(flow)
         return None
 
     def take_from(self, flow: Flow) -> Record:
@@ -167,7 +185,7 @@ class ReadyFlows:
         """Take the turn away from a flow whose last ready record was taken."""
         flow.topic.turns.remove(flow)
         if not flow.topic.turns:
-            self.turns.remove(flow.topic)
+            self._turns_of(flow.topic).remove(flow.topic)
         self._ready_changed()
 
     def sent(self, flow: Flow, count: int = 1) -> None:
@@ -178,6 +196,8 @@ class ReadyFlows:
         flow.out += count
         topic.out += count
         self.out += count
+        if topic.limit is not None:
+            topic.limit.sent(count)
 
     def ended(self, flow: Flow, count: int = 1) -> None:
         """Note that records of a flow, which are out, are out no more."""
@@ -185,6 +205,8 @@ class ReadyFlows:
         topic.out -= count
         self.out -= count
         flow.out -= count
+        if topic.limit is not None:
+            topic.limit.ended(count)
         if not flow.out:
             topic.busy -= 1
             if not flow.records:
@@ -196,8 +218,7 @@ class ReadyFlows:
 
     def has(self, source: Partition) -> bool:
         """Return whether a record of a partition is ready."""
-        flow = self.flows.get(source)
-        return flow is not None and bool(flow.records)
+        return any(flow.records for flow in self._of(source))
 
     def deal(self, last: Callable[[Partition], int]) -> None:
         """Give the next turn to the flows for which `last` is least. For probes alone, of which there are a few."""
@@ -207,25 +228,23 @@ class ReadyFlows:
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the records of partitions that are given up."""
-        for source in partitions:
-            flow = self.flows.get(source)
-            if flow is None:
-                continue
+        for flow in [flow for source in partitions for flow in self._of(source)]:
             if flow.records:
                 flow.records.clear()
                 self.end(flow)
             flow.owned = False
             if not flow.out:
                 self._forget(flow)
+        self._topics_changed()
 
     def take_back(self, source: Partition) -> list[Record]:
         """Remove and return the records of a partition that can be fetched again; the others keep their order.
 
         Tries in place and postponements are known to memory alone.
         """
-        flow = self.flows.get(source)
-        if flow is None:
-            return []
+        return [record for flow in self._of(source) for record in self._take_back(flow)]
+
+    def _take_back(self, flow: Flow) -> list[Record]:
         taken = [record for record in flow.records if not (record.again or record.postponed_at)]
         if taken:
             stays = [record for record in flow.records if record.again or record.postponed_at]
@@ -235,46 +254,84 @@ class ReadyFlows:
                 self.end(flow)
         return taken
 
+    def rest(self, topic: TopicFlows, *, rests: bool) -> None:
+        """Take the turn away from a topic whose limit is reached, or give it another one."""
+        topic.rests = rests
+        topic.share = topic.each = 0  # a place that its records free is not theirs either
+        if topic.turns:
+            come, go = (self.resting, self.turns) if rests else (self.turns, self.resting)
+            go.remove(topic)
+            come.append(topic)
+        self._ready_changed()
+
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        for source, flow in self.flows.items():
+        for key, flow in self.flows.items():
             turns = flow.topic.turns.count(flow)
-            ensure(turns == bool(flow.records), f"{source} has one turn if it has ready records, and {turns}")
-            ensure({record.source for record in flow.records} <= {source}, f"the flow of {source} has no other records")
-            ensure(flow.owned or flow.out > 0, f"{source} is owned, or something of it is out")
+            ensure(turns == bool(flow.records), f"{key} has one turn if it has ready records, and {turns}")
+            own = all(record.source == flow.source and self._key(record) == key for record in flow.records)
+            ensure(own, f"the flow of {key} has no other records")
+            ensure(flow.owned or flow.out > 0, f"{key} is owned, or something of it is out")
         for name, topic in self.topics.items():
             flows = [flow for flow in self.flows.values() if flow.topic is topic]
-            ensure(self.turns.count(topic) == bool(topic.turns), f"{name} has one turn if it has ready records")
+            has, other = (self.resting, self.turns) if topic.rests else (self.turns, self.resting)
+            ensure(has.count(topic) == bool(topic.turns), f"{name} has one turn if it has ready records")
+            ensure(topic not in other, f"{name} has a turn, or rests")
             counts = (len(flows), sum(flow.out for flow in flows), sum(flow.out > 0 for flow in flows))
             ensure((topic.owned, topic.out, topic.busy) == counts, f"the counts of {name} are those of its flows")
         outs = [topic.out for topic in self.topics.values()]
         ensure(self.out == sum(outs), "the lane has out what its topics have")
-        ensure(all(self.topics.get(topic.name) is topic for topic in self.turns), "each topic with a turn is known")
+        known = [self.topics.get(topic.name) is topic for topic in (*self.turns, *self.resting)]
+        ensure(all(known), "each topic with a turn is known")
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
-    def _flow(self, source: Partition) -> Flow:
-        flow = self.flows.get(source)
+    def _of(self, source: Partition) -> list[Flow]:
+        """Return the flows of a partition."""
+        keys = (source,) if self._limits is None else self._limits.keys(source)
+        return [self.flows[key] for key in keys if key in self.flows]
+
+    def _flow(self, key: FlowKey) -> Flow:
+        flow = self.flows.get(key)
         if flow is None:
-            topic = self.topics.get(source.topic)
-            if topic is None:
-                topic = self.topics[source.topic] = TopicFlows(source.topic)
-            topic.owned += 1
-            flow = self.flows[source] = Flow(source, topic, self)
-            self._topics_changed()
+            flow = self._begin_flow(key)
         flow.owned = True
         return flow
 
-    def _forget(self, flow: Flow) -> None:
-        del self.flows[flow.source]
-        flow.topic.owned -= 1
-        if not flow.topic.owned:
-            del self.topics[flow.topic.name]
+    def _begin_flow(self, key: FlowKey) -> Flow:
+        """Return a new flow, of a new topic if that has none yet."""
+        source, main = (key, key.topic) if isinstance(key, Partition) else key
+        name = source.topic if main == source.topic else f"{source.topic}/{main}"  # no topic's name has a slash
+        topic = self.topics.get(name)
+        if topic is None:
+            limit = None if self._limits is None else self._limits.of(main)
+            topic = self.topics[name] = TopicFlows(name, self, limit)
+            if limit is not None:
+                limit.join(topic)
+        topic.owned += 1
+        flow = self.flows[key] = Flow(key, source, topic, self)
         self._topics_changed()
+        return flow
+
+    def _forget(self, flow: Flow) -> None:
+        del self.flows[flow.key]
+        topic = flow.topic
+        topic.owned -= 1
+        if not topic.owned:
+            del self.topics[topic.name]
+            if topic.limit is not None:
+                topic.limit.flows.remove(topic)
+        self._topics_changed()
+
+    def _key(self, record: Record) -> FlowKey:
+        return record.source if self._limits is None else self._limits.key(record)
+
+    def _turns_of(self, topic: TopicFlows) -> deque[TopicFlows]:
+        return self.resting if topic.rests else self.turns
 
     def _begin(self, flow: Flow) -> None:
         """Give a turn to a flow that has ready records now, behind all others."""
         if not flow.topic.turns:
-            self.turns.append(flow.topic)
+            self._turns_of(flow.topic).append(flow.topic)
         flow.topic.turns.append(flow)
         self._ready_changed()

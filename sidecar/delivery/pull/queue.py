@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sidecar.core.counters import Histogram
 from sidecar.core.outcome import CANCELLED, EXPIRED, Outcome
+from sidecar.core.pace.limits import DeliveryLimits
 from sidecar.core.ports import Reply
 from sidecar.core.record import NEVER, Now, Partition, Record
 from sidecar.delivery.pull.handles import ReceiptHandles
@@ -39,7 +40,8 @@ class PullQueue:
     The service asks for records and answers by their handles.
     """
 
-    def __init__(self, clock: Callable[[], Now]) -> None:
+    def __init__(self, clock: Callable[[], Now], limits: DeliveryLimits | None = None) -> None:
+        """`limits`: those of the dispatcher that the records come from."""
         self.durations = Histogram(DURATION_BOUNDS)
         self.fenced = 0
         """Calls that came too late: the partition has another owner now, the handle was replaced, or another verdict
@@ -49,6 +51,8 @@ class PullQueue:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._table = LeaseTable()
+        self._limits = DeliveryLimits() if limits is None else limits
+        self._limits.rate.offered = lambda: len(self._table.ready)
         self._handles = ReceiptHandles()
         self._line = LongPollQueue(lambda: bool(self._table.ready))
         self._alarm: asyncio.TimerHandle | None = None
@@ -60,6 +64,7 @@ class PullQueue:
     def __call__(self, record: Record, reply: Reply) -> None:
         """Make a record ready to be received. `reply` gets its outcome later, exactly once."""
         if self._closed:
+            self._limits.withdrawn((record,))
             self._cancel([ReadyRecord(record, reply)])
             return
         self._table.add(record, reply)
@@ -70,12 +75,14 @@ class PullQueue:
 
         If `lost`, fence the leases of these partitions too: no verdict on them would count.
         """
+        self._limits.withdrawn(one.record for one in self._table.ready if one.record.source in partitions)
         self._cancel(self._table.recall(partitions, lost=lost))
 
     def close(self) -> None:
         """Cancel the records that were not received, and wake waiting calls. Leased records may still be answered."""
         self._closed = True
         self._line.wake_all()
+        self._limits.withdrawn(one.record for one in self._table.ready)
         self._cancel(self._table.ready)
         self._table.ready.clear()
 
@@ -99,7 +106,9 @@ class PullQueue:
 
     def receive(self, most: int, invisible: int) -> list[Received]:
         """Lease at most `most` ready records for `invisible` ms."""
-        leases = self._table.take(most, MOST_BYTES, invisible, self._now().steady)
+        now = self._now()
+        leases = self._table.take(most, MOST_BYTES, invisible, now.steady)
+        self._limits.received([lease.record for lease in leases], now)
         self._set_alarm()
         return [Received(self._handle(lease), lease.record) for lease in leases]
 

@@ -90,6 +90,10 @@ class Committer(threading.Thread):
         """Return which of these topics are missing; None if Kafka does not tell of all. Blocks."""
         return self._supply.topics(wanted)
 
+    def partition_counts(self, wanted: Set[str]) -> dict[str, int]:
+        """Return how many partitions these topics have, as far as Kafka tells. Blocks."""
+        return self._supply.partition_counts(wanted)
+
     def stop(self) -> None:
         """End after the batch in work; give up what waits for an unreachable broker."""
         self._stopping.set()

@@ -283,6 +283,12 @@ class ReplaceableProducer:
         targets = None if producer is None else producer.look(sorted(wanted), inf)
         return None if targets is None or wanted - targets.states.keys() - targets.absent else targets.absent
 
+    def partition_counts(self, wanted: Set[str]) -> dict[str, int]:
+        """Return how many partitions these topics have, as far as Kafka tells. Blocks; for any thread."""
+        producer = self.producer
+        targets = None if producer is None else producer.look(sorted(wanted), inf)
+        return {} if targets is None else {topic: len(states) for topic, states in targets.states.items()}
+
     def answers(self) -> bool:
         """Whether the cluster answers. Blocks."""
         return self.producer is not None and self.producer.answers()

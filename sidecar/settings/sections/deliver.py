@@ -12,19 +12,24 @@ from pydantic_core import CoreSchema
 
 from sidecar.settings.addresses import URL_FORMS, check_url, is_tls_url
 from sidecar.settings.sections.tls import FILE, Tls
-from sidecar.settings.values import Section, duration, many, size, text, whole
+from sidecar.settings.values import Section, duration, many, rate, size, text, whole
 from topics.durations import parse_duration as ms
+from topics.rates import Rate
 
 URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
 STATUS = whole(300, 599)
 OUTPUT = text("a topic, or a glob of topics like invoices-*", r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
 HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-*", r"[!-~]{1,255}")
+RATE = rate().or_null()
+CONCURRENCY = whole(1, 65_536)
+TIMEOUT = duration("10ms", "1d")
+PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\"$-~]{0,2047}").or_null()
 TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*")
 TOPIC = text("a topic's name: letters of ASCII, digits and . _ -, at most 249", r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Subscription(Section):
-    """One main topic, and which of its records are wanted."""
+    """One main topic, which of its records are wanted, and what it has of its own. Null: as the other topics."""
 
     name: Annotated[str, TOPIC] = Field(
         description="The topic's name.",
@@ -35,6 +40,23 @@ class Subscription(Section):
             "Which records are delivered, by their header TAGS: `*` for all, or tags joined by `||`. The others "
             "are passed over and never retried."
         ),
+    )
+
+    path: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="Replaces the path and query of `deliver.url` for its records.",
+    )
+    timeout: Annotated[int | None, TIMEOUT.or_null()] = Field(
+        default=None,
+        description="As `deliver.timeout`, for its records.",
+    )
+    concurrency: Annotated[int | None, CONCURRENCY.or_null()] = Field(
+        default=None,
+        description="Requests with its records in flight at most, within `deliver.concurrency`.",
+    )
+    rate: Annotated[Rate | None, RATE] = Field(
+        default=None,
+        description="Its records a second, minute or hour that an instance delivers at most, within `deliver.rate`.",
     )
 
     @model_validator(mode="before")
@@ -111,14 +133,29 @@ class Deliver(Section):
         default=ms("5s"),
         description="How long an answer of the health URL may take. A slower one counts as none.",
     )
-    concurrency: Annotated[int, whole(1, 65_536)] = Field(
+    concurrency: Annotated[int, CONCURRENCY] = Field(
         default=256,
         description=(
             "Requests in flight at most, over all partitions. More helps a slow service until it is overloaded; "
             "each one costs a connection."
         ),
     )
-    timeout: Annotated[int, duration("10ms", "1d")] = Field(
+    rate: Annotated[Rate | None, RATE] = Field(
+        default=None,
+        description=(
+            "Records that this instance delivers at most, like 100/s, 600/m or 5/h: retries as well as fresh ones, "
+            "and each record of a batch. What was not used within a second is gone. A record that waits for it is no "
+            "attempt. null: no limit."
+        ),
+    )
+    group_rate: Annotated[Rate | None, RATE] = Field(
+        default=None,
+        description=(
+            "The same for the whole group: each instance has the part of it that its partitions are of all partitions "
+            "of the main topics. null: no limit."
+        ),
+    )
+    timeout: Annotated[int, TIMEOUT] = Field(
         default=ms("15m"),
         description=(
             "How long one delivery may take, from the request to the end of the answer; after it the delivery has "

@@ -36,6 +36,8 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "progress_lag": "gauge",
         "pace": "gauge",
         "pace_changes": "counter",
+        "limit": "gauge",
+        "limit_waiting": "gauge",
         "rebalances": "counter",
         "fenced_answers": "counter",
         "records_lost": "counter",

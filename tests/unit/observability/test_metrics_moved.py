@@ -26,6 +26,7 @@ from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tag_filter import TagFilter
 from sidecar.observability.metrics import TRANSACTION_RESULTS
 from tests.support.sidecar.metrics_world import START, World, fresh, retried
+from topics.rates import Rate
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(reconsume_\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
@@ -133,6 +134,11 @@ def due_for_a_relay(world: World) -> None:
     world.commit(world.retry)
 
 
+def behind_a_rate(world: World) -> None:
+    world.gate.limits.set_rates(Rate(1, 3_600_000), None, START)
+    world.give(world.main, "orders", fresh("orders"))
+
+
 def told(name: str, count: int = 1) -> Move:
     """A count that a part beside the lanes keeps; flows move these on a real Kafka (`test_observed.py`)."""
     return lambda world: world.told.update({name: count})
@@ -153,6 +159,8 @@ MOVES: dict[str, Move] = {
     "progress_lag": ended_in_time,
     "pace": lambda world: delivered(world, NotSent("connection-refused")),
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
+    "limit": behind_a_rate,
+    "limit_waiting": behind_a_rate,
     "clients_replaced": lambda world: world.replaced.update({"deaf": 1}),
     "rebalances": lambda world: world.rebalances.update({"revoked": 1}),
     "fenced_answers": answered_too_late,

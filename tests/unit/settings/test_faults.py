@@ -14,7 +14,7 @@ SINGLE: list[tuple[str, str]] = [
     ("group=a b", "group = a b: must be letters of ASCII, digits and . _ -"),
     ("topics=[]", "topics"),
     ("topics=orders", "topics = orders: must be a list of topics"),
-    ("topics=[5]", "topics[0] = 5: must be a topic's name or {name, tags}"),
+    ("topics=[5]", "topics[0] = 5: must be a topic's name or {name, …}"),
     ("topics=[{name: a, tag: b}]", "topics[0].tag: unknown key; did you mean topics[0].tags?"),
     ("topics=[{name: a, tags: 'A|B'}]", "topics[0].tags = A|B: must be * or tags joined by ||"),
     ("topics=['a b']", "topics[0].name = a b: must be a topic's name"),

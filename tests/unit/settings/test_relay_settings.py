@@ -29,6 +29,10 @@ def test_a_relay_needs_no_url() -> None:
         ("deliver.leave_after=5s", "deliver.leave_after"),
         ("deliver.dead_letter_statuses=[422]", "deliver.dead_letter_statuses"),
         ("topics=[{name: orders, tags: A}]", "topics = A: tags"),
+        ("topics=[{name: orders, path: /orders}]", "topics[0].path"),
+        ("topics=[{name: orders, rate: 5/s}]", "topics[0].rate"),
+        ("deliver.rate=5/s", "deliver.rate"),
+        ("deliver.group_rate=5/s", "deliver.group_rate"),
     ],
 )
 def test_what_a_relay_cannot_honour_is_refused_by_name(
