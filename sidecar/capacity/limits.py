@@ -31,7 +31,8 @@ def outage(load: Load) -> Outage:
     backlog = load.rate * load.outage
     one = instance(load)
     by_requests = load.concurrency * load.instances / load.attempt if load.attempt else float("inf")
-    most = min(by_requests, load.instances * one.pushes / one.busy) * load.rate / (load.rate + flow(load).retried)
+    by_rate = load.instances * min(load.most, one.pushes / one.busy)
+    most = min(by_requests, by_rate) * load.rate / (load.rate + flow(load).retried)
     return Outage(backlog, backlog / (most - load.rate) if most > load.rate else None)
 
 
@@ -61,6 +62,8 @@ def limits(load: Load) -> list[Limit]:
         Limit("replicas on the brokers", replicas / (load.brokers * figures.BROKER_PARTITIONS), "fewer levels"),
         Limit("the brokers' disks (retries)", writes / (load.brokers * figures.BROKER_BYTES_PER_S), "more brokers"),
     ]
+    if load.most < float("inf"):
+        measures.append(Limit("the rate of an instance", one.pushes / load.most, "deliver.rate, more instances"))
     return sorted(measures + (of_spark(load) if load.spark else []), key=lambda limit: -limit.used)
 
 
@@ -79,6 +82,7 @@ def busiest_partition(load: Load) -> float:
 def lateness(load: Load) -> Mapping[str, float] | None:
     """Return ms after the due time at p50 and p99; None if queues grow, and lateness with them."""
     one = instance(load)
-    if max(one.busy, busiest_partition(load), one.in_flight / load.concurrency) > figures.BUSY:
+    used = (one.busy, busiest_partition(load), one.in_flight / load.concurrency, one.pushes / load.most)
+    if max(used) > figures.BUSY:
         return None
     return {"p50": figures.LATE_P50, "p99": figures.LATE_P99}

@@ -22,7 +22,8 @@ class Load(msgspec.Struct, frozen=True):
     """The load of a group: `rate` in records/s, `fails` and `fails_again` as fractions, `attempt` in seconds.
 
     `fails_again` is the share of retries that fail. Failures come in bunches, so it is more than `fails`. `spark`: a
-    Spark job keeps the view. Raises ValueError if a number makes no sense.
+    Spark job keeps the view. `most`: deliveries a second that an instance may make. Raises ValueError if a number makes
+    no sense.
     """
 
     rate: float
@@ -40,6 +41,7 @@ class Load(msgspec.Struct, frozen=True):
     ladder: Ladder = build_ladder("rocketmq")
     delays: tuple[int, ...] = build_ladder("rocketmq").delays
     spark: bool = False
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         if not (0 < self.rate <= 1e9 and 0 <= self.fails <= 1 and 0 <= self.fails_again <= 1):

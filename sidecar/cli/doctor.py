@@ -29,7 +29,9 @@ def doctor(
     role: Annotated[User, typer.Option("--role", help="Whose rights the user of kafka: should have.")] = User.SIDECAR,
     deliver: Annotated[
         bool,
-        typer.Option("--deliver", help="Also send the service one made-up record, with the header Reconsume-Trial: 1."),
+        typer.Option(
+            "--deliver", help="Also send one made-up record to each path, with the header Reconsume-Trial: 1."
+        ),
     ] = False,
 ) -> int:
     """Find what is wrong.

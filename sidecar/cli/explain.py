@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sidecar.cli.explain_limits import notes_of_limits
 from sidecar.cli.explain_timeline import notes, notes_of_terms, terms_of, timeline
 from sidecar.cli.policy.commands import governed
 from sidecar.cli.terminal.options import Options
@@ -59,7 +60,7 @@ def explain(
     rows = timeline(settings, main, terms)
     if options.output.format is Format.TABLE:
         rows = cut(rows, settings, terms)
-    for note in (*notes(settings), *notes_of_terms(settings, terms, reason)):
+    for note in (*notes(settings), *notes_of_terms(settings, terms, reason), *notes_of_limits(settings, main)):
         talk(note)
     options.output.rows(TIMELINE, rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
@@ -40,7 +41,7 @@ Steps = Annotated[
 Retries = Annotated[int | None, typer.Option("--retries", min=0, help="Else the configuration's, else 16.")]
 
 
-Topic = Annotated[str, typer.Option("--topic", help="With --reason: of this main topic; else the first one.")]
+Topic = Annotated[str, typer.Option("--topic", help="The load is of this main topic; for --reason else the first one.")]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="CLASS", help="All failures are of this class: the rule for it applies.")
 ]
@@ -86,7 +87,8 @@ def simulate(
 
     What waits in each level, topics and disk, requests, transactions, CPU and memory, second deliveries after a crash,
     lateness, and which limit breaks first. A model with constants measured on one machine (docs/capacity.md). With -c
-    or --set, ladder, levels and concurrency are the configuration's. Spark's part is shown with view.source: spark.
+    or --set, ladder, levels, concurrency and rates are the configuration's; with --topic also what that topic has of
+    its own. Spark's part is shown with view.source: spark.
 
     \b
     Examples:
@@ -116,7 +118,7 @@ def load_of(options: Options, load: LoadOptions) -> Load:
             fails_again=load.again,
             attempt=seconds(load.attempt),
             instances=load.instances,
-            concurrency=256 if configured is None else configured.deliver.concurrency,
+            concurrency=256 if configured is None else requests_of(configured, load.topic),
             partitions=load.partitions,
             record_bytes=parse_size(load.record_size),
             replication=load.replication,
@@ -126,9 +128,26 @@ def load_of(options: Options, load: LoadOptions) -> Load:
             ladder=steps,
             delays=level_delays(levels, steps),
             spark=configured is not None and configured.view.source == "spark",
+            most=math.inf if configured is None else rate_of(configured, load.topic, load.instances),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def requests_of(settings: Settings, topic: str) -> int:
+    """Return how many requests an instance may have in flight; with a topic, with its records."""
+    own = next((one.concurrency for one in settings.topics if one.name == topic), None)
+    return settings.deliver.concurrency if own is None else min(own, settings.deliver.concurrency)
+
+
+def rate_of(settings: Settings, topic: str, instances: int) -> float:
+    """Return how many deliveries a second an instance may make; with a topic, of its records."""
+    deliver = settings.deliver
+    own = next((one.rate for one in settings.topics if one.name == topic), None)
+    rates = [rate.per_second for rate in (own, deliver.rate) if rate is not None]
+    if deliver.group_rate is not None:
+        rates.append(deliver.group_rate.per_second / instances)
+    return min(rates, default=math.inf)
 
 
 def terms_for(settings: Settings | None, topic: str, reason: str) -> tuple[Ladder, int]:

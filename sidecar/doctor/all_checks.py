@@ -17,7 +17,7 @@ from sidecar.doctor.checks.overdue import overdue
 from sidecar.doctor.checks.policy import in_force, policy
 from sidecar.doctor.checks.progress import progress
 from sidecar.doctor.checks.rights import rights
-from sidecar.doctor.checks.service import delivered, service
+from sidecar.doctor.checks.service import delivered_to_each, service
 from sidecar.doctor.checks.subscriptions import subscriptions
 from sidecar.doctor.checks.topics import Compare, topics
 from sidecar.doctor.checks.transactions import transactions
@@ -44,8 +44,8 @@ def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
         Check("service", lambda: service(settings.deliver)),
     ]
     if deliver:
-        first = settings.topic_names[0]
-        checks.append(Check("delivery", lambda: delivered(settings.deliver, settings.group, first)))
+        paths = len({topic.path for topic in settings.topics})
+        checks.append(Check("delivery", lambda: delivered_to_each(settings), 25.0 * paths))
     return checks
 
 

@@ -169,3 +169,16 @@ def test_the_rule_that_applies_is_named(tmp_path: Path) -> None:
         "no rule applies, as no --reason is given"
         in reconsume("explain", "-c", write_good(tmp_path), "--set", RULES).stderr
     )
+
+
+def test_what_a_topic_has_of_its_own_is_said_and_which_rates_bind(tmp_path: Path) -> None:
+    own = "topics=[orders, {name: bills, path: '/bills?token=abc', timeout: 2s, concurrency: 3, rate: 10/s}]"
+    sets = ("--set", own, "--set", "deliver.rate=100/m", "--set", "deliver.group_rate=5/s")
+    said = reconsume("explain", "-c", write_good(tmp_path), *sets, "--topic", "bills").stderr
+    assert "bills has of its own, for retries and redrives too: path /bills?********, timeout 2s, at most 3 req" in said
+    assert "at most 10/s of its records" in said
+    assert "at most 100/m of all records (deliver.rate)" in said
+    assert "the group delivers at most 5/s" in said
+    plain = reconsume("explain", "-c", write_good(tmp_path), "--topic", "orders").stderr
+    assert "of its own" not in plain
+    assert "at most" not in plain

@@ -38,6 +38,18 @@ def test_a_configuration_gives_ladder_levels_and_concurrency() -> None:
     assert found["limit", "requests in flight"] == 51.0
 
 
+def test_a_rate_is_a_limit_and_a_topic_has_its_own() -> None:
+    topics = "topics=[t, {name: u, concurrency: 4, rate: 100/s}]"
+    sets = ("group=g", topics, "kafka={bootstrap.servers: 'x:1'}", "deliver.url=http://127.0.0.1:1/")
+    words = [word for text in (*sets, "deliver.rate=2040/s", "deliver.group_rate=8160/s") for word in ("--set", text)]
+    found = figures(*words, "--instances", "2")
+    assert found["limit", "the rate of an instance"] == 25.0
+    own = figures(*words, "--topic", "u")
+    assert (own["limit", "the rate of an instance"], own["lateness", "p99"]) == (1020, None)
+    assert own["limit", "requests in flight"] == 1270
+    assert ("limit", "the rate of an instance") not in figures()
+
+
 def test_spark_is_a_part_of_it_only_where_it_keeps_the_view() -> None:
     sets = ("group=g", "topics=[t]", "kafka={bootstrap.servers: 'x:1'}", "deliver.url=http://127.0.0.1:1/")
     of_spark = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from sidecar.core.outcome import Failed, NotSent, label_of
 from sidecar.delivery.push.access import Access, ServiceCredentials, build_credentials, health_access
 from sidecar.delivery.push.target import parse_target
@@ -11,6 +13,7 @@ from sidecar.doctor.findings import Finding, fail, ok, warn
 from sidecar.doctor.service_call import asked_health, tried
 from sidecar.doctor.service_tls import certificate, clock, connect
 from sidecar.masking import url_without_secrets
+from sidecar.settings.model import Settings
 from sidecar.settings.sections.deliver import Deliver
 
 HERE = "start the service, or correct deliver.url; doctor must run where the sidecar runs, in its pod"
@@ -85,14 +88,28 @@ def health(url: str, deliver: Deliver, credentials: ServiceCredentials) -> Itera
         yield (fail if outcome.reason == "timeout" else warn)(text, HERE)
 
 
-def delivered(deliver: Deliver, group: str, topic: str) -> list[Finding]:
-    """Report what the service answers to a made-up record, which says by a header that it is a trial."""
+def delivered_to_each(settings: Settings) -> list[Finding]:
+    """Report what the service answers to a made-up record of the first topic, and of each with a path of its own."""
+    deliver, findings = settings.deliver, []
+    tries = {topic.path: topic for topic in reversed(settings.topics)}
+    for topic in sorted(tries.values(), key=settings.topics.index):
+        for one in delivered(deliver, settings.group, topic.name, topic.path):
+            findings.append(one if len(tries) == 1 else replace(one, finding=f"{topic.name}: {one.finding}"))
+    return findings
+
+
+def delivered(deliver: Deliver, group: str, topic: str, path: str | None = None) -> list[Finding]:
+    """Report what the service answers to a made-up record, which says by a header that it is a trial.
+
+    `path`: that of the topic; None for that of `deliver.url`.
+    """
     if deliver.mode != "push":
         return [ok(f"nothing to try: in {deliver.mode} mode the service comes to the sidecar")]
     try:
         target = parse_target(deliver.url or "", deliver.allow_remote)
     except ValueError as fault:
         return [fail(f"deliver.url: {fault}", HERE)]
+    target = target if path is None else replace(target, path=path)
     outcome = tried(target, deliver, group, topic, Access(build_credentials(deliver)))
     match outcome:
         case NotSent(reason=reason):

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from sidecar.core.record import Now
 from sidecar.doctor.checks.instances import beating, instances, standing
-from sidecar.doctor.checks.service import delivered, service
+from sidecar.doctor.checks.service import delivered, delivered_to_each, service
 from sidecar.doctor.findings import Status
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.settings.addresses import Listen
@@ -46,6 +46,16 @@ def test_a_trial_finds_what_the_first_real_record_would_meet(
     assert head[0] == b"POST /events HTTP/1.1"
     assert b"Reconsume-Trial: 1" in head
     assert b"Reconsume-Topic: orders" in head
+
+
+def test_each_path_gets_a_trial_of_its_own(tmp_path: Path) -> None:
+    topics = "topics=[orders, {name: bills, path: '/bills?by=kafka'}, fees, {name: taxes, path: /taxes}]"
+    with StubService([answer(200), answer(404), answer(200)]) as stub:
+        found = delivered_to_each(good(tmp_path, f"deliver.url={stub.url}", topics))
+    assert [one.status for one in found] == [Status.OK, Status.FAIL, Status.OK]
+    assert [one.finding.partition(":")[0] for one in found] == ["orders", "bills", "taxes"]
+    paths = [request.split(b" ")[1] for request in stub.requests]
+    assert paths == [b"/events", b"/bills?by=kafka", b"/taxes"]
 
 
 @pytest.mark.parametrize(
