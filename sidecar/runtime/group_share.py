@@ -11,7 +11,8 @@ from sidecar.core.record import Partition
 COUNT_EVERY_S = 30.0
 """Seconds between two questions to Kafka how many partitions the main topics have; they only grow, and rarely."""
 UNANSWERED_S = 1.0
-"""Seconds until the next question if Kafka has not answered for each topic, or if no rate of the group is set."""
+"""Seconds until the next question if Kafka has not answered, or if no rate of the group is set. A topic that is
+missing, or may not be seen, is asked about no sooner than the others."""
 
 
 class GroupShare:
@@ -56,4 +57,4 @@ class GroupShare:
         if any(self._counts.get(topic) != count for topic, count in counts.items()):
             self._counts.update(counts)
             self._changed()
-        return COUNT_EVERY_S if counts.keys() >= self._topics else UNANSWERED_S
+        return COUNT_EVERY_S if counts else UNANSWERED_S
