@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.consumer.foreach import BATCH_TIME
 from spark.consumer.rules import Rules
+from spark.consumer.works import BATCH_TIME
 
 MOST = 10_000
 """Records in a batch of one source. Without this bound the first batch after an outage is the whole backlog."""
