@@ -6,6 +6,7 @@ records. `for_each_record` returns the function for `foreachBatch` that calls th
 """
 
 from spark.consumer.batches import BatchHandler
+from spark.consumer.following import PolicyFollower
 from spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
 from spark.consumer.record import Record
 from spark.consumer.rules import Rules, build_rules
@@ -17,6 +18,7 @@ __all__ = [
     "BatchHandler",
     "Counts",
     "DeadLetter",
+    "PolicyFollower",
     "Record",
     "Retry",
     "Rules",

@@ -11,14 +11,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark.consumer.batches import BatchHandler
+from spark.consumer.following import PolicyFollower
 from spark.consumer.handling import COLUMNS, Handler
 from spark.consumer.isolation import died
 from spark.consumer.rules import Rules
-from spark.consumer.works import BATCH_TIME, Work, works_of
+from spark.consumer.works import BATCH_TIME, Work, Works, works_of
 from spark.consumer.writing import Write, kafka_writer
 
 STOP_SHARE = 0.5
@@ -80,6 +81,7 @@ def for_each_record(
     kafka: Mapping[str, str] | None = None,
     *,
     batch_handler: BatchHandler | None = None,
+    follow: bool = True,
     stop_share: float = STOP_SHARE,
     stop_count: int = STOP_COUNT,
     write: Write | None = None,
@@ -89,9 +91,11 @@ def for_each_record(
 
     - `handler` takes a `Record`. A returned value that is not a verdict means success. Any exception but a verdict is a
       failure.
-    - `rules` are the group's rules, from `build_rules`.
-    - `kafka` holds settings of Kafka's Java producer, as text by name, with `bootstrap.servers` among them.
+    - `rules` are the group's rules, from `build_rules`. The values of the group's policy go before them.
+    - `kafka` holds settings of Kafka's Java producer, as text by name, with `bootstrap.servers` among them. The policy
+      is read with them too.
     - `batch_handler`, with None as the handler, takes many records in one call; see BatchHandler.
+    - `follow` False leaves the group's policy unread, as does `kafka` None.
     - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
     - `write` replaces the writer to Kafka; see Write.
     - `report` takes the `Counts` of each batch after its writes.
@@ -109,10 +113,11 @@ def for_each_record(
         if not kafka or "bootstrap.servers" not in kafka:
             raise ValueError("write the brokers of the copies as kafka={'bootstrap.servers': …}")
         write = kafka_writer(kafka)
-    works = works_of(handler, batch_handler, rules)
+    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, kafka if follow else None)
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
+        works = current.works(frame.sparkSession)
         try:
             run_with(works.usual, frame, batch)
         except Exception as error:
@@ -139,6 +144,22 @@ def for_each_record(
             report(counts)
 
     return run
+
+
+class CurrentWorks:
+    """How batches are handled by the rules in force. It makes the functions anew only when these have changed."""
+
+    def __init__(self, make: Callable[[Rules], Works], rules: Rules, kafka: Mapping[str, str] | None) -> None:
+        """Begin with the job's own rules; `kafka` None: no policy is followed."""
+        self._make, self._rules, self._works = make, rules, make(rules)
+        self._follower = None if kafka is None else PolicyFollower(rules, kafka)
+
+    def works(self, session: SparkSession) -> Works:
+        """Return the functions for the next batch."""
+        rules = self._rules if self._follower is None else self._follower.rules(session)
+        if rules is not self._rules:
+            self._rules, self._works = rules, self._make(rules)
+        return self._works
 
 
 def check_frame(names: Collection[str], speculation: str | None) -> None:
