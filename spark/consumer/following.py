@@ -22,6 +22,10 @@ from topics.policy_record import PolicyHeard, PolicyRecord
 
 EVERY = 5.0
 """Seconds between two reads. One takes a tenth of a second, and a batch may come each second."""
+AFTER_FAILURE = 60.0
+"""Seconds after a read that failed: it may have taken as long as brokers are given, and fills Spark's own log."""
+LONGEST_LINE = 500
+"""Characters of a line of the log. What is quoted in it comes from whoever may write to the topic."""
 
 _LOG = logging.getLogger("reconsume.spark")
 
@@ -62,12 +66,12 @@ class PolicyFollower:
 
     def rules(self, session: SparkSession) -> Rules:
         """Return the rules for the next batch. Never raises."""
-        if (now := self._clock()) >= self._next_read:
-            self._follow(session)
-            self._next_read = now + EVERY
+        if self._clock() >= self._next_read:
+            self._next_read = self._clock() + (EVERY if self._follow(session) else AFTER_FAILURE)
         return self._rules
 
-    def _follow(self, session: SparkSession) -> None:
+    def _follow(self, session: SparkSession) -> bool:
+        """Read what is new and apply it. Whether it could be read."""
         try:
             news = self._news(session)
             self._offset = news.next_offset
@@ -76,8 +80,9 @@ class PolicyFollower:
             against = self._apply(partial(self._are_missing, session))
         except Exception as error:  # noqa: BLE001 - whatever the client raises, a batch must not wait for the policy
             self._warn(f"the group's policy cannot be read, the last known one applies: {self._cause(error)}")
-            return
+            return False
         self._warn(f"the group's policy is not applied, the one before it stays in force: {against}" if against else "")
+        return True
 
     def _news(self, session: SparkSession) -> PolicyNews:
         """Read on, or from the first record if that fails: a topic that was made anew may be shorter."""
@@ -109,7 +114,7 @@ class PolicyFollower:
         if rules != self._rules:
             who = "no record" if record is None else record.who
             changed = ", ".join(changes(self._rules, rules))
-            _LOG.info("the group's policy changed, by %s: %s", who, changed)
+            _LOG.info("%s", line_of(f"the group's policy changed, by {who}: {changed}"))
             self._rules = rules
         return ""
 
@@ -118,13 +123,18 @@ class PolicyFollower:
             return f"{self._rules.names.policy} does not exist"
         lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
         # The first line of an error from Java says only which call failed.
-        return next((line for line in lines if not line.startswith("An error occurred")), type(error).__name__)[:300]
+        return next((line for line in lines if not line.startswith("An error occurred")), type(error).__name__)
 
     def _warn(self, text: str) -> None:
         """Log what is wrong, once until it changes."""
         if text and text != self._said:
-            _LOG.warning("%s", text)
+            _LOG.warning("%s", line_of(text))
         self._said = text
+
+
+def line_of(text: str) -> str:
+    """Return a text as one line for the log, whatever somebody has put into it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:LONGEST_LINE])
 
 
 def changes(old: Rules, new: Rules) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.consumer.following import EVERY, PolicyFollower
+from spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
 from spark.consumer.policy_topic import EARLIEST, PolicyNews
 from spark.consumer.rules import Rules, build_rules
 from topics.policy_record import PolicyHeard, PolicyRecord
@@ -37,7 +37,7 @@ class Topic:
     def rules(self, *records: PolicyHeard | str) -> Rules:
         """Add records, and return the rules of a batch that begins after the next read."""
         self.records += records
-        self.now += EVERY
+        self.now += AFTER_FAILURE if self.error else EVERY
         return self._follower.rules(SESSION)
 
     def at_once(self) -> Rules:
@@ -123,6 +123,17 @@ def test_a_policy_that_cannot_be_is_not_applied_and_the_next_one_is(
     assert topic.rules(policy(max_reconsume_times=4)).max_reconsume_times == 4
 
 
+def test_what_somebody_wrote_stays_one_short_line_of_the_log(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hostile = "x\n2026 ERROR \u202e" + "y" * 10_000
+    topic.rules(PolicyHeard(PolicyRecord({"jitter": "9%"}, hostile, 1)), policy(jitter="8%"))
+    topic.rules(PolicyHeard(PolicyRecord({"jitter": "9%"}, hostile, 1)))
+    topic.rules(policy(ladder={hostile: "1s"}))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    assert all(line.isprintable() and len(line) <= LONGEST_LINE for line in lines)
+
+
 def test_a_job_that_starts_behind_an_unreadable_policy_has_the_one_before(
     topic: Topic, warnings: Callable[[], list[str]]
 ) -> None:
@@ -141,7 +152,11 @@ def test_where_it_cannot_be_read_the_last_known_policy_applies_and_that_is_said_
         "the group's policy cannot be read, the last known one applies: java.Timeout: no answer",
     ]
     topic.error = None
-    assert topic.rules(policy(max_reconsume_times=4)).max_reconsume_times == 4
+    reads = len(topic.reads)
+    assert topic.rules(policy(max_reconsume_times=4)) is known, "it is read again a minute later"
+    assert len(topic.reads) == reads
+    topic.now += AFTER_FAILURE
+    assert topic.at_once().max_reconsume_times == 4
     topic.error = OSError("org.apache.kafka.common.errors.UnknownTopicOrPartitionException")
     topic.rules()
     assert warnings() == [
