@@ -14,9 +14,11 @@ from spark.consumer import PolicyFollower, Record, Rules, build_rules, for_each_
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
+from tests.support.kafka.guarded import PLAIN_LOGIN, GuardedKafka
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.policy import set_policy, with_policy, write
+from topics.acls import GroupShape, User, permissions_of
 
 pytestmark = pytest.mark.long
 
@@ -74,6 +76,32 @@ def test_a_group_without_a_policy_topic_and_a_broker_that_is_gone_stop_nothing(
     before = time.monotonic()
     assert following(spark, gone)() == rules_of(gone)
     assert time.monotonic() - before < 30
+
+
+def test_the_rights_that_are_planned_are_enough_to_follow(
+    spark: SparkSession, guarded: GuardedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = with_policy(fresh_group(guarded.bootstrap, delays=(1_000, 2_000, 3_000)))
+    shape = GroupShape(group.names, group.mains, group.delays, mode="relay", direct=True)
+    guarded.allow("service", permissions_of(User.SERVICE, shape))
+    login = f'username="service" password="{guarded.login("service")["sasl.password"]}"'
+    kafka = {
+        "bootstrap.servers": guarded.address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f"{PLAIN_LOGIN} required {login};",
+    }
+    clock = iter(range(0, 10_000, 100))
+    follower = PolicyFollower(rules_of(group), kafka, clock=lambda: float(next(clock)))
+    write(group, b"{}", b"instance/a")
+    set_policy(group, ladder=["3s"], levels=["1s", "2s", "3s"])
+    changed = follower.rules(spark)
+    assert changed.ladder.delays == (3_000,), "it may write to the new level, and not read it"
+    guarded.forbid_all("service")
+    set_policy(group, max_reconsume_times=9)
+    assert follower.rules(spark) is changed
+    [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "cannot be read, the last known one applies" in line
 
 
 def test_a_running_job_takes_a_ladder_that_the_command_line_sets_and_reads_its_new_level(
