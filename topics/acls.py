@@ -68,9 +68,9 @@ class GroupShape(msgspec.Struct, frozen=True):
 
     `view`: the sidecar follows the view. `source`: what it is made from (`view.source`). `ui`: the sidecar serves the
     dashboard. `redrives`: the dashboard can redrive. `direct`: the service of a relay writes copies, dead letters and
-    events itself, as the Spark consumer does, and does not post them. `removed`: level topics of main topics that left
-    the configuration. `outputs`: topics, or globs of topics, to which the service may have records written. `ordered`:
-    whether records wait in queue topics.
+    events itself, as the Spark consumer does, and does not post them; it follows the policy. `removed`: level topics of
+    main topics that left the configuration. `outputs`: topics, or globs of topics, to which the service may have
+    records written. `ordered`: whether records wait in queue topics.
     """
 
     names: Names
@@ -155,6 +155,7 @@ def service(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics([*group.topics, names.ready], READ)
     if group.direct:
         yield from on_topics([*group.levels, *group.dlqs, names.events], WRITE)
+        yield from on_topics([names.policy], READ)
     yield on_group(names.group, READ)
 
 

@@ -11,34 +11,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import TimestampType
 
-from spark.consumer.handling import COLUMNS, RESULT, Handler, handling
+from spark.consumer.batches import BatchHandler
+from spark.consumer.following import PolicyFollower
+from spark.consumer.handling import COLUMNS, Handler
 from spark.consumer.isolation import died
 from spark.consumer.rules import Rules
-
-BATCH_TIME = "batch_time"
-"""The column of `current_timestamp()` on the streaming DataFrame (TIMESTAMP).
-
-Spark keeps its value in the offset log, so a repeated batch writes the same due times. A clock that is read in the
-batch would not.
-"""
+from spark.consumer.works import BATCH_TIME, Work, Works, works_of
+from spark.consumer.writing import Write, kafka_writer
 
 STOP_SHARE = 0.5
 """The default `stop_share`: a fraction of a batch's main records."""
 STOP_COUNT = 100
 """The default `stop_count`: a number of main records."""
-
-PREFERRED: Mapping[str, str] = {
-    # The topic's own limit decides, not the client's default of 1 MiB. 31 MiB fit into the client's buffer of 32 MiB.
-    "max.request.size": str(31 * 1024 * 1024),
-}
-"""Settings of the Kafka producer that the caller's settings override."""
-REQUIRED: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true"}
-"""Settings that the caller's settings never override: Spark commits a batch after its copies, so the copies must be
-stored."""
 
 _LOG = logging.getLogger("reconsume.spark")
 
@@ -80,15 +67,8 @@ class Counts(NamedTuple):
 OUTCOMES = ("commit", "retry", "dead_letter", "hop", "refused")
 """The outcomes that are counted."""
 
-Write: TypeAlias = Callable[[DataFrame], None]
-"""A function that writes a DataFrame with the columns `handling.WRITE`, and returns when all rows are confirmed.
-
-The columns are topic STRING, key BINARY, value BINARY, and headers ARRAY<STRUCT<key: STRING, value: BINARY>>.
-"""
 Report: TypeAlias = Callable[[Counts], None]
 """A function that takes the counts of a batch."""
-Work: TypeAlias = Callable[[Column], Column]
-"""A function of Spark that handles a row."""
 
 
 class TooManyFailuresError(RuntimeError):
@@ -96,10 +76,12 @@ class TooManyFailuresError(RuntimeError):
 
 
 def for_each_record(
-    handler: Handler,
+    handler: Handler | None,
     rules: Rules,
     kafka: Mapping[str, str] | None = None,
     *,
+    batch_handler: BatchHandler | None = None,
+    follow: bool = True,
     stop_share: float = STOP_SHARE,
     stop_count: int = STOP_COUNT,
     write: Write | None = None,
@@ -109,8 +91,11 @@ def for_each_record(
 
     - `handler` takes a `Record`. A returned value that is not a verdict means success. Any exception but a verdict is a
       failure.
-    - `rules` are the group's rules, from `build_rules`.
-    - `kafka` holds settings of Kafka's Java producer, as text by name, with `bootstrap.servers` among them.
+    - `rules` are the group's rules, from `build_rules`. The values of the group's policy go before them.
+    - `kafka` holds settings of Kafka's Java producer, as text by name, with `bootstrap.servers` among them. The policy
+      is read with them too.
+    - `batch_handler`, with None as the handler, takes many records in one call; see BatchHandler.
+    - `follow` False leaves the group's policy unread, as does `kafka` None.
     - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
     - `write` replaces the writer to Kafka; see Write.
     - `report` takes the `Counts` of each batch after its writes.
@@ -118,7 +103,8 @@ def for_each_record(
     The function takes the batch's DataFrame and the batch's number. The DataFrame must have the columns that
     `read_relay`, `read_gated` and `with_batch_time` make.
 
-    Raises ValueError if `write` is None and `kafka` does not name `bootstrap.servers`. The function raises
+    Raises ValueError if `write` is None and `kafka` does not name `bootstrap.servers`, and unless there is one of the
+    two handlers. The function raises
     TooManyFailuresError if at least `stop_count` main records and more than `stop_share` of them fail. A `stop_share`
     of 1 switches this off. It raises ValueError if the DataFrame lacks a column, or if `spark.speculation` is on.
     Errors of Spark, `write` and `report` are raised as they are.
@@ -127,13 +113,13 @@ def for_each_record(
         if not kafka or "bootstrap.servers" not in kafka:
             raise ValueError("write the brokers of the copies as kafka={'bootstrap.servers': …}")
         write = kafka_writer(kafka)
-    work = f.udf(handling(handler, rules), RESULT).asNondeterministic()
-    isolated_work = f.udf(handling(handler, rules, isolated=True), RESULT).asNondeterministic()
+    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, kafka if follow else None)
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
+        works = current.works(frame.sparkSession)
         try:
-            run_with(work, frame, batch)
+            run_with(works.usual, frame, batch)
         except Exception as error:
             if not died(error):
                 raise
@@ -141,11 +127,11 @@ def for_each_record(
             _LOG.warning(
                 "batch %d: a Python worker crashed; the batch is repeated, with its handlers in a child process", batch
             )
-            run_with(isolated_work, frame, batch)
+            run_with(works.isolated, frame, batch)
 
     def run_with(work: Work, frame: DataFrame, batch: int) -> None:
         # Both the counts and the writes read the results. Without `persist` each of them would call the handlers.
-        results = frame.select(work(f.struct(*columns(frame))).alias("r")).persist(StorageLevel.MEMORY_AND_DISK)
+        results = work(frame).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = count(results, batch)
             check_share(counts, stop_share, stop_count)
@@ -160,14 +146,20 @@ def for_each_record(
     return run
 
 
-def columns(frame: DataFrame) -> list[Column]:
-    """Return the columns that a row for the handler is made of, with times as epoch ms."""
-    stamp = frame.schema["timestamp"].dataType
-    replaced = {
-        "timestamp": f.unix_millis("timestamp") if isinstance(stamp, TimestampType) else f.col("timestamp"),
-        "now": f.unix_millis(BATCH_TIME),
-    }
-    return [replaced.get(name, f.col(name)).alias(name) for name in COLUMNS]
+class CurrentWorks:
+    """How batches are handled by the rules in force. It makes the functions anew only when these have changed."""
+
+    def __init__(self, make: Callable[[Rules], Works], rules: Rules, kafka: Mapping[str, str] | None) -> None:
+        """Begin with the job's own rules; `kafka` None: no policy is followed."""
+        self._make, self._rules, self._works = make, rules, make(rules)
+        self._follower = None if kafka is None else PolicyFollower(rules, kafka)
+
+    def works(self, session: SparkSession) -> Works:
+        """Return the functions for the next batch."""
+        rules = self._rules if self._follower is None else self._follower.rules(session)
+        if rules is not self._rules:
+            self._rules, self._works = rules, self._make(rules)
+        return self._works
 
 
 def check_frame(names: Collection[str], speculation: str | None) -> None:
@@ -201,18 +193,3 @@ def check_share(counts: Counts, share: float, least: int) -> None:
             f"{counts.fresh_failed} of {counts.fresh} new records of batch {counts.batch} failed: what they need is "
             "probably away, so nothing was written and no retry is spent; start the job again once it is back"
         )
-
-
-def kafka_writer(kafka: Mapping[str, str]) -> Write:
-    """Return a function that writes to Kafka with these settings of the Java producer."""
-    options = writer_options(kafka)
-
-    def write(frame: DataFrame) -> None:
-        frame.write.format("kafka").options(**options).save()
-
-    return write
-
-
-def writer_options(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of Spark's Kafka sink for these settings of the Java producer."""
-    return {f"kafka.{name}": value for name, value in {**PREFERRED, **kafka, **REQUIRED}.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql.types import (
@@ -49,17 +49,21 @@ RESULT = StructType(
 )
 
 
+Written: TypeAlias = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+"""A row of WRITE: topic, key, value and headers."""
+
+
 class Result(NamedTuple):
     """The result of handling one row; `failed`, `odd` and `fresh` mean for it what they count in `foreach.Counts`.
 
-    `outcome` is one of `foreach.OUTCOMES`. `writes` are tuples of topic, key, value and headers.
+    `outcome` is one of `foreach.OUTCOMES`.
     """
 
     outcome: str
     failed: bool
     odd: bool
     fresh: bool
-    writes: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
+    writes: list[Written]
 
 
 def handling(handler: Handler, rules: Rules, *, isolated: bool = False) -> Callable[[Row], Result]:
@@ -79,14 +83,18 @@ def handling(handler: Handler, rules: Rules, *, isolated: bool = False) -> Calla
         if routed is not None:
             return result_of(routed)
         await_due(taken)
-        outcome = asks[0](for_handler(taken))
-        routed = after_handling(taken, outcome, rules, now)
-        # If most records end their process, the fault is not in the records. Then the batch must stop, as in an outage.
-        failed = isinstance(outcome, Retry) or (isinstance(outcome, DeadLetter) and outcome.reason == CRASHED)
-        odd = isinstance(outcome, Retry) and not rules.understands(outcome.delay, outcome.level)
-        return result_of(routed)._replace(failed=failed, odd=odd, fresh=taken.life is None)
+        return handled(taken, asks[0](for_handler(taken)), rules, now)
 
     return handle
+
+
+def handled(taken: ParsedRecord, outcome: Outcome, rules: Rules, now: int) -> Result:
+    """Return the result of a record that was handled; `now` (epoch ms) is the batch's time."""
+    routed = after_handling(taken, outcome, rules, now)
+    # If most records end their process, the fault is not in the records. Then the batch must stop, as in an outage.
+    failed = isinstance(outcome, Retry) or (isinstance(outcome, DeadLetter) and outcome.reason == CRASHED)
+    odd = isinstance(outcome, Retry) and not rules.understands(outcome.delay, outcome.level)
+    return result_of(routed)._replace(failed=failed, odd=odd, fresh=taken.life is None)
 
 
 def call(handler: Handler, record: Record) -> Outcome:
@@ -98,6 +106,11 @@ def call(handler: Handler, record: Record) -> Outcome:
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - any failure of the user's code is retried
         # Only the class: an exception's text may contain data of the record (contract 6.13).
         return Retry(None, None, type(failure).__name__)
+    return outcome_of(answer)
+
+
+def outcome_of(answer: object) -> Outcome:
+    """Return the outcome that a handler's answer means: whatever is no verdict is a success."""
     return answer if isinstance(answer, Retry | DeadLetter) else None
 
 
@@ -109,8 +122,9 @@ def await_due(taken: ParsedRecord) -> None:
             time.sleep(min(remaining, NEAR) / 1_000)
 
 
-def read_of(row: Row) -> Read:
-    """Return Spark's row as a `Read`. Spark gives null where there are no headers, and bytes as bytearrays."""
+def read_of(row: Row | Mapping[str, Any]) -> Read:
+    """Return Spark's row, or Arrow's, as a `Read`. There is null where there are no headers; Spark's bytes are
+    bytearrays."""
     headers = [(header["key"], _bytes(header["value"])) for header in row["headers"] or ()]
     position = (row["topic"], row["partition"], row["offset"], row["timestamp"])
     return Read(*position, _bytes(row["key"]), _bytes(row["value"]), headers)
@@ -118,8 +132,12 @@ def read_of(row: Row) -> Read:
 
 def result_of(routed: Routed) -> Result:
     """Return the result of a row for Spark; the flags are those of a row that was not handled."""
-    writes = [(out.topic, out.key, out.value, out.headers) for out in routed.writes]
-    return Result(routed.outcome, False, False, False, writes)
+    return Result(routed.outcome, False, False, False, writes_of_routed(routed))
+
+
+def writes_of_routed(routed: Routed) -> list[Written]:
+    """Return the records to write as rows of WRITE."""
+    return [(out.topic, out.key, out.value, out.headers) for out in routed.writes]
 
 
 def _bytes(value: Any) -> bytes | None:

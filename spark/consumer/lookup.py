@@ -5,7 +5,7 @@ A batch asks three questions. Each is one request to each broker, however many p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from spark.consumer.offsets import PartitionName
+from topics.names import canonical_delay
 
 SECONDS = 30.0
 """Seconds that the brokers may take to answer."""
@@ -47,29 +48,43 @@ class Lookup:
 
     def __init__(self, client: Mapping[str, str], levels: Mapping[str, int]) -> None:
         self._admin = AdminClient(dict(client))
-        self._levels = levels
+        self._required = frozenset(levels)
+        self._levels = dict(levels)
+
+    def other_levels(self, prefixes: Sequence[str]) -> dict[str, int]:
+        """Return the topics that exist and are levels by their names, but are not known yet, with their delays in ms.
+
+        The name of a level is one of the prefixes and a delay.
+        """
+        names = self._admin.list_topics(timeout=SECONDS).topics.keys() - self._levels.keys()
+        delays = ((name, canonical_delay(name, prefix)) for name in sorted(names) for prefix in prefixes)
+        return {name: delay for name, delay in delays if delay is not None}
+
+    def add(self, levels: Mapping[str, int]) -> None:
+        """Look at these level topics too. They may be deleted at any time."""
+        self._levels |= levels
 
     def topics(self) -> tuple[list[PartitionName], dict[str, str]]:
         """Return every partition of the level topics, sorted, and the topics' ids by name.
 
-        Raises LevelTopicError, which names the topics, if topics are missing.
+        Raises LevelTopicError, which names the topics, if topics are missing that the job began with.
         """
         answers = self._admin.describe_topics(TopicCollection(list(self._levels)), request_timeout=SECONDS)
         found = {name: described for name, answer in answers.items() if (described := described_by(answer)) is not None}
-        if missing := sorted(self._levels.keys() - found.keys()):
+        if missing := sorted(self._required - found.keys()):
             raise LevelTopicError(f"missing level topics: {', '.join(missing)}; `reconsume topics apply` makes them")
         partitions = sorted(
             (name, described_partition.id) for name, topic in found.items() for described_partition in topic.partitions
         )
         return partitions, {name: str(topic.topic_id) for name, topic in found.items()}
 
-    def check_stamps(self) -> None:
-        """Raise LevelTopicError if a level topic does not carry append times.
+    def check_stamps(self, topics: Collection[str]) -> None:
+        """Raise LevelTopicError if one of these level topics does not carry append times.
 
         Only with append times are the due records a prefix of a partition. The client needs the right to describe the
         topics' configuration.
         """
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in self._levels]
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
         answers = self._admin.describe_configs(resources, request_timeout=SECONDS)
         stamps = {resource.name: answer.result()[STAMP].value for resource, answer in answers.items()}
         if wrong := sorted(name for name, stamp in stamps.items() if stamp != APPEND):

@@ -1,31 +1,42 @@
 """The names, delays and limits of a group, by which a Spark job sends failures to the same topics as the sidecar. Pure.
 
-The driver builds them once as one frozen value, which Spark carries to the workers. Delays are written as in the
-group's policy.
+The driver builds them as one frozen value, which Spark carries to the workers, and again when the group's policy has
+changed (`following.py`). Delays are written as in the group's policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import msgspec
+
+from spark.consumer.policy_values import KEYS, RetryTerms, Values, read_terms
 from topics.durations import parse_duration
 from topics.group_rules import GroupRules
-from topics.levels import Exponential, LadderSpec, LevelsSpec, build_ladder, level_delays, numbered
 from topics.names import build_names, group_fault
-from topics.retry_headers import LARGEST_COUNT
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
 
 
 class Rules(GroupRules, frozen=True):
-    """The rules of a group, by which records are routed. `build_rules` makes and checks them."""
+    """The rules of a group, by which records are routed. `build_rules` makes and checks them.
+
+    `own`: the job's own values by the keys of the policy, as they are written. They hold where the policy has none.
+    """
+
+    own: Values = msgspec.field(default_factory=dict)
 
     @property
     def levels(self) -> dict[str, int]:
         """Every level topic and its delay in ms."""
         return {self.names.level(delay, topic): delay for delay in self.delays for topic in self.topics}
+
+    @property
+    def level_prefixes(self) -> list[str]:
+        """How the names of level topics begin, whatever their delays."""
+        return sorted({self.names.level(0, topic).removesuffix("0s") for topic in self.topics})
 
 
 def build_rules(
@@ -33,8 +44,11 @@ def build_rules(
     topics: Sequence[str],
     *,
     ladder: LadderText = "rocketmq",
-    levels: str | Sequence[str] = "ladder",
+    levels: str | Sequence[str] | None = "ladder",
     max_reconsume_times: int = 16,
+    rules: Sequence[Mapping[str, Any]] = (),
+    max_age: str | None = None,
+    jitter: str = "0%",
     topic_prefix: str = "{group}",
     instance: str = "spark",
     unknown_topic: str = "1h",
@@ -46,6 +60,10 @@ def build_rules(
     - `ladder`: `rocketmq`, `pulsar`, a list of delays, or a formula as in LadderText.
     - `levels`: `ladder`, `table`, or a list of ascending durations such as `10s`.
     - `max_reconsume_times`: the most retries of a record, from 0 to 999 999.
+    - `rules`: what applies to some failures instead, such as `{"name": "busy", "reasons": ["http-409"], "ladder":
+      ["1m"]}`.
+    - `max_age`: the age of a record, such as `3d`, after which it is not due again; None is without limit.
+    - `jitter`: by how much a wait is made longer at most, `0%` to `50%`.
     - `topic_prefix`: `{group}` or `{topic}-{group}`, by which the names of level topics and DLQ begin.
     - `instance`: the name of the job in the events that it writes.
     - `unknown_topic`: a duration such as `1h`; see Rules.
@@ -54,34 +72,34 @@ def build_rules(
     """
     if isinstance(topics, str) or not topics:
         raise ValueError("write the main topics as a list with at least one name")
-    if not 0 <= max_reconsume_times <= LARGEST_COUNT:
-        raise ValueError(f"max_reconsume_times must be 0 to {LARGEST_COUNT}, and it is {max_reconsume_times}")
-    chosen: LevelsSpec = levels if isinstance(levels, str) else tuple(parse_duration(text) for text in levels)
-    rungs = build_ladder(read_ladder(ladder))
-    table, delays = numbered(chosen), level_delays(chosen, rungs)
+    own = dict(zip(KEYS, (ladder, levels, max_reconsume_times, rules, max_age, jitter), strict=True))
     if fault := group_fault(group):
         raise ValueError(f"group {group} {fault}")
-    names = build_names(group, topics, delays, topic_prefix)
-    patience = parse_duration(unknown_topic)
-    return Rules(names, tuple(topics), rungs, table, delays, max_reconsume_times, instance, patience)
-
-
-def read_ladder(ladder: LadderText) -> LadderSpec:
-    """Return the ladder's description as `topics.levels` takes it.
-
-    Raises ValueError if a formula has an unknown key, or a delay is not valid.
-    """
-    if isinstance(ladder, str):
-        return ladder
-    if not isinstance(ladder, Mapping):
-        return tuple(parse_duration(text) for text in ladder)
-    default, fields = Exponential(), dict(ladder)
-    initial, longest = fields.pop("initial", None), fields.pop("max", None)
-    multiplier = float(fields.pop("multiplier", default.multiplier))
-    if fields:
-        raise ValueError(f"a formula has initial, multiplier and max, not {', '.join(map(str, fields))}")
-    return Exponential(
-        default.initial if initial is None else parse_duration(str(initial)),
-        multiplier,
-        default.max if longest is None else parse_duration(str(longest)),
+    terms = read_terms(own)
+    names = build_names(group, topics, terms.delays, topic_prefix)
+    return Rules(
+        names=names,
+        topics=tuple(topics),
+        instance=instance,
+        unknown_topic=parse_duration(unknown_topic),
+        own=own,
+        **fields_of(terms),
     )
+
+
+def with_policy(rules: Rules, policy: Values) -> Rules:
+    """Return the rules with the values of the group's policy over the job's own; keys that no job follows are ignored.
+
+    Raises ValueError, with one sentence, if a value is not valid or a level's name is not allowed on Kafka.
+    """
+    over = {key: policy[key] for key in KEYS if key in policy}
+    if "levels" in over and over["levels"] is None:  # the default, which depends on the mode: the job's own
+        del over["levels"]
+    terms = read_terms({**rules.own, **over})
+    build_names(rules.names.group, rules.topics, terms.delays, rules.names.template)
+    return msgspec.structs.replace(rules, **fields_of(terms))
+
+
+def fields_of(terms: RetryTerms) -> dict[str, Any]:
+    """Return the fields of rules that the policy's values decide."""
+    return {name: getattr(terms, name) for name in RetryTerms.__struct_fields__}

@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark.consumer.lookup import Lookup
+from spark.consumer.lookup import LevelTopicError, Lookup
 from spark.consumer.offsets import (
     Offsets,
     Range,
@@ -43,19 +44,24 @@ CLIENT = "client."
 """How the names of options begin that are settings of librdkafka."""
 MOST, TASKS = 10_000, 8
 """The defaults of `most` and `tasks`."""
+LOOK_EVERY = 10.0
+"""Seconds between two looks for other level topics: the group's policy may change the ladder at any time, and a level
+that left it may still have records. The answer names all topics of the cluster."""
 
 
 class Options(NamedTuple):
     """The options of the source.
 
     `client` holds librdkafka's settings. `levels` maps a topic to its delay in ms. `most` is the most offsets in a
-    batch, and `tasks` the most tasks of a batch.
+    batch, and `tasks` the most tasks of a batch. `prefixes` are how the names of the group's level topics begin: other
+    levels are read as soon as they exist.
     """
 
     client: dict[str, str]
     levels: dict[str, int]
     most: int
     tasks: int
+    prefixes: tuple[str, ...] = ()
 
 
 def options_of(options: Mapping[str, str]) -> Options:
@@ -70,7 +76,7 @@ def options_of(options: Mapping[str, str]) -> Options:
     most, tasks = int(options.get("most", MOST)), int(options.get("tasks", TASKS))
     if not levels or most < 1 or tasks < 1:
         raise ValueError("levels must name a topic, most and tasks must be at least 1")
-    return Options(client, levels, most, tasks)
+    return Options(client, levels, most, tasks, tuple(map(str, json.loads(options.get("prefixes", "[]")))))
 
 
 class Slice(InputPartition):
@@ -109,9 +115,13 @@ class LevelsReader(DataSourceStreamReader):
     raise KafkaException if the brokers do not answer.
     """
 
-    def __init__(self, options: Options, lookup: Lookup | None = None) -> None:
+    def __init__(self, options: Options, lookup: Lookup | None = None, look_every: float = LOOK_EVERY) -> None:
         self._options = options
+        self._look_every = look_every
         self._lookup = lookup
+        self._next_look = 0.0
+        self._unread: dict[str, str] = {}
+        """Level topics that cannot be read, and why."""
         self._reach: Reach | None = None
         self._first: Reach | None = None
 
@@ -181,9 +191,30 @@ class LevelsReader(DataSourceStreamReader):
         if self._lookup is None:
             lookup = Lookup(self._options.client, self._options.levels)
             lookup.topics()
-            lookup.check_stamps()
+            lookup.check_stamps(self._options.levels)
             self._lookup = lookup
+        if self._options.prefixes and time.monotonic() >= self._next_look:
+            self._look(self._lookup)
+            self._next_look = time.monotonic() + self._look_every
         return self._lookup
+
+    def _look(self, lookup: Lookup) -> None:
+        """Read other levels that exist now from here on. What is wrong with one of them does not stop the others."""
+        try:
+            others = lookup.other_levels(self._options.prefixes)
+        except KafkaException as error:
+            tell(f"other level topics were not looked for: {error}")
+            return
+        for name, delay in others.items():
+            try:
+                lookup.check_stamps([name])
+            except (LevelTopicError, KafkaException) as error:
+                if self._unread.get(name) != str(error):
+                    tell(f"{name} is not read: {error}")
+                self._unread[name] = str(error)
+            else:
+                lookup.add({name: delay})
+                tell(f"{name} is read too")
 
 
 def tell(text: str) -> None:

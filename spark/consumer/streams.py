@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.consumer.foreach import BATCH_TIME
 from spark.consumer.rules import Rules
+from spark.consumer.works import BATCH_TIME
 
 MOST = 10_000
 """Records in a batch of one source. Without this bound the first batch after an outage is the whole backlog."""
@@ -63,7 +63,7 @@ def read_gated(
     It needs no sidecar. The columns, `kafka` and `options` are those of `read_relay`. `client` holds settings of
     librdkafka, as text by name, for the level topics. They differ from the Java client's as soon as security is
     configured. Without `client` only `bootstrap.servers` is taken from `kafka`. `most` is the most records in a batch
-    of each of the two sources.
+    of each of the two sources. Other level topics of the group are read as soon as they exist.
 
     Raises ImportError if confluent-kafka, pandas or pyarrow is missing. Raises KeyError if `client` is None and `kafka`
     has no `bootstrap.servers`. Raises pyspark.errors.PySparkException as `read_relay` does. A level topic that is
@@ -76,7 +76,8 @@ def read_gated(
     session.dataSource.register(LevelsSource)
     settings = client if client is not None else {"bootstrap.servers": kafka["bootstrap.servers"]}
     reader = session.readStream.format(NAME).options(**{CLIENT + name: value for name, value in settings.items()})
-    levels = reader.option("levels", json.dumps(rules.levels, sort_keys=True)).option("most", str(most)).load()
+    reader = reader.option("levels", json.dumps(rules.levels, sort_keys=True))
+    levels = reader.option("prefixes", json.dumps(rules.level_prefixes)).option("most", str(most)).load()
     stock = _stock(session, rules, kafka, most, options or {})
     return with_batch_time(stock.unionByName(levels.select(*COLUMNS)))
 

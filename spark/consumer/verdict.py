@@ -8,6 +8,9 @@ from __future__ import annotations
 from topics.durations import parse_duration
 from topics.expiry import Expiry, parse_expiry
 
+DEFAULT_REASON = "retry-asked"
+"""The reason of a retry for which the handler gave none."""
+
 
 class Retry(Exception):  # noqa: N818 - a verdict, not an error: it can be returned or raised
     """The verdict that the record is delivered again. Made by `retry`.
@@ -33,7 +36,7 @@ class DeadLetter(Exception):  # noqa: N818 - as above
 
 
 def retry(
-    *, delay: str | None = None, level: int | None = None, reason: str = "retry-asked", expires: str | None = None
+    *, delay: str | None = None, level: int | None = None, reason: str = DEFAULT_REASON, expires: str | None = None
 ) -> Retry:
     """Return the verdict that the record is delivered again after `delay`, or at `level`, or else by the ladder.
 

@@ -8,15 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pandas as pd
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark.consumer import Counts, Record, TooManyFailuresError, build_rules, dead_letter, for_each_record, retry
-from spark.consumer.foreach import BATCH_TIME, check_frame, writer_options
+from spark.consumer.foreach import check_frame
 from spark.consumer.handling import COLUMNS
 from spark.consumer.streams import with_batch_time
+from spark.consumer.works import BATCH_TIME
+from spark.consumer.writing import writer_options
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState, parse_retry_headers
 
@@ -131,6 +134,23 @@ def test_a_record_that_ends_its_process_is_a_dead_letter_and_the_batch_is_done(s
     for_each_record(handle, RULES, write=collect(written), report=counts.append)(
         with_batch_time(frame_of(spark, rows)), 0
     )
+    assert [(count.commit, count.dead_letter, count.retry) for count in counts] == [(2, 1, 1)]
+    [dead] = [row for row in written if row["topic"] == RULES.names.dlq("orders")]
+    assert (identity_of(dead), life_of(dead).reason) == ("orders:0:2", "crashed-service")
+
+
+@pytest.mark.long
+def test_a_record_that_ends_the_process_of_a_batch_handler_is_a_dead_letter_too(spark: SparkSession) -> None:
+    def handle(table: pd.DataFrame) -> list[object]:
+        if b"kill" in list(table["value"]):
+            os._exit(1)
+        return [retry() if value == b"retry" else None for value in table["value"]]
+
+    written: Written = []
+    counts: list[Counts] = []
+    rows = [main_row(1, b""), main_row(2, b"kill"), main_row(3, b"retry"), main_row(4, b"")]
+    run = for_each_record(None, RULES, batch_handler=handle, write=collect(written), report=counts.append)
+    run(with_batch_time(frame_of(spark, rows)), 0)
     assert [(count.commit, count.dead_letter, count.retry) for count in counts] == [(2, 1, 1)]
     [dead] = [row for row in written if row["topic"] == RULES.names.dlq("orders")]
     assert (identity_of(dead), life_of(dead).reason) == ("orders:0:2", "crashed-service")

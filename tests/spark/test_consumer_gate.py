@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -224,6 +225,34 @@ def test_a_missing_level_topic_is_refused(kafka: Broker, level: str) -> None:
         LevelsReader(options(kafka, {level: 1, "billing-RETRY-7s": 7_000})).initialOffset()
 
 
+def test_another_level_of_the_group_is_read_from_its_first_record_as_soon_as_it_exists(
+    kafka: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    group, stamped = f"levels-{uuid.uuid4().hex[:8]}", {"message.timestamp.type": "LogAppendTime"}
+    one, two, wrong = (f"{group}-RETRY-{delay}" for delay in ("1s", "2ms", "3ms"))
+    create_topic(kafka.bootstrap, one, config=stamped)
+    given = options(kafka, {one: 1_000})._replace(prefixes=(f"{group}-RETRY-",))
+    reader = LevelsReader(given, look_every=0)
+    start = reader.latestOffset()
+    assert set(start["next"]) == {one}
+    for name in ("EVENTS", "60s", "2ms-x"):
+        create_topic(kafka.bootstrap, f"{group}-RETRY-{name}", config=stamped)
+    create_topic(kafka.bootstrap, wrong)
+    create_topic(kafka.bootstrap, two, config=stamped)
+    produce(kafka.bootstrap, two, [b"first", b"second"])
+    until(lambda: reader.latestOffset()["next"].get(two, {}).get("0") == 2, SECONDS, "the other level is due")
+    end = reader.latestOffset()
+    assert set(end["next"]) == {one, two}
+    assert [row[5] for row in read_all(reader, start, end)] == [b"first", b"second"]
+    assert capfd.readouterr().err.count(f"{wrong} is not read") == 1
+    produce(kafka.bootstrap, two, [b"third"])
+    after = LevelsReader(given)
+    after.partitions(end, end)
+    until(lambda: next_of(after.latestOffset(), two) == 3, SECONDS, "a new reader knows it too")
+    delete_topics(kafka.bootstrap, two)
+    until(lambda: next_of(reader.latestOffset(), two) >= 2, SECONDS, "that it is gone stops nothing")
+
+
 def test_a_header_key_that_is_not_utf_8_is_read_as_such_after_thousands_of_good_ones(kafka: Broker, level: str) -> None:
     produce(kafka.bootstrap, level, [Out(b"v", None, OWN)] * 3_000)
     produce_raw(kafka.bootstrap, level, 0, b"bad", b"k", [(b"\xff", b"1")])
@@ -238,6 +267,7 @@ def test_a_header_key_that_is_not_utf_8_is_read_as_such_after_thousands_of_good_
 def test_options_are_read_and_what_is_missing_is_said() -> None:
     given = {"client.bootstrap.servers": "h:1", "client.sasl.username": "me", "levels": '{"l": 5}', "most": "7"}
     assert options_of(given) == Options({"bootstrap.servers": "h:1", "sasl.username": "me"}, {"l": 5}, 7, 8)
+    assert options_of({**given, "prefixes": '["b-RETRY-"]'}).prefixes == ("b-RETRY-",)
     for missing in ("client.bootstrap.servers", "levels"):
         with pytest.raises(ValueError, match="needs the options"):
             options_of({name: value for name, value in given.items() if name != missing})

@@ -91,6 +91,7 @@ def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
         "WRITE on topic billing-RETRY-10s",
         "WRITE on topic billing-DLQ",
         "WRITE on topic billing-RETRY-EVENTS",
+        "READ on topic billing-RETRY-POLICY",
     }
 
 

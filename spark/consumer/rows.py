@@ -1,0 +1,139 @@
+"""The DataFrame form beside `for_each_record`: the rows to write for records that the caller's own frames have handled.
+
+For a job that handles a batch as a table, with joins and aggregates and no call for each record. Each function is
+DataFrame to DataFrame and evaluates nothing. What follows from an outcome is decided by `routing.py`, as for a handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, IntegerType, LongType, Row, ShortType, StringType, StructField, StructType
+
+from spark.consumer.handling import WRITE, Written, await_due, read_of, writes_of_routed
+from spark.consumer.record import for_handler, parse
+from spark.consumer.routing import Outcome, after_handling, before_handling
+from spark.consumer.rules import Rules
+from spark.consumer.verdict import DEFAULT_REASON, Retry
+from spark.consumer.works import columns
+from topics.durations import parse_duration
+
+ATTEMPT = StructType(
+    [
+        StructField("id", StringType(), nullable=False),
+        StructField("times", LongType(), nullable=False),
+        StructField("redrives", LongType(), nullable=False),
+    ]
+)
+"""What tells one attempt at a record from another."""
+OPTIONAL = {"reason": (StringType,), "delay": (StringType,), "level": (ShortType, IntegerType, LongType)}
+"""The columns by which a failed row asks for a retry, each with the types that it may have."""
+WRITES = ArrayType(WRITE)
+
+Writes: TypeAlias = Callable[[Row], list[Written]]
+"""A function that returns the records to write for a row."""
+
+
+def due_rows(frame: DataFrame, rules: Rules) -> DataFrame:
+    """Return the rows of a batch that may be handled, with the columns `id`, `times` and `redrives` of `Record` added.
+
+    `frame` is a batch of `read_relay`, `read_gated` or `with_batch_time`. Left out is what `passed_rows` writes.
+    """
+
+    def attempt(row: Row) -> tuple[str, int, int] | None:
+        record = parse(read_of(row), rules, row["now"])
+        if before_handling(record, rules, row["now"]) is not None:
+            return None
+        await_due(record)
+        known = for_handler(record)
+        return known.id, known.times, known.redrives
+
+    # Not deterministic for Spark: else it would call the function once for each of the columns, and for the filter.
+    parsed = f.udf(attempt, ATTEMPT).asNondeterministic()
+    rows = frame.withColumn("attempt", parsed(f.struct(*columns(frame))))
+    return rows.where(f.col("attempt").isNotNull()).select(*frame.columns, "attempt.*")
+
+
+def passed_rows(frame: DataFrame, rules: Rules) -> DataFrame:
+    """Return the records to write for the rows of a batch that may not be handled.
+
+    Those are copies of records that have more than a second to wait, or that only another member of the group
+    consumes, and dead letters of records with malformed headers, with their events.
+    """
+
+    def writes(row: Row) -> list[Written]:
+        routed = before_handling(parse(read_of(row), rules, row["now"]), rules, row["now"])
+        return [] if routed is None else writes_of_routed(routed)
+
+    return _written(frame, columns(frame), writes)
+
+
+def retry_rows(failed: DataFrame, rules: Rules) -> DataFrame:
+    """Return the copies and events of rows that failed, for `write.format("kafka")`.
+
+    `failed` has the columns of a batch. Three more columns may be there, and may be null:
+
+    - `reason` STRING: a short class such as `out-of-stock`, for the header, the events and the view.
+    - `delay` STRING: a duration such as `90s`. If it is none, or not allowed, the ladder decides.
+    - `level` INT: −1 for the dead letters at once, 0 for the ladder, n > 0 for level n of the table.
+
+    Rows that may not be handled are left out; `passed_rows` has them.
+
+    The columns are topic STRING, key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>. Raises
+    ValueError if one of the three columns has another type.
+    """
+    row = [*columns(failed), *(_optional(failed, name) for name in OPTIONAL)]
+    return _written(failed, row, writes_after(rules, verdict_of))
+
+
+def done_rows(taken: DataFrame, rules: Rules) -> DataFrame:
+    """Return the events of rows that were taken: a COMMIT for each that had been retried, and nothing for the others.
+
+    The columns are those of `retry_rows`. `taken` has the columns of a batch. Rows that may not be
+    handled are left out.
+    """
+    return _written(taken, columns(taken), writes_after(rules, lambda _row: None))
+
+
+def verdict_of(row: Row) -> Retry:
+    """Return the verdict that a failed row asks for."""
+    return Retry(_delay(row["delay"]), row["level"], row["reason"] or DEFAULT_REASON)
+
+
+def _delay(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:  # data of a record may be anything, and must not end the batch
+        return None
+
+
+def writes_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Writes:
+    """Return the function that gives the records to write for a handled row; none for one that may not be handled."""
+
+    def writes(row: Row) -> list[Written]:
+        now: int = row["now"]
+        record = parse(read_of(row), rules, now)
+        if before_handling(record, rules, now) is not None:
+            return []
+        return writes_of_routed(after_handling(record, outcome_of(row), rules, now))
+
+    return writes
+
+
+def _optional(frame: DataFrame, name: str) -> Column:
+    """Return a column of OPTIONAL, null if the frame lacks it. Raises ValueError if it has another type."""
+    if name not in frame.columns:
+        return f.lit(None).cast("int" if name == "level" else "string").alias(name)
+    if not isinstance(kind := frame.schema[name].dataType, OPTIONAL[name]):
+        raise ValueError(
+            f"the column {name} must be {OPTIONAL[name][-1]().simpleString()}, and it is {kind.simpleString()}"
+        )
+    return f.col(name)
+
+
+def _written(frame: DataFrame, row: list[Column], writes: Writes) -> DataFrame:
+    work = f.udf(writes, WRITES)
+    return frame.select(f.explode(work(f.struct(*row))).alias("w")).select("w.*")

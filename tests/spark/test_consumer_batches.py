@@ -1,0 +1,139 @@
+"""A handler of many rows: each row has its own verdict, and a bad one harms no other. Without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from spark.consumer.batches import BatchHandler, batch_handling, handle_rows
+from spark.consumer.handling import COLUMNS, Result, handling
+from spark.consumer.record import Record
+from spark.consumer.rules import build_rules
+from spark.consumer.verdict import dead_letter, retry
+from spark.consumer.works import works_of
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, RetryState
+
+RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
+NOW = time.time_ns() // 1_000_000
+VERDICTS: dict[bytes, object] = {b"dead": dead_letter("bad-sku"), b"busy": retry(delay="90s", reason="busy")}
+
+
+def row(offset: int, value: bytes | None = b"v", topic: str = "orders", headers: Headers | None = None) -> Any:
+    listed = None if headers is None else [{"key": key, "value": value} for key, value in headers]
+    return dict(zip(COLUMNS, (topic, 0, offset, 1, None, value, listed, NOW), strict=True))
+
+
+def retried(offset: int, due_in: int) -> Any:
+    state = RetryState(f"orders:0:{offset}", "orders", 1, 0, NOW + due_in, 1, 1, "x")
+    return row(offset, b"v", RULES.names.ready, [("own", b"1"), *render_retry_headers(state, "billing", "x")])
+
+
+ROWS = [row(1), row(2, b"dead"), row(3, b"busy"), row(4, None), retried(5, -1), retried(6, 60_000)]
+ROWS.append(row(7, b"v", RULES.names.ready, [("REAL_TOPIC", b"x")]))
+
+
+def by_value(table: pd.DataFrame) -> list[object]:
+    return [VERDICTS.get(value) for value in table["value"]]
+
+
+def by_record(record: Record) -> object:
+    return VERDICTS.get(record.value or b"")
+
+
+def alone(handler: Callable[[Record], object], rows: list[Mapping[str, Any]]) -> list[Result]:
+    """What the same records come to when each is handled by a call of its own."""
+    work: Callable[[Any], Result] = handling(handler, RULES)
+    return [work(row) for row in rows]
+
+
+def test_each_row_comes_to_what_it_would_come_to_alone() -> None:
+    results = handle_rows(by_value, ROWS, RULES)
+    assert results == alone(by_record, ROWS)
+    assert [result.outcome for result in results] == [
+        *("commit", "dead_letter", "retry", "commit", "commit", "hop", "refused"),
+    ]
+
+
+def test_a_handler_gets_the_records_that_may_be_handled_in_one_table() -> None:
+    tables: list[pd.DataFrame] = []
+    handle_rows(tables.append, ROWS, RULES)
+    [table] = tables
+    assert tuple(table.columns) == Record._fields
+    assert list(table["offset"]) == [1, 2, 3, 4, 5]
+    assert list(table["value"]) == [b"v", b"dead", b"busy", None, b"v"]
+    assert (table["times"][4], table["headers"][4]) == (1, [("own", b"1")])
+
+
+def test_a_batch_without_a_record_to_handle_calls_no_handler() -> None:
+    def handler(_table: pd.DataFrame) -> list[object]:
+        raise AssertionError("it was called")
+
+    assert [result.outcome for result in handle_rows(handler, ROWS[5:], RULES)] == ["hop", "refused"]
+    assert handle_rows(handler, [], RULES) == []
+
+
+def test_nothing_returned_or_nothing_that_is_a_verdict_is_a_success() -> None:
+    answers: list[BatchHandler] = [lambda _table: None, lambda table: table["value"], lambda table: [True] * len(table)]
+    for handler in answers:
+        assert {result.outcome for result in handle_rows(handler, ROWS[:5], RULES)} == {"commit"}
+
+
+def test_a_row_that_makes_the_handler_raise_fails_by_itself() -> None:
+    calls: list[int] = []
+
+    def handler(table: pd.DataFrame) -> None:
+        calls.append(len(table))
+        if b"dead" in list(table["value"]):
+            raise KeyError("the card number")
+
+    results = handle_rows(handler, ROWS[:4], RULES)
+    assert calls == [4, 1, 1, 1, 1]
+    assert [result.failed for result in results] == [False, True, False, False]
+    assert dict(results[1].writes[0][3])["RETRY_REASON"] == b"KeyError"
+    assert handle_rows(handler, ROWS[1:2], RULES) == results[1:2]
+    assert calls[5:] == [1], "a row that is handled by itself is not handled again"
+
+
+def test_a_verdict_that_is_raised_is_that_of_all_rows() -> None:
+    def handler(_table: pd.DataFrame) -> None:
+        raise retry(delay="90s", reason="busy")
+
+    assert handle_rows(handler, ROWS[:3], RULES) == alone(lambda _record: VERDICTS[b"busy"], ROWS[:3])
+
+
+@pytest.mark.parametrize("answers", [[], [None], [None] * 4, ""], ids=repr)
+def test_a_wrong_number_of_answers_is_a_failure_of_all_rows(answers: Any) -> None:
+    results = handle_rows(lambda _table: answers, ROWS[:3], RULES)
+    assert [dict(result.writes[0][3])["RETRY_REASON"] for result in results] == [b"VerdictsError"] * 3
+
+
+def test_the_results_are_arrows_rows() -> None:
+    batches = [pa.RecordBatch.from_pylist(ROWS), pa.RecordBatch.from_pylist([], schema=pa.schema([]))]
+    results, none = batch_handling(by_value, RULES)(batches)
+    rows = results.to_pylist()
+    expected = alone(by_record, ROWS)
+    assert [row["outcome"] for row in rows] == [result.outcome for result in expected]
+    writes = [
+        (
+            write["topic"],
+            write["key"],
+            write["value"],
+            [(header["key"], header["value"]) for header in write["headers"]],
+        )
+        for row in rows
+        for write in row["writes"]
+    ]
+    assert writes == [write for result in expected for write in result.writes]
+    assert (none.num_rows, none.schema) == (0, results.schema)
+
+
+def test_a_job_has_one_handler() -> None:
+    for handler, batch_handler in ((None, None), (by_record, by_value)):
+        with pytest.raises(ValueError, match="either a handler or a batch_handler"):
+            works_of(handler, batch_handler, RULES)

@@ -1,0 +1,170 @@
+"""A job follows its group's policy, whatever is in the topic, and whether or not it can be read. Without Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
+from spark.consumer.policy_topic import EARLIEST, PolicyNews
+from spark.consumer.rules import Rules, build_rules
+from topics.policy_record import PolicyHeard, PolicyRecord
+
+RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=2)
+SESSION = cast(SparkSession, None)
+"""The reads are the test's, and nothing else asks for it."""
+
+
+def policy(**values: Any) -> PolicyHeard:
+    return PolicyHeard(PolicyRecord(values, "ops", 1))
+
+
+class Topic:
+    """A policy topic whose records (a text: one that cannot be read), failures and level topics the test decides."""
+
+    def __init__(self) -> None:
+        self.records: list[PolicyHeard | str] = []
+        self.error: Exception | None = None
+        self.topics = set(RULES.levels)
+        self.reads: list[int] = []
+        self.now = 100.0
+        self._follower = PolicyFollower(RULES, {}, read=self._read, are_missing=self._missing, clock=lambda: self.now)
+
+    def rules(self, *records: PolicyHeard | str) -> Rules:
+        """Add records, and return the rules of a batch that begins after the next read."""
+        self.records += records
+        self.now += AFTER_FAILURE if self.error else EVERY
+        return self._follower.rules(SESSION)
+
+    def at_once(self) -> Rules:
+        return self._follower.rules(SESSION)
+
+    def _read(self, _session: SparkSession, topic: str, begin: int) -> PolicyNews:
+        assert topic == "billing-RETRY-POLICY"
+        self.reads.append(begin)
+        if self.error is not None:
+            raise self.error
+        assert begin <= len(self.records), "as Spark's source says of an offset that is not there yet"
+        news = self.records[max(begin, 0) :]
+        good = [record for record in news if isinstance(record, PolicyHeard)]
+        fault = news[-1] if news and isinstance(news[-1], str) else ""
+        return PolicyNews(good[-1] if good else None, len(self.records) or begin, fault)
+
+    def _missing(self, _session: SparkSession, topics: Collection[str]) -> bool:
+        return not self.topics.issuperset(topics)
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The warnings since it was called last."""
+
+    def taken() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        caplog.clear()
+        return lines
+
+    return taken
+
+
+def test_without_a_policy_the_jobs_own_values_apply(topic: Topic, warnings: Callable[[], list[str]]) -> None:
+    assert topic.rules() is RULES
+    assert warnings() == []
+
+
+def test_a_change_is_in_force_at_the_next_read_and_only_what_is_new_is_read(topic: Topic) -> None:
+    assert topic.rules(policy(max_reconsume_times=5)).max_reconsume_times == 5
+    topic.records.append(policy(jitter="9%", max_age="1h"))
+    assert topic.at_once().jitter == 0, "it was read a moment ago"
+    changed = topic.rules()
+    assert (changed.max_reconsume_times, changed.jitter, changed.max_age) == (2, 9, 3_600_000)
+    assert topic.reads == [EARLIEST, 1]
+    assert topic.rules(PolicyHeard(None)) == RULES, "a policy that was withdrawn"
+
+
+def test_a_policy_waits_for_its_level_topics(topic: Topic, warnings: Callable[[], list[str]]) -> None:
+    change = policy(ladder=["1s", "7s"], max_reconsume_times=9)
+    for _ in range(2):
+        assert topic.rules(*([change] if not topic.records else [])) is RULES
+    [line] = warnings()
+    assert "billing-RETRY-7s" in line
+    topic.topics.add("billing-RETRY-7s")
+    assert (topic.rules().delays, topic.rules().max_reconsume_times) == ((1_000, 7_000), 9)
+    assert warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        (policy(ladder="steps", max_reconsume_times=9), "steps"),
+        (policy(max_reconsume_times="9"), "max_reconsume_times: must be"),
+        (policy(ladder=[f"{'9' * 300}s"]), "is not a duration"),
+        ("written by a newer version", "newer version"),
+    ],
+    ids=["no ladder", "no number", "a long text", "unreadable"],
+)
+def test_a_policy_that_cannot_be_is_not_applied_and_the_next_one_is(
+    topic: Topic, warnings: Callable[[], list[str]], record: PolicyHeard | str, sentence: str
+) -> None:
+    good = topic.rules(policy(max_reconsume_times=3))
+    assert topic.rules(record) is good
+    assert topic.rules() is good
+    [line] = warnings()
+    assert sentence in line
+    assert len(line) < 500
+    assert topic.rules(policy(max_reconsume_times=4)).max_reconsume_times == 4
+
+
+def test_what_somebody_wrote_stays_one_short_line_of_the_log(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hostile = "x\n2026 ERROR \u202e" + "y" * 10_000
+    topic.rules(PolicyHeard(PolicyRecord({"jitter": "9%"}, hostile, 1)), policy(jitter="8%"))
+    topic.rules(PolicyHeard(PolicyRecord({"jitter": "9%"}, hostile, 1)))
+    topic.rules(policy(ladder={hostile: "1s"}))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    assert all(line.isprintable() and len(line) <= LONGEST_LINE for line in lines)
+
+
+def test_a_job_that_starts_behind_an_unreadable_policy_has_the_one_before(
+    topic: Topic, warnings: Callable[[], list[str]]
+) -> None:
+    assert topic.rules(policy(max_reconsume_times=3), "a newer version").max_reconsume_times == 3
+    assert topic.rules().max_reconsume_times == 3
+    assert len(warnings()) == 1
+
+
+def test_where_it_cannot_be_read_the_last_known_policy_applies_and_that_is_said_once(
+    topic: Topic, warnings: Callable[[], list[str]]
+) -> None:
+    known = topic.rules(policy(max_reconsume_times=3))
+    topic.error = OSError("An error occurred while calling o1.\n: java.Timeout: no answer")
+    assert [topic.rules(), topic.rules()] == [known, known]
+    assert warnings() == [
+        "the group's policy cannot be read, the last known one applies: java.Timeout: no answer",
+    ]
+    topic.error = None
+    reads = len(topic.reads)
+    assert topic.rules(policy(max_reconsume_times=4)) is known, "it is read again a minute later"
+    assert len(topic.reads) == reads
+    topic.now += AFTER_FAILURE
+    assert topic.at_once().max_reconsume_times == 4
+    topic.error = OSError("org.apache.kafka.common.errors.UnknownTopicOrPartitionException")
+    topic.rules()
+    assert warnings() == [
+        "the group's policy cannot be read, the last known one applies: billing-RETRY-POLICY does not exist"
+    ]
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_first_record(topic: Topic) -> None:
+    topic.rules(policy(max_reconsume_times=3), policy(max_reconsume_times=4))
+    topic.records.clear()
+    assert topic.rules(policy(max_reconsume_times=5)).max_reconsume_times == 5

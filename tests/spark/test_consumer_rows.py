@@ -1,0 +1,118 @@
+"""The DataFrame form writes what a handler's verdicts would, whatever stands in the columns by which a row asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import Row
+
+from spark.consumer import done_rows, due_rows, for_each_record, passed_rows, retry_rows
+from spark.consumer.handling import COLUMNS, handling
+from spark.consumer.record import Record
+from spark.consumer.rows import verdict_of, writes_after
+from spark.consumer.rules import build_rules
+from spark.consumer.verdict import retry
+from topics.render_headers import render_retry_headers
+from topics.retry_headers import Headers, RetryState
+
+RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=3)
+NOW = 1_763_690_000_000
+SCHEMA = (
+    "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+ASKED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"reason": "busy", "delay": "90s"}, {"reason": "busy", "delay": "90s"}),
+    ({"level": -1, "reason": "bad-sku"}, {"level": -1, "reason": "bad-sku"}),
+    ({"level": 1}, {"level": 1}),
+    ({"delay": "soon", "reason": ""}, {}),
+    ({"delay": "9999d"}, {}),
+    ({"level": 99}, {}),
+]
+"""What a row has in its three columns, and what a handler would have asked for."""
+
+
+def waiting(offset: int, due_in: int) -> tuple[Any, ...]:
+    state = RetryState(f"orders:0:{offset}", "orders", 1, 0, NOW + due_in, 1, 1, "x")
+    headers: Headers = [("own", None), *render_retry_headers(state, "billing", "x")]
+    return (RULES.names.ready, 0, offset, 1, b"k", b"v", headers)
+
+
+def main(offset: int) -> tuple[Any, ...]:
+    return ("orders", 0, offset, 1, None, b"v", [])
+
+
+RECORDS = [main(1), waiting(2, -1), main(3), waiting(4, -1), waiting(5, 60_000)]
+RECORDS.append((RULES.names.ready, 0, 6, 1, None, None, [("REAL_TOPIC", b"x")]))
+
+
+def row(record: tuple[Any, ...], **more: Any) -> Row:
+    headers = [Row(key=key, value=value) for key, value in record[6]]
+    own = dict(zip(COLUMNS, (*record[:6], headers, NOW), strict=True))
+    return Row(**own, **{"reason": None, "delay": None, "level": None, **more})
+
+
+@pytest.mark.parametrize(("columns", "verdict"), ASKED, ids=str)
+def test_a_row_asks_as_a_verdict_does(columns: dict[str, Any], verdict: dict[str, Any]) -> None:
+    for record in RECORDS[:4]:
+        by_handler = handling(lambda _record: retry(**verdict), RULES)(row(record))
+        assert writes_after(RULES, verdict_of)(row(record, **columns)) == by_handler.writes
+
+
+def test_what_may_not_be_handled_is_not_written_as_handled() -> None:
+    for record in RECORDS[4:]:
+        assert writes_after(RULES, verdict_of)(row(record)) == []
+
+
+@pytest.fixture(scope="module")
+def batch(spark: SparkSession) -> DataFrame:
+    frame = spark.createDataFrame(RECORDS, SCHEMA)
+    return frame.withColumn("batch_time", f.timestamp_millis(f.lit(NOW))).coalesce(1).persist()
+
+
+def rows_of(frame: DataFrame) -> list[str]:
+    return sorted(map(repr, frame.collect()))
+
+
+@pytest.mark.long
+def test_a_batch_comes_to_the_same_by_a_handler_by_tables_and_by_frames(batch: DataFrame) -> None:
+    def bad(offset: int) -> bool:
+        return offset in (3, 4)
+
+    def handler(record: Record) -> object:
+        return retry(delay="90s", reason="busy") if bad(record.offset) else None
+
+    def batch_handler(table: pd.DataFrame) -> list[object]:
+        return [retry(delay="90s", reason="busy") if bad(offset) else None for offset in table["offset"]]
+
+    written: list[list[str]] = []
+
+    def write(frame: DataFrame) -> None:
+        written.append(rows_of(frame))
+
+    for_each_record(handler, RULES, write=write)(batch, 0)
+    for_each_record(None, RULES, batch_handler=batch_handler, write=write)(batch, 0)
+    due = due_rows(batch, RULES)
+    assert [(r.offset, r.id, r.times) for r in due.collect()] == [
+        (1, "orders:0:1", 0),
+        (2, "orders:0:2", 1),
+        (3, "orders:0:3", 0),
+        (4, "orders:0:4", 1),
+    ]
+    failed = due.where("offset in (3, 4)").withColumns({"delay": f.lit("90s"), "reason": f.lit("busy")})
+    done = done_rows(due.where("offset in (1, 2)"), RULES)
+    frames = retry_rows(failed, RULES).unionByName(done).unionByName(passed_rows(batch, RULES))
+    assert written == [rows_of(frames)] * 2
+    assert len(written[0]) == 2 + 2 + 1 + 1 + 2
+
+
+@pytest.mark.long
+def test_a_column_of_another_type_is_refused_where_it_is_written(batch: DataFrame) -> None:
+    for name, value in (("delay", 90), ("reason", 1), ("level", "1")):
+        with pytest.raises(ValueError, match=f"the column {name} must be"):
+            retry_rows(batch.withColumn(name, f.lit(value)), RULES)
