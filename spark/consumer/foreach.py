@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
-from spark.consumer.handling import COLUMNS, RESULT, Handler, handling
+from spark.consumer.handling import COLUMNS, RESULT, Handler, Result, handling
 from spark.consumer.isolation import died
 from spark.consumer.rules import Rules
 
@@ -95,6 +95,12 @@ class TooManyFailuresError(RuntimeError):
     """Most new records of a batch failed. Nothing is written and the query ends; a restart handles the batch again."""
 
 
+def of_rows(handle: Callable[[Row], Result]) -> Work:
+    """Return a column's function that calls `handle` for each row."""
+    # Spark 4.2 takes the type hints of a function for those of columns, and warns of all others: a lambda has none.
+    return f.udf(lambda row: handle(row), RESULT).asNondeterministic()
+
+
 def for_each_record(
     handler: Handler,
     rules: Rules,
@@ -127,8 +133,7 @@ def for_each_record(
         if not kafka or "bootstrap.servers" not in kafka:
             raise ValueError("write the brokers of the copies as kafka={'bootstrap.servers': …}")
         write = kafka_writer(kafka)
-    work = f.udf(handling(handler, rules), RESULT).asNondeterministic()
-    isolated_work = f.udf(handling(handler, rules, isolated=True), RESULT).asNondeterministic()
+    work, isolated_work = of_rows(handling(handler, rules)), of_rows(handling(handler, rules, isolated=True))
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
