@@ -144,8 +144,8 @@ class LevelsReader(DataSourceStreamReader):
         query that ends by itself asks for all). Offsets that retention deleted before they were read are counted.
         """
         if start is not None:
-            given, dropped = from_json(start), 0 if self._reach is None else self._reach.dropped
-            self._reach = given._replace(dropped=max(given.dropped, dropped))
+            position, dropped = from_json(start), 0 if self._reach is None else self._reach.dropped
+            self._reach = position._replace(dropped=max(position.dropped, dropped))
         most = self._options.most if limit is None else getattr(limit, "max_rows", sys.maxsize)
         lookup = self._lookup_now()
         partitions, ids = lookup.topics()
