@@ -30,8 +30,8 @@ help:
 	@echo "              some of it:                              make test ARGS=tests/unit"
 	@echo "make test-all  the same and what takes long: every kill point, three nodes, whole Spark jobs; 20 minutes"
 	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; half an hour"
-	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol; 30 minutes"
-	@echo "              one of them:                            make compat COMPAT_RUNS=3.9:classic"
+	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol, and the view's"
+	@echo "              job on older and newer Spark; 45 minutes.  make compat COMPAT_RUNS=3.9:classic SPARK_RUNS="
 	@echo "make packet-loss  transactions whose ends are lost on the way, on Kafka 3.9 and 4.3, 20 minutes"
 	@echo "make soak     three nodes and three sidecars under a schedule of faults, 30 minutes, then checked: kills, pauses,"
 	@echo "              lost packets, roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
@@ -112,12 +112,20 @@ soak-sim: $(READY)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
 COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer 4.4:classic 4.4:consumer
+# Releases of Spark beside the one of the tests. Each is fetched once, 400 MB.
+SPARK_RUNS ?= 4.0.5 4.3.0
+SPARK_FLOWS := tests/spark tests/flow/view/test_spark_consumer.py
 COMPAT_FLOWS := lifecycle/test_main_job faults/test_sidecar_killed lifecycle/test_rebalance operations/test_redrive faults/test_broker_killed
 compat: $(READY)
 	@failed=; for run in $(COMPAT_RUNS); do \
 		echo "== Kafka $${run%%:*}, group protocol $${run##*:}"; \
 		$(BIN)/python -m pytest --kafka "$${run%%:*}" --group-protocol "$${run##*:}" $(ARGS) \
 			$(COMPAT_FLOWS:%=tests/flow/%.py) || failed="$$failed $$run"; \
+	done; \
+	for run in $(SPARK_RUNS); do \
+		echo "== Spark $$run"; \
+		{ test -d build/pyspark-$$run || $(BIN)/uv pip install --python $(BIN)/python --target build/pyspark-$$run pyspark==$$run; } && \
+		PYTHONPATH=build/pyspark-$$run $(BIN)/python -m pytest --numprocesses 2 -m "not soak" $(ARGS) $(SPARK_FLOWS) || failed="$$failed spark:$$run"; \
 	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 packet-loss: $(READY)
 	@$(BIN)/python -m tests.packet_loss $(ARGS)

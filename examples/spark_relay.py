@@ -1,7 +1,7 @@
 """A Spark streaming job as a consumer of a group, with a sidecar in relay mode that moves due retries to it.
 
     reconsume run -c reconsume.yaml                     # deliver: {mode: relay}
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 examples/spark_relay.py \\
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 examples/spark_relay.py \\
         --bootstrap localhost:9092 --group billing --topic orders --checkpoint /var/lib/billing/checkpoint
 """
 

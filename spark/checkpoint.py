@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -15,7 +17,9 @@ from spark.renewal import forgotten, topics_in
 
 WRITTEN_BY = "spark.sql.streaming.checkpointFileManagerClass"
 """The Spark setting that names the class by which checkpoint files are written."""
-PLAINLY = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+PACKAGES = ("org.apache.spark.sql.execution.streaming", "org.apache.spark.sql.execution.streaming.checkpointing")
+"""The Java packages that have Spark's classes for checkpoint files: in 4.0, and in later versions."""
+PLAIN = "FileSystemBasedCheckpointFileManager"
 """The class that uses Hadoop's plainer interface. This package sets it only for a local disk."""
 
 
@@ -32,7 +36,7 @@ def write_plainly(spark: SparkSession, checkpoint: str) -> None:
     A checkpoint that Hadoop cannot reach is no error here: the query reports it when it starts.
     """
     if spark.conf.get(WRITTEN_BY, None) is None and scheme(spark, checkpoint) == "file":
-        spark.conf.set(WRITTEN_BY, PLAINLY)
+        spark.conf.set(WRITTEN_BY, f"{manager_package(spark)}.{PLAIN}")
 
 
 @contextmanager
@@ -45,6 +49,17 @@ def written_plainly(spark: SparkSession, checkpoint: str) -> Iterator[None]:
     finally:
         if before is None:
             spark.conf.unset(WRITTEN_BY)
+
+
+def manager_package(spark: SparkSession) -> str:
+    """Return the name of the Java package that has the classes for checkpoint files in this version of Spark."""
+    former, present = PACKAGES
+    return former if isinstance(java_class(spark, f"{former}.{PLAIN}"), JavaClass) else present
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """Return a class by its full name; a package of Py4J's if there is no such class."""
+    return reduce(getattr, name.split("."), classes(spark))
 
 
 def scheme(spark: SparkSession, checkpoint: str) -> str | None:
@@ -67,10 +82,10 @@ class Folder:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._java, self._base = classes(spark), path.rstrip("/")
         settings = spark._jsparkSession.sessionState().newHadoopConf()
-        if settings.get(WRITTEN_BY) == PLAINLY:
+        package = manager_package(spark)
+        if settings.get(WRITTEN_BY) == f"{package}.{PLAIN}":
             settings.unset(WRITTEN_BY)  # this class never replaces an existing file, and raises no error
-        manager = self._java.org.apache.spark.sql.execution.streaming.CheckpointFileManager
-        self._files = manager.create(self._path(""), settings)
+        self._files = java_class(spark, f"{package}.CheckpointFileManager").create(self._path(""), settings)
 
     def placed(self, query: str) -> frozenset[str]:
         """Return the topics for which the query's checkpoint has offsets; an empty set if there is no checkpoint.

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark.errors import GoneError, first_line
@@ -26,6 +26,8 @@ Kafka, and a checkpoint's files are written whole or not at all."""
 BROKEN_CALL = "Exception while sending command."
 """The message that Py4J 0.10.9 logs to the root logger, with a traceback, for each call that gets no answer. Py4J then
 also raises."""
+CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+"""The class of the connector that Spark finds as the format `kafka`."""
 DEATHS = "--deaths"
 """The option by which the restarted program learns how many times in a row Java has crashed."""
 
@@ -42,6 +44,18 @@ def silence_py4j_errors() -> None:
 def classes(spark: SparkSession) -> Any:
     """Return the classes of Spark's Java process; their full names are read as attributes."""
     return spark._jvm
+
+
+def versions(spark: SparkSession) -> str:
+    """Return the versions of Spark, of its connector to Kafka and of Java, for the log."""
+    java = classes(spark)
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        connector = str(loader.loadClass(CONNECTOR).getPackage().getImplementationVersion())
+    except (Py4JJavaError, PySparkException):
+        connector = "missing"  # each query that is started says so, with its reason
+    runtime = java.java.lang.System.getProperty("java.version")
+    return f"Spark {spark.version}, its Kafka connector {connector}, Java {runtime}"
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:

@@ -4,7 +4,7 @@ ENGINE ?= $(shell command -v docker || command -v podman)
 IMAGE ?= reconsume
 SPARK_IMAGE ?= reconsume-spark
 BASE ?= docker.io/library/python:3.13-slim-trixie
-SPARK_BASE ?= docker.io/apache/spark:4.0.3-scala2.13-java17-python3-ubuntu
+SPARK_BASE ?= docker.io/apache/spark:4.2.1-scala2.13-java17-python3-ubuntu
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
 .PHONY: lock sbom image image-spark image-test

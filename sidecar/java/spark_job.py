@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -25,6 +26,7 @@ from sidecar.java.kafka_properties import properties_text
 from sidecar.java.orphan_guard import OrphanGuard
 
 SPARK_LOCK = Path(__file__).with_name("spark.lock")
+"""The jars for the Spark that is installed by default; those for older versions are beside it."""
 TAIL = 2_000
 """Characters of the job's log that are shown if the job ends without an error message."""
 
@@ -41,6 +43,12 @@ class GuardedFolder(NamedTuple):
 
     folder: Path
     guard: OrphanGuard
+
+
+def lock_for(pyspark: str) -> Path:
+    """Return the file that names the jars for a version of PySpark: a connector works with its own release of Spark."""
+    older = SPARK_LOCK.with_name(f"spark-{'.'.join(pyspark.split('.')[:2])}.lock")
+    return older if older.exists() else SPARK_LOCK
 
 
 def prepare() -> list[Path]:
@@ -60,7 +68,7 @@ def prepare() -> list[Path]:
         )
     find_java(what="Spark")
     with progress_bar("Spark's Kafka connector") as progress:
-        return fetch(SPARK_LOCK, progress=progress)
+        return fetch(lock_for(version("pyspark")), progress=progress)
 
 
 @contextmanager

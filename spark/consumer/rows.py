@@ -18,7 +18,7 @@ from spark.consumer.record import for_handler, parse
 from spark.consumer.routing import Outcome, after_handling, before_handling
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DEFAULT_REASON, Retry
-from spark.consumer.works import columns
+from spark.consumer.works import column_of, columns
 from topics.durations import parse_duration
 
 ATTEMPT = StructType(
@@ -52,7 +52,7 @@ def due_rows(frame: DataFrame, rules: Rules) -> DataFrame:
         return known.id, known.times, known.redrives
 
     # Not deterministic for Spark: else it would call the function once for each of the columns, and for the filter.
-    parsed = f.udf(attempt, ATTEMPT).asNondeterministic()
+    parsed = column_of(attempt, ATTEMPT).asNondeterministic()
     rows = frame.withColumn("attempt", parsed(f.struct(*columns(frame))))
     return rows.where(f.col("attempt").isNotNull()).select(*frame.columns, "attempt.*")
 
@@ -135,5 +135,5 @@ def _optional(frame: DataFrame, name: str) -> Column:
 
 
 def _written(frame: DataFrame, row: list[Column], writes: Writes) -> DataFrame:
-    work = f.udf(writes, WRITES)
+    work = column_of(writes, WRITES)
     return frame.select(f.explode(work(f.struct(*row))).alias("w")).select("w.*")

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -33,6 +33,9 @@ from spark.consumer.offsets import (
     to_json,
 )
 from spark.consumer.reader import Row, read
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
 
 NAME = "reconsume_levels"
 SCHEMA = (
@@ -107,9 +110,10 @@ class LevelsSource(DataSource):
 class LevelsReader(DataSourceStreamReader):
     """The reader of one query. Spark keeps it on the driver, in a process of its own, and sends copies to the tasks.
 
-    The reader learns only from Spark how far the query has read. After a restart Spark first asks for the partitions
-    between the last offsets and the same offsets. The bound of a batch counts from there. The reader goes back only in
-    a topic that was created again, which it reads from its first record.
+    The reader learns only from Spark how far the query has read. Spark 4.2 and newer say it each time. Older versions
+    only ask, after a restart, for the partitions between the last offsets and the same offsets. The bound of a batch
+    counts from there. The reader goes back only in a topic that was created again, which it reads from its first
+    record.
 
     Its methods on the driver raise LevelTopicError if a level topic is missing or does not carry append times. They
     raise KafkaException if the brokers do not answer.
@@ -135,20 +139,33 @@ class LevelsReader(DataSourceStreamReader):
         self._reach = self._reach or self._first
         return to_json(self._first)
 
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the bound of a batch, which Spark 4.2 and newer give to `latestOffset`."""
+        from pyspark.sql.streaming.datasource import ReadMaxRows  # older versions have no such module, nor call this
+
+        return ReadMaxRows(self._options.most)
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Return where the next batch ends: all offsets that are due now, at most `most`.
 
-        Offsets that retention deleted before they were read are counted.
+        `start` and `limit` come from Spark 4.2 and newer: where the query is, and whether the batch has a bound (a
+        query that ends by itself asks for all). Offsets that retention deleted before they were read are counted.
         """
+        if start is not None:
+            position, dropped = from_json(start), 0 if self._reach is None else self._reach.dropped
+            self._reach = position._replace(dropped=max(position.dropped, dropped))
+        most = self._options.most if limit is None else getattr(limit, "max_rows", sys.maxsize)
         lookup = self._lookup_now()
         partitions, ids = lookup.topics()
         lows, ends = lookup.lows(partitions), lookup.ends(partitions)
         cuts = lookup.cuts(partitions, time.time_ns() // 1_000_000)  # after the ends, see `due_ends`
-        start = begin(self._goes_on(ids, ends), lows)
-        self._first = self._first or start
-        if self._reach is not None and start.dropped > self._reach.dropped:
-            tell(f"retention took {start.dropped - self._reach.dropped} offsets of level topics before they were read")
-        self._reach = advance(start, due_ends(ends, cuts), self._options.most)
+        first = begin(self._goes_on(ids, ends), lows)
+        self._first = self._first or first
+        if self._reach is not None and first.dropped > self._reach.dropped:
+            tell(f"retention took {first.dropped - self._reach.dropped} offsets of level topics before they were read")
+        self._reach = advance(first, due_ends(ends, cuts), most)
         return to_json(self._reach)
 
     def _goes_on(self, ids: Mapping[str, str], ends: Offsets) -> Reach:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import Row, TimestampType
+from pyspark.sql.types import DataType, Row, TimestampType
+from pyspark.sql.udf import UserDefinedFunction
 
 from spark.consumer.batches import BatchHandler, batch_handling, one_by_one
 from spark.consumer.handling import COLUMNS, RESULT, Handler, Result, handling
@@ -44,8 +45,14 @@ def works_of(handler: Handler | None, batch_handler: BatchHandler | None, rules:
 
 
 def _by_row(function: Callable[[Row], Result]) -> Work:
-    work = f.udf(function, RESULT).asNondeterministic()
+    work = column_of(function, RESULT).asNondeterministic()
     return lambda frame: frame.select(work(f.struct(*columns(frame))).alias("r"))
+
+
+def column_of(function: Callable[[Row], Any], returns: DataType) -> UserDefinedFunction:
+    """Return a column's function that calls `function` for each row."""
+    # Spark 4.2 takes the type hints of a function for those of columns, and warns of all others: a lambda has none.
+    return f.udf(lambda row: function(row), returns)
 
 
 def _by_batch(handler: BatchHandler, rules: Rules) -> Work:

@@ -12,7 +12,7 @@ from pathlib import Path
 from prometheus_client import make_wsgi_app, start_http_server
 
 from spark.errors import GoneError, TakenError
-from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted
+from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted, versions
 from spark.job.cluster import Cluster
 from spark.job.display import say, shown
 from spark.job.listener import Listener
@@ -84,7 +84,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
         cluster, positions = Cluster(spark, kafka), ReadPositions(time.monotonic())
         listener = Listener(meters, say, cluster, positions)
         spark.streams.addListener(listener)
-        say(f"Spark {spark.version} runs; reading {options.reads()}")
+        say(f"{versions(spark)}; reading {options.reads()}")
         if options.without_effect:
             say(f"{' and '.join(options.without_effect)}: without effect, as no row is kept by the job")
         job = Queries(spark, options, kafka, cluster, meters, positions)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-import sidecar.java
 from sidecar.java.jars import fetch
+from sidecar.java.spark_job import lock_for
 from spark import session
 from spark.checkpoint import write_plainly
 
-SPARK_LOCK = Path(sidecar.java.__file__).with_name("spark.lock")
+SPARK_LOCK = lock_for(version("pyspark"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

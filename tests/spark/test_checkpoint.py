@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark import schema, view
-from spark.checkpoint import PLAINLY, WRITTEN_BY, Folder, write_plainly
+from spark.checkpoint import PLAIN, WRITTEN_BY, Folder, manager_package, write_plainly
 from spark.java import java_process
 from tests.spark.streams import Played
 from tests.support.event_histories import EVENT, written
@@ -52,7 +52,7 @@ def test_a_local_checkpoint_is_known_with_and_without_a_scheme(unset: SparkSessi
     for place in str(tmp_path), tmp_path.as_uri(), str(tmp_path / "not" / "yet"):
         unset.conf.unset(WRITTEN_BY)
         write_plainly(unset, place)
-        assert unset.conf.get(WRITTEN_BY) == PLAINLY
+        assert unset.conf.get(WRITTEN_BY) == f"{manager_package(unset)}.{PLAIN}"
 
 
 @pytest.mark.parametrize("place", ["nosuch://bucket/view", "hdfs://127.0.0.1:1/view", "", "a:b:c"])

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,6 +143,22 @@ def test_a_batch_is_bounded_and_a_new_reader_goes_on_where_spark_says(kafka: Bro
     assert next_of(last, level) == 10
     read = [row[5] for row in read_all(reader, start, end) + read_all(after, end, last)]
     assert read == [b"%d" % number for number in range(10)]
+
+
+def test_where_spark_says_how_far_it_is_and_how_much_it_takes_that_decides(kafka: Broker, level: str) -> None:
+    """As Spark 4.2 and newer call it: a batch that was not begun, a new reader, and a query that takes all and ends."""
+    produce(kafka.bootstrap, level, [b"%d" % number for number in range(10)])
+    unbound = reader_of(kafka, level, 1)
+    until(lambda: next_of(unbound.latestOffset(), level) == 10, SECONDS, "all are due")
+    bound: Any = SimpleNamespace(max_rows=4)
+    unlimited: Any = SimpleNamespace()
+    reader = reader_of(kafka, level, 1, most=4)
+    start = reader.initialOffset()
+    ends = [reader.latestOffset(start, bound) for _ in range(2)]
+    assert [next_of(end, level) for end in ends] == [4, 4]
+    after = reader_of(kafka, level, 1, most=4)
+    assert next_of(after.latestOffset(ends[0], bound), level) == 8
+    assert next_of(after.latestOffset(ends[0], unlimited), level) == 10
 
 
 def test_what_retention_took_is_dropped_and_counted_in_the_offsets(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from importlib.metadata import version
 
 import pytest
 
 from sidecar.java.jars import fetch
+from sidecar.java.spark_job import lock_for
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.flow.view.spark_job import SparkJob, SparkProcess
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -24,7 +25,7 @@ from tests.support.sidecar.relay import RELAY
 
 pytestmark = pytest.mark.long
 
-SPARK_LOCK = Path(__file__).parents[3] / "sidecar" / "java" / "spark.lock"
+SPARK_LOCK = lock_for(version("pyspark"))
 STARTED = 200.0
 """Seconds within which a job starts and comes so far: Spark takes 6 to 12 s on a quiet machine."""
 OWN = (("trace", b"1"), ("tag", None), ("trace", b"\xff"), ("RECONSUMETIMES", b"99"))
