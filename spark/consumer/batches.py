@@ -42,10 +42,10 @@ class VerdictsError(ValueError):
 
 def batch_handling(
     handler: BatchHandler, rules: Rules
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow` that handles the rows of each Arrow batch by one call."""
 
-    def handle(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def handle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield arrow_of(handle_rows(handler, batch.to_pylist(), rules))
 

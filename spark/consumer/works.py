@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, Row, TimestampType
-from pyspark.sql.udf import UserDefinedFunction
 
 from spark.consumer.batches import BatchHandler, batch_handling, one_by_one
 from spark.consumer.handling import COLUMNS, RESULT, Handler, Result, handling
 from spark.consumer.rules import Rules
+
+if TYPE_CHECKING:
+    from pyspark.sql._typing import UserDefinedFunctionLike
 
 BATCH_TIME = "batch_time"
 """The column of `current_timestamp()` on the streaming DataFrame (TIMESTAMP).
@@ -49,7 +51,7 @@ def _by_row(function: Callable[[Row], Result]) -> Work:
     return lambda frame: frame.select(work(f.struct(*columns(frame))).alias("r"))
 
 
-def column_of(function: Callable[[Row], Any], returns: DataType) -> UserDefinedFunction:
+def column_of(function: Callable[[Row], Any], returns: DataType) -> UserDefinedFunctionLike:
     """Return a column's function that calls `function` for each row."""
     # Spark 4.2 takes the type hints of a function for those of columns, and warns of all others: a lambda has none.
     return f.udf(lambda row: function(row), returns)
