@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -19,12 +20,13 @@ from sidecar.core.record import Partition
 from sidecar.dlq.settlements import Settlements, SettlementWriter
 from sidecar.dlq.topics import DlqTopics
 from sidecar.dlq.waiting import WaitingRecord, waiting_in
-from sidecar.errors import ContractError
+from sidecar.errors import BrokerError, ContractError
 from topics.attempt import retry_state_of
 from topics.events import Event, State
 from topics.group_rules import number_of
 from topics.policy_record import COMMIT, DEAD_LETTER, MOST_OPEN, RETRY_NOW, SettlementRecord
 from topics.reasons import reason_text, text_of
+from topics.retry_headers import RetryState
 from topics.transitions import BY_OPERATOR
 
 LOOK_EVERY = 0.3
@@ -71,19 +73,18 @@ def ended_of(there: DlqTopics, policy: Policy, settled: Settlements) -> list[str
     for ident in settled.waiting:
         queue = Partition(there.names.ordered(ident.rsplit(":", 2)[0]), number_of(ident))
         by_queue.setdefault(queue, []).append(ident)
-    return [ident for queue, idents in by_queue.items() for ident in _ended_in(there, policy, queue, idents, settled)]
-
-
-def _ended_in(
-    there: DlqTopics, policy: Policy, queue: Partition, idents: Collection[str], settled: Settlements
-) -> list[str]:
-    states = {ident: retry_state_of(record) for ident, record in waiting_in(there, policy, queue).items()}
-    ended = []
-    for ident in idents:
-        state, one = states.get(ident), settled.waiting[ident]
-        if state is None or (state.redrives, state.times) != (one.redrives, one.times) or state.settled == one.nonce:
-            ended.append(ident)
+    ended = list[str]()
+    for queue, idents in by_queue.items():
+        states = {ident: retry_state_of(record) for ident, record in waiting_in(there, policy, queue).items()}
+        ended += (ident for ident in idents if has_ended(settled.waiting[ident], states.get(ident)))
     return ended
+
+
+def has_ended(decision: SettlementRecord, state: RetryState | None) -> bool:
+    """Return whether nobody will carry out a decision any more. `state`: of the copy that waits, if one does."""
+    if state is None or decision.nonce == state.settled:
+        return True
+    return (state.redrives, state.times) != (decision.redrives, decision.times)
 
 
 def decide(there: DlqTopics, waiting: WaitingRecord, decision: SettlementRecord, look: Look, within: float) -> Decided:
@@ -99,7 +100,8 @@ def decide(there: DlqTopics, waiting: WaitingRecord, decision: SettlementRecord,
         time.sleep(LOOK_EVERY)
         decided = outcome_of(decision, [event for event in look() if event not in earlier])
     if decided.event is not None:
-        writer.forget([ident])
+        with suppress(BrokerError):  # it acts no more, and goes when there is no room for others
+            writer.forget([ident])
     return decided
 
 

@@ -16,12 +16,13 @@ from collections.abc import Collection, Iterable
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.key_ledger import Entry, Identity, Phase, QueuedCopy
+from sidecar.core.lane.key_ledger import Identity, Phase, QueuedCopy
 from sidecar.core.lane.key_queues import OrderBy, line_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
-from sidecar.core.lane.settling import counts_of, meant_for, settled, unparked
+from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, decision_about, fetch, read_aside
+from sidecar.core.lane.settling import counts_of, meant_for
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.attempt import retry_state_of
@@ -30,21 +31,13 @@ from topics.policy_record import SettlementRecord
 from topics.retry_order import Order
 from topics.transitions import DONE, Commit, Hop, Requeue, Retry, Written, put_behind
 
-MOST_OUT = 64
-"""Records of one queue that are requested, or in memory, at a time. A read by offset takes a few ms, so this keeps some
-thousand a second on their way."""
 ROOM_SHARE = 4
 """One part in this many of the lane's room is for the records of all queues. One record always fits."""
 HOP_SPAN = SPAN // 2
 """Offsets between the first open record of a queue and its end, beyond which the first ones are written again at the
 end, if most between are done. Progress holds done offsets up to SPAN: beyond it they would be delivered again."""
-MOST_HOPS = 16
-"""Records of one queue that hop at a time, so that a queue of which much is open does not fill its log with hops."""
 ROUND_MS = 30_000
 """ms between two rounds of hops at least: transactions leave markers, so hops alone may not make a queue short."""
-OLD_MS, LOOK_FOR_OLD_MS = 4 * 3_600_000, 8 * 3_600_000
-"""ms after which a copy is old, and between two looks for old ones. They are written again at the end: so none lies in
-a queue for more than 12 h, half of the shortest retention that a queue may have, however long a key stands."""
 KEEP_MS = 12 * 3_600_000
 """ms after which the progress of a queue is committed again although it is the same: Kafka forgets the offsets of a
 topic to which the group is not subscribed, seven days after their last commit by default (KIP-496)."""
@@ -310,7 +303,7 @@ class LongWaits:
         if queue.blocked:
             self._stale.add(main.source)  # it is looked at as soon as it goes on
         else:
-            self._take_aside(queue, owned, now)
+            read_aside(self._ties, queue, owned, now)
             self._ask(main, queue, owned)
             self._hop(queue, owned, now)
         if (
@@ -335,43 +328,7 @@ class LongWaits:
             if queue.tracker.span(entry.offset) >= SPAN:  # it could not be marked as done: the first ones hop before
                 owned.ledger.let_go(entry.identity)
                 return
-            self._fetch(owned, entry)
-
-    def _take_aside(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
-        """Have the records read about which somebody has decided, and those whose copies are old."""
-        ledger, policy = owned.ledger, self._ties.policy()
-        if now.steady >= owned.old_at:
-            owned.old_at = now.steady + LOOK_FOR_OLD_MS
-            owned.old = {entry.identity for entry in ledger.entries() if entry.written < now.wall - OLD_MS}
-        if policy.queued and not policy.parks:
-            self._read_aside(queue, owned, ledger.parked())
-        if owned.settling:
-            about = ((ledger.entry(identity), one) for identity, one in owned.settling.items())
-            meant = {entry.identity: (entry, one) for entry, one in about if entry and entry.counts == counts_of(one)}
-            owned.settling = {identity: one for identity, (_, one) in meant.items()}
-            self._read_aside(queue, owned, [entry for entry, _ in meant.values()])
-        if owned.old and len(owned.hopping) < MOST_HOPS:
-            old = [entry for identity in owned.old if (entry := ledger.entry(identity)) is not None]
-            taken = self._read_aside(queue, owned, old, MOST_HOPS - len(owned.hopping))
-            owned.old = {entry.identity for entry in old}.difference(taken)
-
-    def _read_aside(
-        self, queue: LanePartition, owned: OwnedQueue, entries: Iterable[Entry], most: int = MOST_OUT
-    ) -> list[Identity]:
-        """Have records read that need not be heads, `most` of them at most; return which. None of them is delivered."""
-        taken = list[Identity]()
-        for entry in entries:
-            if len(taken) >= most or len(owned.requested) + len(owned.inside) >= MOST_OUT:
-                break
-            if queue.tracker.span(entry.offset) < SPAN and owned.ledger.take_aside(entry):
-                owned.hopping.add(entry.offset)
-                self._fetch(owned, entry)
-                taken.append(entry.identity)
-        return taken
-
-    def _fetch(self, owned: OwnedQueue, entry: Entry) -> None:
-        owned.requested[entry.offset] = entry.identity
-        self._ties.queues.fetch(owned.source, owned.epoch, entry.offset)
+            fetch(self._ties, owned, entry)
 
     def _hop(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
         """Write the first records of a queue again at its end, if progress could not reach to the end otherwise."""
@@ -389,7 +346,7 @@ class LongWaits:
         for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
             if entry.offset < owned.round_end and owned.ledger.take_aside(entry):
                 owned.hopping.add(entry.offset)
-                self._fetch(owned, entry)
+                fetch(self._ties, owned, entry)
 
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
         """Take in a record that was read by its offset; None: it is gone."""
@@ -410,19 +367,10 @@ class LongWaits:
         ensure(partition.tracker.begin(record.offset), "what is read again was let go")
         owned.inside[record.offset] = identity
         self._ties.memory.add(partition, record.weight)
-        if (decision := self._decided(owned, identity, record, now)) is not None:
+        if (decision := decision_about(self._ties, owned, identity, record, now)) is not None:
             self._ties.write(partition, record, decision, now)
         else:
             self._ties.waiting.release(record)
-
-    def _decided(self, owned: OwnedQueue, identity: Identity, record: Record, now: Now) -> Commit | Written | None:
-        """Return what becomes of a record that is not to be delivered now; None if it is."""
-        state, settlement = retry_state_of(record), owned.settling.pop(identity, None)
-        if settlement is not None and settlement.nonce != state.settled:
-            return settled(record, settlement, now)
-        if (end := unparked(record, self._ties.policy(), now)) is not None:
-            return end
-        return Hop(state, None) if record.offset in owned.hopping else None
 
     def _forget_what_was_let_go(self, queue: LanePartition, owned: OwnedQueue) -> None:
         """Put back what the lane has dropped from memory, because Kafka refuses copies of the queue's records."""

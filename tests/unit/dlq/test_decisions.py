@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.dlq.decisions import Decided, decision_about, fault_of_decision, outcome_of
+from sidecar.dlq.decisions import Decided, decision_about, fault_of_decision, has_ended, outcome_of
 from sidecar.dlq.waiting import WaitingRecord
 from tests.sim.samples import WALL, life, record
 from topics.events import Event, State, event_of
@@ -53,3 +53,13 @@ def test_only_the_head_of_a_key_can_be_tried_now() -> None:
     assert "orders:0:3" in fault_of_decision(behind, "retry-now")
     assert [fault_of_decision(behind, how) for how in ("commit", "dead-letter")] == ["", ""]
     assert fault_of_decision(waiting(parked=True), "retry-now") == ""
+
+
+def test_a_decision_ends_with_the_wait_that_it_is_about() -> None:
+    decision = decision_about(waiting(), "retry-now", "seen", "ann")
+    assert not has_ended(decision, STATE)
+    assert not has_ended(decision, replace(STATE, settled="another"))
+    assert has_ended(decision, None)
+    assert has_ended(decision, replace(STATE, settled=decision.nonce))
+    assert has_ended(decision, replace(STATE, times=3))
+    assert has_ended(decision, replace(STATE, redrives=1))

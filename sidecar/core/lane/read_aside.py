@@ -1,0 +1,84 @@
+"""Records of a queue that are read although they are not to be delivered: they are settled, or written again.
+
+A person has decided about some, a group that parks no longer gives up what is parked, and copies that lie long are old.
+Only one record of a key is out at a time, so these wait until its head is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.core.lane.key_ledger import Entry, Identity
+from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.settling import counts_of, settled, unparked
+from sidecar.core.progress_bounds import SPAN
+from sidecar.core.record import Now, Record
+from topics.attempt import retry_state_of
+from topics.transitions import Commit, Hop, Written
+
+MOST_OUT = 64
+"""Records of one queue that are requested, or in memory, at a time. A read by offset takes a few ms, so this keeps some
+thousand a second on their way."""
+MOST_HOPS = 16
+"""Records of one queue that hop at a time, so that a queue of which much is open does not fill its log with hops."""
+OLD_MS, LOOK_FOR_OLD_MS = 4 * 3_600_000, 8 * 3_600_000
+"""ms after which a copy is old, and between two looks for old ones. They are written again at the end: so none lies in
+a queue for more than 12 h, half of the shortest retention that a queue may have, however long a key stands."""
+
+
+def read_aside(ties: LaneTies, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
+    """Have the records read about which somebody has decided, and those whose copies are old."""
+    ledger, policy = owned.ledger, ties.policy()
+    if policy.queued and not policy.parks:
+        _request(ties, queue, owned, ledger.parked())
+    if owned.settling:
+        _request(ties, queue, owned, _settling(owned))
+    if now.steady >= owned.old_at:
+        owned.old_at = now.steady + LOOK_FOR_OLD_MS
+        owned.old = {entry.identity for entry in ledger.entries() if entry.written < now.wall - OLD_MS}
+    if owned.old and len(owned.hopping) < MOST_HOPS:
+        old = [entry for identity in owned.old if (entry := ledger.entry(identity)) is not None]
+        requested = _request(ties, queue, owned, old, MOST_HOPS - len(owned.hopping))
+        owned.old = {entry.identity for entry in old}.difference(requested)
+
+
+def _settling(owned: OwnedQueue) -> list[Entry]:
+    """Return the records about which somebody has decided; what is meant for another wait of them is forgotten."""
+    about = ((owned.ledger.entry(identity), one) for identity, one in owned.settling.items())
+    meant = {entry.identity: (entry, one) for entry, one in about if entry and entry.counts == counts_of(one)}
+    owned.settling = {identity: one for identity, (_, one) in meant.items()}
+    return [entry for entry, _ in meant.values()]
+
+
+def _request(
+    ties: LaneTies, queue: LanePartition, owned: OwnedQueue, entries: Iterable[Entry], most: int = MOST_OUT
+) -> list[Identity]:
+    """Have records read that need not be heads, `most` of them at most; return which."""
+    requested = list[Identity]()
+    for entry in entries:
+        if len(requested) >= most or len(owned.requested) + len(owned.inside) >= MOST_OUT:
+            break
+        if queue.tracker.span(entry.offset) < SPAN and owned.ledger.take_aside(entry):
+            owned.hopping.add(entry.offset)
+            fetch(ties, owned, entry)
+            requested.append(entry.identity)
+    return requested
+
+
+def fetch(ties: LaneTies, owned: OwnedQueue, entry: Entry) -> None:
+    """Have one record read by its offset."""
+    owned.requested[entry.offset] = entry.identity
+    ties.queues.fetch(owned.source, owned.epoch, entry.offset)
+
+
+def decision_about(
+    ties: LaneTies, owned: OwnedQueue, identity: Identity, record: Record, now: Now
+) -> Commit | Written | None:
+    """Return what becomes of a record that was read and is not to be delivered now; None if it is."""
+    state, settlement = retry_state_of(record), owned.settling.pop(identity, None)
+    if settlement is not None and settlement.nonce != state.settled:
+        return settled(record, settlement, now)
+    if (end := unparked(record, ties.policy(), now)) is not None:
+        return end
+    return Hop(state, None) if record.offset in owned.hopping else None
