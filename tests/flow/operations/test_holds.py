@@ -270,6 +270,7 @@ def test_batches_and_ordered_groups_obey(
         assert bad == partitioned
 
 
+@pytest.mark.long
 def test_the_api_of_any_instance_holds_and_releases_for_all(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, command: Call, ledger: Ledger
 ) -> None:
