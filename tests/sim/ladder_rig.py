@@ -216,7 +216,7 @@ def states_of(batch: CommitBatch, policy: Policy) -> list[RetryState]:
 def waiting(offset: int, times: int = 1, due_in: int = 0, *, sequence: int = 0, **more: object) -> RetryState:
     """The retry state of a record of the main topic that waits in the queue, due in so many ms."""
     state = RetryState(f"orders:0:{offset}", "orders", times, 0, WALL + due_in, WALL, WALL, "http-500: no")
-    return replace(state, order=Order(offset, sequence), **more)
+    return replace(state, **{"order": Order(offset, sequence), **more})
 
 
 def behind(offset: int) -> RetryState:
