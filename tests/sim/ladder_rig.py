@@ -81,13 +81,15 @@ class LadderRig(Rig):
         state, fault = samples.read(copy.headers, self.policy, self.now.wall)
         self._append(copy, state, fault, self.part().epoch)
 
-    def put(self, state: RetryState, key: bytes | None = b"a", epoch: int = 1) -> int:
-        """Append a copy with this retry state to the queue, as a former owner has written it; return its offset."""
+    def put(self, state: RetryState, key: bytes | None = b"a", *, at: int | None = None, value: bytes = b"v") -> int:
+        """Append a copy with this retry state to the queue, as a former owner has written it; return its offset. `at`:
+        behind markers, or offsets that a compaction has left out."""
         headers = render_retry_headers(state, self.policy.names.group, QUEUE.topic)
-        return self._append(Copy(QUEUE.topic, key, b"v", headers), state, "", epoch)
+        return self._append(Copy(QUEUE.topic, key, value, headers), state, "", 1, at)
 
-    def _append(self, copy: Copy, state: RetryState | None, fault: str, epoch: int) -> int:
-        at, weight = self.end, weight_of(copy.key, copy.value, copy.headers, state)
+    def _append(self, copy: Copy, state: RetryState | None, fault: str, epoch: int, at: int | None = None) -> int:
+        at = self.end if at is None else at
+        weight = weight_of(copy.key, copy.value, copy.headers, state)
         self.log[at] = Record(QUEUE, at, epoch, self.now.wall, copy.key, copy.value, copy.headers, state, fault, weight)
         return at
 

@@ -41,6 +41,8 @@ class OwnedQueue:
     """Those that the lane has, by the same."""
     hopping: set[int] = field(default_factory=set)
     """The offsets of those that are read to be written again at the end."""
+    out_of_reach: int = -1
+    """The offset of a head that is due, too far from the first open record to be delivered; −1: there is none."""
     round_at: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1
