@@ -47,6 +47,7 @@ class Reader:
         self.opened.append((queue, epoch))
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        assert (queue, epoch) in self.opened
         self.wanted.append(offset)
 
     def close(self, queue: Partition) -> None:

@@ -89,6 +89,17 @@ def test_a_main_record_whose_copy_waits_is_done() -> None:
     assert len(rig.log) == 2, "the third one is written behind it"
 
 
+def test_a_main_record_without_a_timestamp_is_known_by_its_copy() -> None:
+    rig = LadderRig()
+    rig.begin()
+    rig.put(waiting(0, due_in=60_000, timestamp=0))
+    rig.open()
+    rig.look()
+    rig.take(samples.record(0, key=b"a", timestamp=-1))
+    rig.flow(1_000)
+    assert (len(rig.log), rig.kafka[ORDERS]) == (1, Progress(1))
+
+
 def test_a_record_at_the_offset_of_one_of_a_former_log_is_another_one() -> None:
     rig = LadderRig()
     rig.begin()
@@ -170,17 +181,17 @@ def test_an_unreadable_copy_that_is_done_already_is_no_second_dead_letter() -> N
 def test_a_copy_that_is_gone_when_it_is_read_is_counted_and_its_key_is_free() -> None:
     rig = LadderRig()
     rig.begin(main=Progress(9))
-    rig.put(waiting(0))
-    rig.put(behind(1))
+    for state in (waiting(0), behind(1), behind(2)):
+        rig.put(state)
     rig.open()
     rig.look()
-    del rig.log[0]
+    del rig.log[0], rig.log[1]
     rig.flow()
-    assert rig.lane.ownership.records_lost == {"orders": 1}
-    assert rig.out() == [1]
-    rig.take_it(1)
+    assert rig.lane.ownership.records_lost == {"orders": 2}
+    assert rig.out() == [2]
+    rig.take_it(2)
     rig.flow(1_000)
-    assert rig.queue() == Progress(2)
+    assert rig.queue() == Progress(3)
 
 
 # --- its progress -------------------------------------------------------------------------------------------------
