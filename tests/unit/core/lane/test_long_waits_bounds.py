@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.lane.long_waits import MOST_HOPS, MOST_OUT, ROUND_MS
-from sidecar.core.lane.partition import Because
+from sidecar.core.lane.partition import Because, FetchedRecords
 from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import SPAN
-from tests.sim.ladder_rig import LadderRig, behind, rules, states_of, waiting
+from tests.sim.ladder_rig import LadderRig, rules, states_of, waiting
 from tests.sim.samples import ORDERS
 from topics.retry_headers import RetryState
 
@@ -56,7 +56,7 @@ def test_a_main_partition_is_paused_where_as_much_waits_as_may_and_others_go_out
     rig.arrive(b"k0", b"free")
     assert because(rig) is None
     assert rig.out() == [101]
-    rig.arrive(b"free")
+    rig.arrive(b"more")
     assert because(rig) is Because.BEHIND_KEYS
     assert rig.fetches[-1] == ("pause", ORDERS)
     assert rig.out() == [101]
@@ -102,10 +102,12 @@ def test_a_main_partition_is_paused_where_progress_of_its_queue_could_not_name_m
     assert because(rig) is None
 
 
-def test_an_empty_run_pauses_nothing() -> None:
+def test_a_main_partition_whose_log_ends_is_not_paused() -> None:
     rig = rig_of(waiting(0, due_in=LATE), most=1)
-    rig.lane.received([], rig.now)
+    rig.lane.received([FetchedRecords(ORDERS, 1, rig.part().seek_count, [], 105)], rig.now)
     assert because(rig) is None
+    rig.settle()
+    assert rig.kafka[ORDERS] == Progress(105)
 
 
 # --- how much is in memory -----------------------------------------------------------------------------------------
@@ -168,11 +170,24 @@ def test_a_queue_that_is_short_or_of_which_most_waits_does_not_hop(offsets: tupl
     assert rig.end == offsets[-1] + 1
 
 
-def test_a_queue_of_which_half_waits_hops() -> None:
-    rig = far_apart(0, 1, 3, 5, hop_span=6)
-    assert rig.reader.wanted == []
-    rig = far_apart(0, 1, 5, hop_span=6)
-    assert rig.reader.wanted == [0, 1, 5]
+@pytest.mark.parametrize(
+    ("count", "length", "hops"),
+    [(7, 13, False), (6, 13, True), (11, 13, False), (12, 14, True), (13, 14, False), (14, 16, True), (15, 16, False)],
+)
+def test_a_queue_hops_if_half_of_it_is_done_or_an_eighth_where_it_is_nearly_as_long_as_may_be(
+    count: int, length: int, hops: bool
+) -> None:
+    rig = far_apart(*range(count - 1), length - 1, hop_span=8, span=16)
+    assert bool(rig.reader.wanted) is hops
+
+
+def test_records_that_are_gone_when_they_are_to_hop_make_way_for_others() -> None:
+    rig = far_apart(*range(MOST_HOPS + 1), 1_000, hop_span=900)
+    for offset in range(MOST_HOPS):
+        del rig.log[offset]
+    for _ in range(MOST_HOPS):
+        rig.bring()
+    assert rig.reader.wanted == [MOST_HOPS, 1_000]
 
 
 def test_the_lowest_records_hop_and_so_many_at_a_time() -> None:
@@ -215,56 +230,3 @@ def test_a_record_that_is_written_again_goes_out_when_it_is_due() -> None:
     rig.flow()
     rig.flow(5_000)
     assert [(sent.record.offset, sent.record.times) for sent in rig.sent] == [(21, 1), (22, 1)]
-
-
-# --- out of reach --------------------------------------------------------------------------------------------------
-
-
-def test_what_lies_further_than_progress_can_name_is_not_delivered() -> None:
-    rig = far_apart(0, 15, 16, due_in=0, hop_span=100, span=16)
-    assert rig.reader.wanted == [0, 15]
-    rig.bring()
-    rig.bring()
-    rig.take_it(0)
-    rig.flow()
-    assert rig.out() == [1, 2]
-
-
-def test_records_that_are_not_due_hop_until_a_head_far_behind_them_can_go_out() -> None:
-    rig = far_apart(0, 1, 2, hop_span=100, span=16)
-    rig.put(waiting(9), key=b"k9", at=17)
-    rig.look()
-    assert rig.reader.wanted == [0, 1], "no more of them than keep it from going out"
-    rig.flow()
-    assert [(sent.record.offset, sent.record.times) for sent in rig.sent] == [(17, 1)]
-    rig.take_it(9)
-    rig.settle()
-    assert rig.queue().covers(17)
-
-
-def test_a_head_behind_a_queue_of_which_all_is_open_goes_out() -> None:
-    """Its retry is written at the end, too far from the first of those that wait behind it."""
-    rig = LadderRig()
-    rig.queues.hop_span, rig.queues.span = 8, 16
-    rig.begin(MAIN)
-    rig.put(waiting(0, 2), key=b"a", at=20)
-    for number in range(1, 20):
-        rig.put(behind(number), key=b"a", at=number)
-    rig.open()
-    rig.look()
-    for number in range(20):
-        rig.flow()
-        rig.take_it(number)
-    rig.settle()
-    assert rig.queue().next >= rig.end - 1
-    assert len(rig.history) == 20
-
-
-def test_a_head_out_of_reach_is_looked_at_by_events_and_not_all_the_time() -> None:
-    """What hops may wait for Kafka as long as that is away."""
-    rig = far_apart(0, due_in=LATE, hop_span=100, span=16)
-    rig.put(waiting(9), key=b"k9", at=17)
-    rig.look()
-    assert rig.reader.wanted == [0]
-    rig.settle()
-    assert rig.wake_at > rig.now.steady + 60_000

@@ -158,6 +158,18 @@ def test_a_copy_that_cannot_be_read_is_a_dead_letter_and_no_key_waits_for_it(fau
     assert rig.lane.memory.load == rig.sent[0].record.weight
 
 
+def test_the_dead_letter_of_an_unreadable_copy_ends_no_record_of_the_same_offset_in_main() -> None:
+    rig = LadderRig()
+    rig.begin(main=Progress(9))
+    rig.log[0] = samples.record(0, source=QUEUE, fault="headers-unreadable", headers=None)
+    rig.put(waiting(0, due_in=60_000))
+    rig.open()
+    rig.look()
+    rig.flow()
+    rig.arrive(b"a")
+    assert rig.out() == []
+
+
 def test_a_copy_without_a_place_is_a_dead_letter() -> None:
     rig = LadderRig()
     rig.begin()
