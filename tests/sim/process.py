@@ -121,6 +121,7 @@ class LaneHost(ConsumerSide):
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
         if self.lane.queues is not None:
             self.lane.queues.hop_span = self.world.plan.hop_span
+            self.lane.queues.span = 2 * self.world.plan.hop_span
 
     def widen(self, levels: dict[str, int]) -> None:
         """Read more levels; never fewer, as the product does it."""

@@ -15,7 +15,7 @@ from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
-from sidecar.core.ports import Ports, Reply
+from sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Now, Partition, Record
 from sidecar.core.status import state_of
@@ -71,6 +71,7 @@ class Rig:
         beside: Rig | None = None,
         order: OrderBy | None = None,
         wanted: TagFilter | None = None,
+        queues: QueueReads | None = None,
     ) -> None:
         self.policy = policy or samples.policy()
         self.clock: Clock = Clock() if beside is None else beside.clock
@@ -89,7 +90,7 @@ class Rig:
         self.whole = True
         """False: the invariants are not checked. The test has taken the lane apart, or looks too often."""
         waits = samples.waits(self.policy) if retry else {}
-        ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice)
+        ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues or NoQueues())
         self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
         self.lane.commits.take(self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)

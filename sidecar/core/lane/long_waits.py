@@ -53,7 +53,8 @@ class LongWaits:
     def __init__(self, by: OrderBy, ties: LaneTies) -> None:
         self.alarm = NEVER
         """The steady time (ms) at which a head is due, or progress must be committed again."""
-        self.hop_span = HOP_SPAN
+        self.span, self.hop_span = SPAN, HOP_SPAN
+        """Offsets from the first open record of a queue within which records are delivered, and hop."""
         self._by, self._ties = by, ties
         self._queues: dict[Partition, OwnedQueue] = {}
         self._behind: list[tuple[LanePartition, Record]] = []
@@ -183,7 +184,7 @@ class LongWaits:
             return True
         if owned.ledger.waits_for_main():
             self._stale.add(main.source)
-        if not self._full(owned, SPAN):
+        if not self._full(owned, self.span):
             return True
         self._ties.paused.pause(main, run.records[0].offset, NEVER, Because.BEHIND_KEYS)
         return False
@@ -193,7 +194,7 @@ class LongWaits:
         if queue is None or ledger.waits_for_main():  # what waits for main records could never go
             return False
         most = self._ties.policy().max_waiting
-        return len(ledger) >= max(1, most * span // SPAN) or queue.tracker.span(queue.tracker.next) >= span
+        return len(ledger) >= max(1, most * span // self.span) or queue.tracker.span(queue.tracker.next) >= span
 
     def keeps(self, main: LanePartition, record: Record) -> bool:
         """Return whether a main record that begins is not to be delivered: its copy waits, or its key is blocked."""
@@ -309,7 +310,7 @@ class LongWaits:
         if (
             main.paused is not None
             and main.paused.because is Because.BEHIND_KEYS
-            and not self._full(owned, SPAN * 3 // 4)
+            and not self._full(owned, self.span * 3 // 4)
         ):
             self._let_go_on(main, now)
         if begins_to_fill(owned, most := self._ties.policy().max_waiting):
@@ -317,36 +318,48 @@ class LongWaits:
         if now.steady >= owned.keep_at:
             owned.keep_at = now.steady + KEEP_MS
             self._ties.commits.soon(queue)
-        owned.alarm = min(owned.alarm, ledger.next_at(), owned.keep_at, owned.old_at)
+        due = ledger.next_at()  # a head out of reach is due already: what hops has it looked at again
+        owned.alarm = min(owned.alarm, NEVER if due <= now.steady else due, owned.keep_at, owned.old_at)
 
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
+        owned.out_of_reach = -1
         while len(owned.requested) + len(owned.inside) < MOST_OUT and (queue.load < room or not owned.inside):
             entry = owned.ledger.ask(lambda line: self._ties.waiting.holds(main.source, line))
             if entry is None:
                 return
-            if queue.tracker.span(entry.offset) >= SPAN:  # it could not be marked as done: the first ones hop before
+            # It could not be marked as done: the first ones hop before.
+            if queue.tracker.span(entry.offset) >= self.span:
+                owned.out_of_reach = entry.offset
                 owned.ledger.let_go(entry.identity)
                 return
             fetch(self._ties, owned, entry)
 
     def _hop(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
         """Write the first records of a queue again at its end, if progress could not reach to the end otherwise."""
+        if len(owned.hopping) >= MOST_HOPS or (end := self._end_of_hops(queue, owned, now)) <= queue.tracker.first:
+            return
+        for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
+            if entry.offset < end and owned.ledger.take_aside(entry):
+                owned.hopping.add(entry.offset)
+                fetch(self._ties, owned, entry)
+
+    def _end_of_hops(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> int:
+        """Return the offset below which records of a queue are to hop now."""
+        if owned.out_of_reach >= 0:  # each hop brings it nearer, however much between is open
+            return owned.out_of_reach - self.span + 1
         tracker = queue.tracker
         span, waiting = tracker.span(tracker.next), len(owned.ledger)
         # Where nearly all between is open, a round of hops would only move the gap.
-        gains = 2 * waiting <= span if span < SPAN * 7 // 8 else 8 * waiting <= 7 * span
-        if span < self.hop_span or not gains or len(owned.hopping) >= MOST_HOPS:
-            return
+        gains = 2 * waiting <= span if span < self.span * 7 // 8 else 8 * waiting <= 7 * span
+        if span < self.hop_span or not gains:
+            return 0
         if tracker.first >= owned.round_end:
             if now.steady < owned.round_at + ROUND_MS:
                 owned.alarm = min(owned.alarm, owned.round_at + ROUND_MS)
-                return
+                return 0
             owned.round_at, owned.round_end = now.steady, tracker.next
-        for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
-            if entry.offset < owned.round_end and owned.ledger.take_aside(entry):
-                owned.hopping.add(entry.offset)
-                fetch(self._ties, owned, entry)
+        return owned.round_end
 
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
         """Take in a record that was read by its offset; None: it is gone."""

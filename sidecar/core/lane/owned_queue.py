@@ -50,6 +50,8 @@ class OwnedQueue:
     """Those whose copies are to be written again because they are old."""
     old_at: int = -NEVER
     """The steady time (ms) at which old copies are looked for again."""
+    out_of_reach: int = -1
+    """The offset of a head that is due, too far from the first open record to be delivered; −1: there is none."""
     round_at: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1

@@ -35,6 +35,25 @@ def test_a_long_one_waits_in_a_level_topic_uncounted_and_says_since_when() -> No
     assert parse_rendered(copy.headers, POLICY.topics, WALL + HOUR) is None, "the strict parser has read it"
 
 
+@pytest.mark.parametrize(("after", "level"), [(10_000, 10_000), (60_000, 60_000), (90_000, 60_000)])
+def test_a_long_one_waits_in_the_longest_level_that_fits(after: int, level: int) -> None:
+    decision = decide(record(7), Postponed(after), POLICY, WALL)
+    assert isinstance(decision, Hop)
+    assert (decision.level, decision.life.due_at) == (level, WALL + after)
+
+
+def test_the_attempts_that_are_counted_in_memory_go_with_its_copy() -> None:
+    decision = decide(replace(record(7, life=life(2)), again=3), Postponed(60_000), POLICY, WALL)
+    assert isinstance(decision, Hop)
+    assert decision.life.times == 5
+
+
+def test_in_memory_the_first_postponement_counts_until_an_attempt_fails() -> None:
+    waiting = record(7).postponed(WALL).postponed(WALL + 5)
+    assert waiting.postponed_at == WALL
+    assert waiting.tried(WALL + 9).postponed_at == 0
+
+
 def test_one_below_the_shortest_level_goes_to_the_ready_topic_whose_reader_bounds_what_waits_in_memory() -> None:
     rare = policy(ladder=(300_000, HOUR), table=(300_000, HOUR))
     decision = decide(record(7), Postponed(120_000), rare, WALL)

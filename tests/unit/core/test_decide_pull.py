@@ -38,7 +38,7 @@ def test_a_nack_writes_nothing_until_the_retries_are_used_up() -> None:
     assert isinstance(decide(replace(record(), again=1), NACKED, policy(retries=2), WALL), RetryInPlace)
     decision = decide(replace(record(life=life(1)), again=1), NACKED, policy(retries=2), WALL)
     assert isinstance(decision, DeadLetter)
-    assert (decision.life.times, decision.reason) == (2, "nacked")
+    assert (decision.life.times, decision.reason, decision.life.reason) == (2, "nacked", "nacked")
 
 
 @pytest.mark.parametrize(("now", "wait"), [(0, 60_000), (1, 79_999), (19_999, 60_001), (20_000, 60_000)])

@@ -81,13 +81,44 @@ def test_nobody_rests_while_no_other_instance_is_well() -> None:
     assert turns(state, ALONE, left + TURN, left + 5_000) == [left + TURN]
 
 
-@pytest.mark.parametrize("state", [Participation(LEAVE, 0, always=True), Participation(LEAVE, 0, leaves=False)])
-def test_one_that_is_always_a_member_and_one_that_is_pulled_from_never_leave(state: Participation) -> None:
+@pytest.mark.parametrize("always", [True, False])
+def test_one_that_is_always_a_member_and_one_that_is_pulled_from_never_leave(always: bool) -> None:
+    state = Participation(LEAVE, 0, always=always, leaves=always)
+    assert (state.member, state.works) == (always, always)
     state.service(True, 0)
     state.turn(ALONE, 0)
     state.service(False, 1_000)
     assert turns(state, REPLACEABLE, 1_000, 500_000) == []
     assert (state.member, state.works) == (True, False)
+
+
+def test_a_service_that_is_looked_at_again_and_again_is_away_since_the_first_look() -> None:
+    state = member()
+    for at in range(100_000, 100_000 + LEAVE, TURN):
+        state.service(False, at)
+        assert not state.turn(REPLACEABLE, at)
+    state.service(False, 100_000 + LEAVE)
+    assert state.turn(REPLACEABLE, 100_000 + LEAVE)
+
+
+def test_a_service_that_is_looked_at_again_and_again_is_well_since_the_first_look() -> None:
+    """Then the rest begins anew: it was well for long."""
+    state, rests, at = member(), [], 100_000
+    for _ in range(2):
+        state.service(False, at)
+        [left] = turns(state, REPLACEABLE, at, at + LEAVE + FIRST_REST + 1)
+        state.service(True, left)
+        [joined] = turns(state, BESIDE_WELL, left + TURN, left + LONGEST_REST)
+        rests.append(joined - left)
+        for at in range(joined, joined + LONGEST_REST + TURN, TURN):
+            state.service(True, at)
+    assert rests == [FIRST_REST, FIRST_REST]
+
+
+def test_one_that_joined_an_empty_group_without_its_service_leaves_it_to_one_that_is_well() -> None:
+    state = Participation(LEAVE, 0)
+    [joined] = turns(state, ALONE, 0, 60_000)
+    assert turns(state, REPLACEABLE, joined + TURN, 100_000) == [joined + FIRST_REST]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(100, 40_000)), max_size=60))

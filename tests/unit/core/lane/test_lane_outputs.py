@@ -6,9 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitResult, Refusal, RefusedBy
+from sidecar.core.lane.outputs import with_outputs
 from sidecar.core.outcome import Committed, Failed, Rejected
+from sidecar.core.record import HEADER_COST, RECORD_COST, weight_of
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS, policy
+from tests.sim.samples import ORDERS, policy, record
 from topics.copies import Copy
 from topics.outputs import RETRY_OUTPUT_OF
 
@@ -86,3 +88,21 @@ def test_a_last_failure_without_its_outputs_is_a_dead_letter() -> None:
     (dead,) = rig.batches[0].entries
     assert dead.writes[0].topic == "billing-DLQ"
     assert dead.decision.life.reason == "output-refused: topic invoices is missing"  # type: ignore[union-attr]
+
+
+TRACE = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_outputs_carry_the_trace_of_the_attempt_where_attempts_are_traced(traced: bool) -> None:
+    traced_policy = replace(policy(), traced=traced)
+    for headers, trace in (([("RETRY_TRACEPARENT", TRACE)], TRACE if traced else None), ([], None), (None, None)):
+        outputs = with_outputs(replace(record(), headers=headers), (ONE, TWO), traced_policy)[1]
+        assert [dict(copy.headers).get("traceparent") for copy in outputs] == [trace, trace]
+
+
+def test_a_record_weighs_as_much_more_as_its_outputs_with_keys_and_headers() -> None:
+    heavy, _ = with_outputs(record(), (ONE, TWO), policy())
+    outputs = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in (ONE, TWO))
+    assert heavy.weight == record().weight + outputs
+    assert outputs == 2 * RECORD_COST + 1_001 + HEADER_COST + 2

@@ -1,0 +1,249 @@
+"""What fails waits in the queue, and what follows of its key waits behind it (contract 5.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.core.commit_batch import CommitBatch
+from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.outcome import NotSent, Outcome, Postponed, Rejected, Throttled
+from sidecar.core.progress import Progress
+from tests.sim.ladder_rig import FAIL, QUEUE, WAITS, LadderRig, copies_of, rules, states_of
+from tests.sim.samples import ORDERS
+from topics.events import Event, State, decode_event
+from topics.retry_order import Order
+
+
+def rig_of(*keys: bytes | None, **more: object) -> LadderRig:
+    """A lane that owns a partition whose queue is empty, and was handed records with these keys."""
+    rig = LadderRig(**more)  # type: ignore[arg-type]
+    rig.take_over()
+    rig.settle()
+    if keys:
+        rig.arrive(*keys)
+    return rig
+
+
+def events_of(rig: LadderRig, batch: CommitBatch) -> list[tuple[State, int]]:
+    writes = [copy for entry in batch.entries for copy in entry.writes if copy.topic == rig.policy.names.events]
+    read = [decode_event(copy.value) for copy in writes]
+    return [(event.state, event.times) for event in read if isinstance(event, Event)]
+
+
+def committed(rig: LadderRig, ms: int = 20) -> CommitBatch:
+    rig.run(ms)
+    return rig.conclude()
+
+
+def test_the_copy_of_a_failure_is_in_the_transaction_of_the_progress_that_its_record_ends() -> None:
+    rig = rig_of(b"a", b"a", b"b")
+    rig.fail(0)
+    due = rig.now.wall + WAITS[0]
+    batch = committed(rig)
+    (state,) = states_of(batch, rig.policy)
+    assert (state.times, state.due_at, state.order, state.behind) == (1, due, Order(0), False)
+    assert batch.commits[ORDERS].progress == Progress(1)
+    assert events_of(rig, batch) == [(State.WAITING_RETRY, 1)]
+
+
+def test_what_stands_behind_a_failure_is_written_behind_it_uncounted_and_undelivered() -> None:
+    rig = rig_of(b"a", b"a", b"a", b"b")
+    rig.fail(0)
+    committed(rig)
+    batch = committed(rig)
+    assert [(s.times, s.behind, s.order) for s in states_of(batch, rig.policy)] == [
+        (0, True, Order(1)),
+        (0, True, Order(2)),
+    ]
+    assert batch.commits[ORDERS].progress == Progress(3)
+    assert events_of(rig, batch) == []
+    assert rig.out() == [3]
+
+
+def test_a_record_that_comes_later_goes_behind_what_waits_of_its_key_and_others_go_out() -> None:
+    rig = rig_of(b"a")
+    rig.fail(0)
+    rig.flow()
+    rig.arrive(b"a", b"b", b"a")
+    assert rig.out() == [2]
+    batch = committed(rig)
+    assert [state.order for state in states_of(batch, rig.policy)] == [Order(1), Order(3)]
+    rig.take_it(2)
+    rig.settle()
+    assert rig.kafka[ORDERS] == Progress(4), "the progress of the main topic goes on"
+
+
+def test_a_key_is_blocked_from_the_decision_on_and_not_from_the_commit() -> None:
+    rig = rig_of(b"a")
+    rig.fail(0)
+    rig.arrive(b"a")
+    assert rig.out() == []
+    rig.flow()
+    assert [record.life.behind for record in rig.log.values() if record.life] == [False, True]
+
+
+def test_a_head_is_read_and_delivered_once_it_is_due_and_no_earlier() -> None:
+    rig = rig_of(b"a")
+    rig.fail(0)
+    due = rig.now.steady + WAITS[0]
+    rig.flow()
+    rig.run(due - rig.now.steady - 1)
+    assert rig.reader.wanted == []
+    rig.run(1)
+    assert rig.reader.wanted == [0]
+    assert rig.sent == []
+    rig.bring()
+    assert [(sent.record.source, sent.record.times, sent.at) for sent in rig.sent] == [(QUEUE, 1, due)]
+
+
+def test_a_retry_that_succeeds_ends_with_its_event_and_its_mark_and_the_next_of_its_key_goes_out() -> None:
+    rig = rig_of(b"a", b"a", b"a")
+    rig.fail(0)
+    rig.flow()
+    rig.flow(WAITS[0])
+    rig.take_it(0)
+    batch = committed(rig)
+    assert events_of(rig, batch) == [(State.COMMIT, 1)]
+    assert (batch.commits[QUEUE].progress, batch.commits[QUEUE].under) == (Progress(1), ORDERS)
+    assert rig.reader.wanted == [1]
+    rig.bring()
+    assert rig.out() == [1]
+
+
+def test_one_that_waited_behind_and_succeeds_has_nothing_to_write_but_its_mark() -> None:
+    rig = rig_of(b"a", b"a", b"a")
+    rig.fail(0)
+    rig.flow()
+    rig.flow(WAITS[0])
+    rig.take_it(0)
+    rig.flow()
+    for offset in (1, 2):
+        rig.take_it(offset)
+        rig.flow()
+    assert not any(batch.entries for batch in rig.settle())
+    assert rig.queue() == Progress(3)
+    assert [sent.record.times for sent in rig.history] == [0, 1, 0, 0]
+    assert rig.lane.memory.load == 0
+
+
+def test_a_retry_that_fails_again_is_written_at_the_end_and_what_waits_behind_it_goes_on_waiting() -> None:
+    rig = rig_of(b"a", b"a")
+    rig.fail(0)
+    rig.flow()
+    rig.flow(WAITS[0])
+    rig.fail(0)
+    due = rig.now.wall + WAITS[1]
+    batch = committed(rig)
+    (state,) = states_of(batch, rig.policy)
+    assert (state.times, state.due_at, state.order) == (2, due, Order(0))
+    assert batch.commits[QUEUE].progress == Progress(1), "the old copy is done by the same transaction"
+    rig.flow()
+    assert rig.out() == []
+    rig.flow(WAITS[1])
+    assert rig.out() == [0]
+    rig.take_it(0)
+    rig.flow()
+    assert rig.out() == [1]
+
+
+@pytest.mark.parametrize("outcome", [FAIL, Rejected("no")])
+def test_a_dead_letter_frees_its_key(outcome: Outcome) -> None:
+    rig = rig_of(b"a", b"a", policy=rules(retries=1))
+    rig.fail(0)
+    rig.flow()
+    rig.flow(WAITS[0])
+    rig.fail(0, outcome)
+    batch = committed(rig)
+    assert events_of(rig, batch) == [(State.DLQ, 1)]
+    assert [copy.topic for copy in batch.entries[0].writes] == [rig.policy.names.dlq("orders"), rig.policy.names.events]
+    rig.flow()
+    assert rig.out() == [1]
+
+
+def test_a_dead_letter_of_a_main_record_blocks_nothing() -> None:
+    rig = rig_of(b"a", b"a")
+    rig.fail(0, Rejected("no"))
+    assert copies_of(committed(rig)) == []
+    assert rig.out() == [1]
+
+
+@pytest.mark.parametrize("outcome", [Throttled(500), Postponed(500), NotSent("refused")])
+def test_what_is_no_attempt_holds_the_key_and_counts_nothing(outcome: Outcome) -> None:
+    rig = rig_of(b"a", b"a", failures=None)
+    rig.fail(0)
+    rig.flow()
+    rig.flow(WAITS[0])
+    rig.fail(0, outcome)
+    rig.arrive(b"a")
+    rig.flow(600)
+    rig.run(60_000 if not rig.sent else 0)
+    assert [(sent.record.times, sent.record.source) for sent in rig.sent] == [(1, QUEUE)]
+    rig.take_it(0)
+    rig.flow()
+    assert rig.out() == [1]
+
+
+def test_a_record_without_a_key_waits_alone() -> None:
+    rig = rig_of(None, None)
+    rig.fail(0)
+    rig.arrive(None)
+    rig.flow()
+    assert len(rig.log) == 1
+    assert rig.out() == [1, 2]
+
+
+@pytest.mark.parametrize(("by", "out"), [("key", [1]), ("partition", [])])
+def test_by_partition_all_later_records_wait_behind_a_failure(by: OrderBy, out: list[int]) -> None:
+    rig = rig_of(b"a", order=by)
+    rig.fail(0)
+    rig.flow()
+    rig.arrive(b"b", b"a")
+    assert rig.out() == out
+    rig.flow()
+    assert len(rig.log) == 3 - len(out)
+
+
+def test_by_partition_what_waits_goes_out_one_after_the_other() -> None:
+    rig = rig_of(b"a", b"b", None, order="partition")
+    rig.fail(0)
+    rig.flow()
+    rig.flow(WAITS[0])
+    for offset in (0, 1, 2):
+        assert rig.out() == [offset]
+        rig.take_it(offset)
+        rig.flow()
+
+
+def test_heads_of_several_keys_are_out_at_once() -> None:
+    rig = rig_of(b"a", b"b", b"c")
+    for offset in (0, 1, 2):
+        rig.fail(offset)
+    rig.flow()
+    rig.flow(WAITS[0])
+    assert sorted(rig.out()) == [0, 1, 2]
+
+
+def test_a_main_record_goes_out_again_once_nothing_of_its_key_waits() -> None:
+    rig = rig_of(b"a")
+    rig.fail(0)
+    rig.flow()
+    rig.flow(WAITS[0])
+    rig.take_it(0)
+    rig.arrive(b"a")
+    assert rig.out() == [], "its key is free only when the end is in Kafka"
+    rig.flow()
+    assert rig.out() == [1]
+
+
+def test_a_copy_that_is_read_before_its_commit_is_known_counts_once() -> None:
+    rig = rig_of(b"a")
+    rig.fail(0)
+    rig.run(20)
+    rig.reach_kafka()
+    rig.look()
+    rig.flow()
+    rig.flow(WAITS[0])
+    assert [(sent.record.offset, sent.record.times) for sent in rig.sent] == [(0, 1)]
+    rig.take_it(0)
+    rig.settle()
+    assert rig.queue() == Progress(1)
