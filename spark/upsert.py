@@ -27,10 +27,6 @@ TYPES = dict.fromkeys(("group", "id", "state", "level", "reason", "topic", "inst
     "rank": "smallint",
 }
 """The columns' types in PostgreSQL; a column that is not named here is a `bigint`."""
-LEAST = ("first_failed_at",)
-"""The columns that only get smaller."""
-GREATEST = ("last_failed_at", "retries", "updated_at")
-"""The columns that only grow."""
 
 
 def upsert(dsn: str, table: str) -> Callable[[DataFrame, int], None]:
@@ -89,7 +85,8 @@ def stage(table: str) -> Any:
 def merge(table: str) -> Any:
     """Return the statement that moves a batch into the table.
 
-    Of two rows of a record in the batch it takes the greater one, and only if that is not older than the table's row.
+    Of two rows of a record in the batch it takes the greater one, and only if that is not older than the table's row. A
+    row is a function of one event, so it replaces the other as a whole.
     """
     from psycopg.sql import SQL, Identifier
 
@@ -104,21 +101,9 @@ def merge(table: str) -> Any:
         table=Identifier(*table.split(".")),
         columns=listed(COLUMNS),
         newest=SQL(", ").join(SQL("{} DESC").format(Identifier(name)) for name in ORDER),
-        changes=SQL(", ").join(change(name) for name in COLUMNS if name not in ("group", "id")),
+        changes=SQL(", ").join(
+            SQL("{0} = excluded.{0}").format(Identifier(name)) for name in COLUMNS if name not in ("group", "id")
+        ),
         new=listed(ORDER, "excluded."),
         old=listed(ORDER, "kept."),
     )
-
-
-def change(name: str) -> Any:
-    """Return the assignment that gives a column the new row's value.
-
-    Columns in GREATEST only grow; the first failure (LEAST) only moves back.
-    """
-    from psycopg.sql import SQL, Identifier
-
-    how = {**dict.fromkeys(LEAST, "LEAST"), **dict.fromkeys(GREATEST, "GREATEST")}.get(name)
-    column = Identifier(name)
-    if how is None:
-        return SQL("{0} = excluded.{0}").format(column)
-    return SQL("{0} = " + how + "(kept.{0}, excluded.{0})").format(column)
