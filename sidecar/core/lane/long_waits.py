@@ -301,9 +301,7 @@ class LongWaits:
             entry = owned.ledger.ask(lambda line: self._ties.waiting.holds(main.source, line))
             if entry is None:
                 return
-            if (
-                queue.tracker.span(entry.offset) >= self.span
-            ):  # it could not be marked as done: the first ones hop before
+            if queue.tracker.span(entry.offset) >= self.span:  # it could not be marked as done: others hop before
                 owned.out_of_reach = entry.offset
                 owned.ledger.let_go(entry.identity)
                 return
