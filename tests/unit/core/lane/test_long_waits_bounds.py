@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.lane.long_waits import MOST_HOPS, MOST_OUT, ROUND_MS
-from sidecar.core.lane.partition import Because, FetchedRecords
+from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
 from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import SPAN
+from sidecar.core.record import Partition
 from tests.sim.ladder_rig import LadderRig, rules, states_of, waiting
 from tests.sim.samples import ORDERS
 from topics.retry_headers import RetryState
@@ -137,6 +138,19 @@ def test_a_queue_whose_records_take_its_share_of_the_room_asks_for_no_more_until
     rig.take_it(0)
     rig.flow()
     assert rig.out() != []
+
+
+def test_two_queues_share_the_room_for_the_records_of_all() -> None:
+    rig = LadderRig(room=8 * 10_000)
+    rig.begin(MAIN)
+    rig.lane.assigned([AssignedPartition(Partition("orders", 1), 1, Progress(0))], rig.now)
+    for number in range(3):
+        rig.put(waiting(number, due_in=number), key=b"k%d" % number, value=bytes(15_000))
+    rig.open()
+    rig.look()
+    rig.bring()
+    rig.run(10)
+    assert rig.reader.wanted == [], "it has its half of the quarter"
 
 
 # --- hops ----------------------------------------------------------------------------------------------------------

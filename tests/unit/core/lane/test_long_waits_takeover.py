@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sidecar.core.lane.long_waits import KEEP_MS
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -193,7 +194,7 @@ def test_a_partition_and_its_queue_are_lost_together(lost: Partition) -> None:
     assert rig.reader.closed == [QUEUE]
     rig.answer()
     assert rig.lane.counters.fenced_answers == 1
-    rig.run(5_000)
+    rig.run(KEEP_MS)
     assert rig.batches == []
     assert rig.lane.memory.load == 0
 
