@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, read_letter
-from sidecar.dlq.redrive_course import read_from
 from sidecar.dlq.redrive_history import RedriveHistory, eligibility, first_open
+from sidecar.dlq.redriven_range import read_from
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed
 

@@ -24,8 +24,8 @@ from sidecar.dlq.key_orders import KeyOrders
 from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, redrive, target_of
 from sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
 from sidecar.dlq.producer import DlqProducer, SupersededError
-from sidecar.dlq.redrive_course import Course
 from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
+from sidecar.dlq.redriven_range import Course
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError, ContractError

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.waiting_keys import WaitingKey
-from sidecar.kafka.queues.waiting_reader import WaitingScan, Wanted, read_waiting
+from sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.pages import LONGEST_TEXT
 from sidecar.ui.queries import LONGEST, Queries

@@ -23,7 +23,7 @@ from sidecar.settings.policy import build_policy
 from topics.events import State
 
 if TYPE_CHECKING:
-    from sidecar.kafka.queues.waiting_reader import WaitingScan
+    from sidecar.kafka.queues.queue_listing import WaitingScan
 
 CLIENT = "reconsume-retries"
 MOST_KEPT = 10_000
@@ -69,7 +69,7 @@ def show_key(options: Options, key: bytes, most: int) -> int:
 def read(settings: Settings, topic: str | None, key: bytes | None = None, most: int | None = None) -> WaitingScan:
     """Read the queue topics, and say on stderr what was left out. Raises ConfigError if the group has no order."""
     from sidecar.kafka.admin.cluster import Cluster  # the Kafka client is slow to import, and --help needs none
-    from sidecar.kafka.queues.waiting_reader import MOST_READ, Wanted, read_waiting
+    from sidecar.kafka.queues.queue_listing import MOST_READ, Wanted, read_waiting
 
     order = settings.deliver.order
     if order == "none":

@@ -45,7 +45,7 @@ from collections.abc import Callable
 
 from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.states import AWAY, Change, State
+from sidecar.core.pace.state_names import AWAY, Change, State
 from sidecar.core.pace.throttle_share import ALL, ThrottleShare
 from sidecar.core.record import NEVER, Now, Record
 

@@ -29,7 +29,7 @@ from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.messages import Reading, reading_of, to_record
-from sidecar.kafka.queues.payloads import Payloads, RecentRecords, closed
+from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
 from sidecar.observability.thread_watch import StopRequest
 from topics.retry_headers import Headers, RetryState
 

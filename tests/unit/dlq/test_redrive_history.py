@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
-from sidecar.dlq.redrive_course import Course, read_from
 from sidecar.dlq.redrive_history import (
     LONGEST,
     RedriveHistory,
@@ -24,6 +23,7 @@ from sidecar.dlq.redrive_history import (
     fits,
     tidied,
 )
+from sidecar.dlq.redriven_range import Course, read_from
 from tests.sim.samples import WALL, record
 from tests.support.rings import inner
 from tests.unit.dlq.test_letters import DLQ
