@@ -19,7 +19,9 @@ and these do not know who waits."""
 
 
 class PausedPartitions:
-    """Pause and resume partitions. The client has no query for "is paused": `LanePartition.paused` is the only memory of it.
+    """Pause and resume partitions.
+
+    The client has no query for "is paused": `LanePartition.paused` is the only memory of it.
 
     Invariant: while a partition is paused until a time, `alarm` is set.
     """
