@@ -42,6 +42,8 @@ class Process:
         self.alive = True
         self.stopping = False
         self.frozen_until = 0
+        self._deferred: list[Callable[[], None]] = []
+        """What came while it is frozen."""
         self._steps = 0
         self.skew = world.plan.skews[world.random.randrange(len(world.plan.skews))]
         self.put_off: Counter[str] = Counter()
@@ -65,11 +67,22 @@ class Process:
         self.world.later(ms, partial(self._act, act))
 
     def _act(self, act: Callable[[], None]) -> None:
-        if self.frozen_until > self.world.steady:
-            self.later(self.frozen_until - self.world.steady, act)
+        if self._deferred or self.frozen_until > self.world.steady:
+            self._deferred.append(act)
+            if len(self._deferred) == 1:
+                self._thaw()
         elif self.alive:
             act()
             self._check()
+
+    def _thaw(self) -> None:
+        """Do what came meanwhile, in its order, once the process goes on: it may have been frozen for longer."""
+        if self.frozen_until > self.world.steady:
+            self.world.later(self.frozen_until - self.world.steady, self._thaw)
+            return
+        acts, self._deferred = self._deferred, []
+        for act in acts:
+            self._act(act)
 
     def _check(self) -> None:
         """Nothing of a lane contradicts anything else of it."""
