@@ -89,6 +89,8 @@ def test_it_is_a_dead_letter_if_its_next_attempt_would_come_too_late(after: int,
         decision = decide(record(timestamp=WALL - 3_000), failure, policy_of, WALL)
         if ends:
             assert dead(decision)[:2] == ("expired", "expired: http-500: no stock")
+            assert isinstance(decision, DeadLetter)
+            assert decision.life.due_at == WALL, "when it ended"
         else:
             assert decision == RetryInPlace(700)
 
