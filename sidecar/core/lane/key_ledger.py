@@ -76,6 +76,8 @@ class QueuedCopy(NamedTuple):
     """NEVER: it is parked, and waits for a person."""
     written: int = 0
     """When the copy was written, epoch ms."""
+    weight: int = 0
+    """The bytes that its record takes in memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +96,7 @@ class Entry:
     offset: int = -1
     due: int = 0
     written: int = 0
+    weight: int = 0
     listed: bool = False
     """Whether it waits for its time, for main records before it, or to be asked for."""
     early: QueuedCopy | None = None
@@ -161,11 +164,6 @@ class KeyLedger:
     def knows(self, identity: Identity) -> bool:
         """Return whether this record waits here."""
         return identity in self._entries
-
-    def is_expected(self, identity: Identity) -> bool:
-        """Return whether the copy of this record is in Kafka, or on its way, and was not read back."""
-        entry = self._entries.get(identity)
-        return entry is not None and entry.phase in (Phase.WRITING, Phase.EXPECTED)
 
     def next_at(self) -> int:
         """Return the steady time (ms) at which the next head is due; NEVER if none waits for its time."""
@@ -403,7 +401,7 @@ class KeyLedger:
 
 
 def _queued(copy: QueuedCopy) -> Entry:
-    where = (copy.offset, copy.due, copy.written)
+    where = (copy.offset, copy.due, copy.written, copy.weight)
     return Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where)
 
 

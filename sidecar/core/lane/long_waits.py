@@ -21,7 +21,7 @@ from sidecar.core.lane.key_queues import OrderBy, line_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
-from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, decision_about, fetch, read_aside
+from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch, read_aside
 from sidecar.core.lane.settling import counts_of, meant_for
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
@@ -138,7 +138,8 @@ class LongWaits:
         elif queue.put_off(record.offset):
             due = NEVER if state.parked else now.steady + max(0, state.due_at - now.wall)
             identity, count = identity_of(record), (state.redrives, state.times)
-            copy = QueuedCopy(record.offset, identity, self._line(record), state.order, count, due, record.timestamp)
+            sort = (self._line(record), state.order, count)
+            copy = QueuedCopy(record.offset, identity, *sort, due, record.timestamp, record.weight)
             if (settlement := meant_for(self._settlements, state)) is not None:
                 owned.settling[identity] = settlement
             self._pass_over(owned, owned.ledger.read(copy))
@@ -324,7 +325,8 @@ class LongWaits:
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
         owned.out_of_reach = -1
-        while len(owned.requested) + len(owned.inside) < MOST_OUT and (queue.load < room or not owned.inside):
+        held = queue.load + coming(owned)
+        while (out := len(owned.requested) + len(owned.inside)) < MOST_OUT and (held < room or not out):
             entry = owned.ledger.ask(lambda line: self._ties.waiting.holds(main.source, line))
             if entry is None:
                 return
@@ -334,6 +336,7 @@ class LongWaits:
                 owned.ledger.let_go(entry.identity)
                 return
             fetch(self._ties, owned, entry)
+            held += entry.weight
 
     def _hop(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
         """Write the first records of a queue again at its end, if progress could not reach to the end otherwise."""

@@ -72,6 +72,12 @@ def fetch(ties: LaneTies, owned: OwnedQueue, entry: Entry) -> None:
     ties.queues.fetch(owned.source, owned.epoch, entry.offset)
 
 
+def coming(owned: OwnedQueue) -> int:
+    """Return the bytes of the records that were requested and have not come."""
+    entries = (owned.ledger.entry(identity) for identity in owned.requested.values())
+    return sum(entry.weight for entry in entries if entry is not None)
+
+
 def decision_about(
     ties: LaneTies, owned: OwnedQueue, identity: Identity, record: Record, now: Now
 ) -> Commit | Written | None:
