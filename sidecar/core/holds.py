@@ -52,6 +52,10 @@ class Holds:
         keyed = self._keyed.get(record.key, ()) if self._keyed and record.key is not None else ()
         return next((hold for hold in (*self._plain, *keyed) if hold.fits(level, topic)), None)
 
+    def keys(self, level: str, topic: str) -> list[bytes]:
+        """Return the keys whose records of a level and a main topic are held."""
+        return [key for key, holds in self._keyed.items() if any(hold.fits(level, topic) for hold in holds)]
+
     def covers(self, level: str, topic: str | None) -> bool:
         """Return whether every record of a level is held. `topic`: its only main topic; None: it may have any."""
         return any(hold.level in (None, level) and (hold.topic is None or hold.topic == topic) for hold in self._plain)

@@ -299,8 +299,8 @@ class CrashGate:
         must go on and make room: else it would wait for itself.
         """
         full = now.steady - self._full_at < IDLE_MS
-        if partition.load == 0 and full:
-            return True
+        if (partition.load == 0 and full) or partition.held or partition.held_heads:
+            return True  # what an operator holds is delivered later, and may be what crashes the service
         # What waits in a queue was not in flight: that is due at once, and comes first.
         if partition.under is not None or not partition.tracker.dropped:
             return False

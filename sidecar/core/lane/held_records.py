@@ -23,6 +23,9 @@ MOST_HELD = 50_000
 """Records of a lane that holds by key, or by topic in a level that all topics share, keep back by their offsets. Each
 costs some 100 bytes. Beyond it those partitions are paused that have their part of it."""
 
+LOOK_AGAIN_MS = 10_000
+"""ms after which a partition that is paused for `MOST_HELD` is fetched again, and paused again if that is still so."""
+
 Withdraw = Callable[[Callable[[Record], bool]], None]
 """`Delivery.withdraw`."""
 
@@ -42,12 +45,15 @@ class HeldRecords:
         gate: CrashGate | None,
         policy: Callable[[], Policy],
         withdraw: Withdraw,
+        put_back: Callable[[Record], None],
         *,
         ordered: bool,
     ) -> None:
+        """`put_back`: takes a record of a queue back, which stays there while it is held."""
         self.holds = NO_HOLDS
         self._partitions, self._waiting, self._memory, self._paused = partitions, waiting, memory, paused
-        self._gate, self._policy, self._withdraw, self._ordered = gate, policy, withdraw, ordered
+        self._gate, self._policy, self._ordered = gate, policy, ordered
+        self._withdraw, self._put_back = withdraw, put_back
 
     def apply(self, holds: Holds, now: Now) -> None:
         """Obey these holds from now on, and let go on what others have kept back."""
@@ -64,13 +70,16 @@ class HeldRecords:
 
     # --- records are kept back ---------------------------------------------------------------------------------------
 
-    def pauses(self, partition: LanePartition, run: FetchedRecords) -> bool:
+    def pauses(self, partition: LanePartition, run: FetchedRecords, now: Now) -> bool:
         """Pause a partition if nothing of it is delivered now; return whether that is so."""
         if not run.records:
             return False
-        if not (self._covers(partition) or self._holds_too_much(partition)):
+        covers = self._covers(partition)
+        if not (covers or self._holds_too_much(partition)):
             return False
-        self._paused.pause(partition, run.records[0].offset, NEVER, Because.HELD)
+        # What others keep back may be another instance's meanwhile.
+        until = NEVER if covers else now.steady + LOOK_AGAIN_MS
+        self._paused.pause(partition, run.records[0].offset, until, Because.HELD)
         return True
 
     def _covers(self, partition: LanePartition) -> bool:
@@ -93,7 +102,12 @@ class HeldRecords:
         hold = self.holds.of(record, partition.level)
         if hold is None:
             return False
-        if self._ordered or record.memory_only:
+        if partition.under is not None and not record.memory_only:
+            partition.put_back(record.offset)
+            self._memory.add(partition, -record.weight)
+            self._waiting.put_back(record)
+            self._put_back(record)
+        elif self._ordered or record.memory_only:
             partition.wait_held()
             self._waiting.hold(record)
         else:

@@ -149,6 +149,8 @@ class KeyLedger:
         """Heads that are due, while main records of their keys are under way."""
         self._wanted: deque[Entry] = deque()
         """Heads that may go out."""
+        self._held: list[Entry] = []
+        """Heads that could go out, and that an operator holds."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -195,6 +197,11 @@ class KeyLedger:
     def parked_keys(self) -> int:
         """How many keys wait for a person."""
         return len(self._parked)
+
+    @property
+    def held_heads(self) -> int:
+        """How many heads could go out, and are held."""
+        return sum(self._is_free_head(entry) for entry in self._held)
 
     def parked(self) -> list[Entry]:
         """Return the records that are parked."""
@@ -285,12 +292,19 @@ class KeyLedger:
         if self._behind_main and (entry := self._behind_main.pop(key, None)) is not None:
             self._wanted.append(entry)
 
-    def ask(self, under_way: Callable[[bytes], bool]) -> Entry | None:
-        """Return the next head whose payload is to be read now; None if there is none."""
+    def ask(
+        self, under_way: Callable[[bytes], bool], is_held: Callable[[bytes], bool] = lambda _key: False
+    ) -> Entry | None:
+        """Return the next head whose payload is to be read now; None if there is none.
+
+        `is_held`: whether an operator holds the records of a key. They stay here until `let_held`.
+        """
         while self._wanted:
             entry = self._wanted.popleft()
             if not self._is_free_head(entry):
                 entry.listed = False
+            elif is_held(entry.key):
+                self._held.append(entry)
             elif entry.order.offset > self.read_to or under_way(entry.key):
                 self._pass(entry, under_way)
             else:
@@ -298,6 +312,11 @@ class KeyLedger:
                 self._lines[entry.key].out = entry
                 return entry
         return None
+
+    def let_held(self) -> None:
+        """Have the heads asked for again that were held: the holds are others."""
+        self._wanted.extend(self._held)
+        self._held.clear()
 
     def take_aside(self, entry: Entry) -> bool:
         """Have the payload of a record read that is to be written again, or settled; False if one of its key is out."""

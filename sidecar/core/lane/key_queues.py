@@ -33,6 +33,11 @@ def line_of(record: Record, by: OrderBy) -> bytes:
     key = record.key
     if key is None:
         return b"\0" + record.id.encode()
+    return line_of_key(key)
+
+
+def line_of_key(key: bytes) -> bytes:
+    """Return the name of the line of a key."""
     return key if len(key) <= LONGEST_NAME else b"#" + blake2b(key, digest_size=16).digest()
 
 

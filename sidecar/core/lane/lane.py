@@ -96,7 +96,8 @@ class Lane:
         self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._room = RoomShares(partitions, memory, waiting, paused, dispatcher.dispatch)
         self._held_records = HeldRecords(
-            partitions, waiting, memory, paused, gate, calls.policy, ports.withdraw, ordered=self._ordered
+            *(partitions, waiting, memory, paused, gate, calls.policy, ports.withdraw, self._put_back),
+            ordered=self._ordered,
         )
         self._holding: HeldRecords | None = None
         """The same while a hold is in force: without one a record pays nothing for it."""
@@ -128,7 +129,13 @@ class Lane:
         """Deliver nothing that these holds keep back, and what others have kept back."""
         self._holding = self._held_records if holds else None
         self._held_records.apply(holds, now)
+        if self.queues is not None:
+            self.queues.obey(holds)
         self._end_turn(now)
+
+    def _put_back(self, record: Record) -> None:
+        if self.queues is not None:
+            self.queues.put_back(record)
 
     def facts(self, steady: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
@@ -227,7 +234,7 @@ class Lane:
             partition = self._partitions.get(run.partition)
             if partition is None or not partition.accepts(run):
                 continue
-            if self._holding is not None and self._holding.pauses(partition, run):
+            if self._holding is not None and self._holding.pauses(partition, run, now):
                 continue
             if self.queues is None or self.queues.admits(partition, run):
                 self._take_up(partition, run, now)

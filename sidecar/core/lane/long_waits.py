@@ -11,17 +11,18 @@ While it is not in memory it counts as let go (`Tracker.dropped`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.decide import dead_letter_unreadable
+from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.key_ledger import Identity, Phase, QueuedCopy
-from sidecar.core.lane.key_queues import OrderBy, line_of
+from sidecar.core.lane.key_queues import OrderBy, line_of, line_of_key
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
-from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch, read_aside
+from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch, is_culprit, read_aside
 from sidecar.core.lane.settling import counts_of, meant_for
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
@@ -63,6 +64,7 @@ class LongWaits:
         """The main partitions of the queues of which something has changed since they were looked at."""
         self._settlements: dict[str, SettlementRecord] = {}
         """What people have decided about records that wait, by their ids; who tells it bounds their number."""
+        self._holds = NO_HOLDS
         ties.ownership.gone = self.dropped
 
     # --- partitions come and go --------------------------------------------------------------------------------------
@@ -299,6 +301,7 @@ class LongWaits:
 
     def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
         queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
+        owned.out_of_reach = -1
         if queue.paused is not None:
             self._forget_what_was_let_go(queue, owned)
         ledger.advance(now.steady, main.tracker.unread, lambda line: self._ties.waiting.holds(main.source, line))
@@ -324,26 +327,34 @@ class LongWaits:
 
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
-        owned.out_of_reach = -1
+        is_held = self._held_lines(queue, main)
         held = queue.load + coming(owned)
         while (out := len(owned.requested) + len(owned.inside)) < MOST_OUT and (held < room or not out):
-            entry = owned.ledger.ask(lambda line: self._ties.waiting.holds(main.source, line))
+            entry = owned.ledger.ask(lambda line: self._ties.waiting.holds(main.source, line), is_held)
             if entry is None:
-                return
+                break
             # It could not be marked as done: the first ones hop before.
             if queue.tracker.span(entry.offset) >= self.span:
                 owned.out_of_reach = entry.offset
                 owned.ledger.let_go(entry.identity)
-                return
+                break
             fetch(self._ties, owned, entry)
             held += entry.weight
+        queue.hold_heads(owned.ledger.held_heads)
+
+    def _held_lines(self, queue: LanePartition, main: LanePartition) -> Callable[[bytes], bool]:
+        """Return a function that says whether an operator holds all records of a line."""
+        level, topic = queue.level, main.source.topic
+        if self._holds.covers(level, topic):
+            return lambda _line: True
+        return frozenset(map(line_of_key, self._holds.keys(level, topic)) if self._by == "key" else ()).__contains__
 
     def _hop(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
         """Write the first records of a queue again at its end, if progress could not reach to the end otherwise."""
         if len(owned.hopping) >= MOST_HOPS or (end := self._end_of_hops(queue, owned, now)) <= queue.tracker.first:
             return
         for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
-            if entry.offset < end and owned.ledger.take_aside(entry):
+            if entry.offset < end and not is_culprit(queue, entry) and owned.ledger.take_aside(entry):
                 owned.hopping.add(entry.offset)
                 fetch(self._ties, owned, entry)
 
@@ -402,6 +413,20 @@ class LongWaits:
         main.pause(Pause(main.paused.offset, now.steady, main.paused.because))
         self._ties.paused.alarm = now.steady
         self._ties.paused.resume_if_ready(main, now.steady)
+
+    def obey(self, holds: Holds) -> None:
+        """Ask for no head that these holds keep back, and for what others have kept back."""
+        self._holds = holds
+        for owned in self._queues.values():
+            owned.ledger.let_held()
+        self.look_again()
+
+    def put_back(self, record: Record) -> None:
+        """Take back a record whose turn had come, as it is held: it stays in the queue."""
+        _, owned = self._owned(record.source, record.epoch)
+        if owned is not None and (identity := owned.inside.pop(record.offset, None)) is not None:
+            owned.ledger.let_go(identity)
+            self._stale.add(owned.main)
 
     def look_again(self) -> None:
         """Look at all queues with the next call of the lane: the policy is another one."""

@@ -120,6 +120,8 @@ class LanePartition:
     held: dict[int, str] = field(default_factory=dict)
     """Offsets that were begun and that an operator's hold keeps back, with the hold; their records are not in
     memory."""
+    held_heads: int = 0
+    """Records of a queue that could go out, and that an operator holds."""
     held_in_memory: int = 0
     """Records that an operator's hold keeps back in memory."""
     append_times: AppendTimes = field(init=False)
@@ -248,6 +250,14 @@ class LanePartition:
     def keep_back(self, offset: int, hold: str) -> None:
         """Keep only the offset of a record that was begun, as long as an operator holds it."""
         self.held[offset] = hold
+
+    def put_back(self, offset: int) -> None:
+        """Keep only the offset of a record of a queue that was begun: its copy is read again later."""
+        self.tracker.let_go(offset)
+
+    def hold_heads(self, count: int) -> None:
+        """Note how many first records of a queue an operator holds: they stay in the queue."""
+        self.held_heads = count
 
     def wait_held(self, count: int = 1) -> None:
         """Count records that an operator's hold keeps back in memory, or (negative) does no more."""

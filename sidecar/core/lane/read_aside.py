@@ -36,7 +36,8 @@ def read_aside(ties: LaneTies, queue: LanePartition, owned: OwnedQueue, now: Now
         _request(ties, queue, owned, _settling(owned))
     if now.steady >= owned.old_at:
         owned.old_at = now.steady + LOOK_FOR_OLD_MS
-        owned.old = {entry.identity for entry in ledger.entries() if entry.written < now.wall - OLD_MS}
+        aged = [entry for entry in ledger.entries() if entry.written < now.wall - OLD_MS]
+        owned.old = {entry.identity for entry in aged if not is_culprit(queue, entry)}
     if owned.old and len(owned.hopping) < MOST_HOPS:
         old = [entry for identity in owned.old if (entry := ledger.entry(identity)) is not None]
         requested = _request(ties, queue, owned, old, MOST_HOPS - len(owned.hopping))
@@ -59,7 +60,9 @@ def _request(
     for entry in entries:
         if len(requested) >= most or len(owned.requested) + len(owned.inside) >= MOST_OUT:
             break
-        if queue.tracker.span(entry.offset) < SPAN and owned.ledger.take_aside(entry):
+        if queue.tracker.span(entry.offset) >= SPAN:
+            owned.out_of_reach = entry.offset  # the first ones hop, until progress reaches it
+        elif owned.ledger.take_aside(entry):
             owned.hopping.add(entry.offset)
             fetch(ties, owned, entry)
             requested.append(entry.identity)
@@ -70,6 +73,11 @@ def fetch(ties: LaneTies, owned: OwnedQueue, entry: Entry) -> None:
     """Have one record read by its offset."""
     owned.requested[entry.offset] = entry.identity
     ties.queues.fetch(owned.source, owned.epoch, entry.offset)
+
+
+def is_culprit(queue: LanePartition, entry: Entry) -> bool:
+    """Return whether a record is the one that crashes its service: it is known by the offset of its copy alone."""
+    return queue.suspicion is not None and queue.suspicion.culprit == entry.offset
 
 
 def coming(owned: OwnedQueue) -> int:

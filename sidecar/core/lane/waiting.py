@@ -98,6 +98,11 @@ class WaitingRecords:
         """Keep a record that an operator holds."""
         insort(self._held.setdefault(record.source, []), record, key=_OFFSET)
 
+    def put_back(self, record: Record) -> None:
+        """Forget a record of a queue whose turn had come: its copy is read again later."""
+        if self._key_queues is not None:
+            self._key_queues.shed(record.source, {record.offset})
+
     def let_held(self, source: Partition, is_free: Callable[[Record], bool]) -> int:
         """Let held records of a partition go before all others, if nobody holds them now; return how many."""
         held, free, stays = self._held.pop(source, ()), list[Record](), list[Record]()
