@@ -41,7 +41,7 @@ def run(settings: Settings, warnings: Sequence[str] = ()) -> int:
     keep_memory_private()
     # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134) would
     # leave no trace: the stacks of all threads go to stderr. They name functions and lines, and no values.
-    faulthandler.enable()
+    faulthandler.enable(2)
     configure(settings.log.level, settings.log.format)
     log_ends()
     for sentence in warnings:

@@ -308,7 +308,7 @@ class LongWaits:
         if queue.blocked:
             self._stale.add(main.source)  # it is looked at as soon as it goes on
         else:
-            read_aside(self._ties, queue, owned, now)
+            read_aside(self._ties, queue, owned, self.span, now)
             self._ask(main, queue, owned)
             self._hop(queue, owned, now)
         if (

@@ -12,7 +12,6 @@ from sidecar.core.lane.key_ledger import Entry, Identity
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.settling import counts_of, settled, unparked
-from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import Now, Record
 from topics.attempt import retry_state_of
 from topics.transitions import Commit, Hop, Written
@@ -27,20 +26,23 @@ OLD_MS, LOOK_FOR_OLD_MS = 4 * 3_600_000, 8 * 3_600_000
 a queue for more than 12 h, half of the shortest retention that a queue may have, however long a key stands."""
 
 
-def read_aside(ties: LaneTies, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
-    """Have the records read about which somebody has decided, and those whose copies are old."""
+def read_aside(ties: LaneTies, queue: LanePartition, owned: OwnedQueue, span: int, now: Now) -> None:
+    """Have the records read about which somebody has decided, and those whose copies are old.
+
+    `span`: offsets from the first open record within which one can be marked as done.
+    """
     ledger, policy = owned.ledger, ties.policy()
     if policy.queued and not policy.parks:
-        _request(ties, queue, owned, ledger.parked())
+        _request(ties, queue, owned, span, ledger.parked())
     if owned.settling:
-        _request(ties, queue, owned, _settling(owned))
+        _request(ties, queue, owned, span, _settling(owned))
     if now.steady >= owned.old_at:
         owned.old_at = now.steady + LOOK_FOR_OLD_MS
         aged = [entry for entry in ledger.entries() if entry.written < now.wall - OLD_MS]
         owned.old = {entry.identity for entry in aged if not is_culprit(queue, entry)}
     if owned.old and len(owned.hopping) < MOST_HOPS:
         old = [entry for identity in owned.old if (entry := ledger.entry(identity)) is not None]
-        requested = _request(ties, queue, owned, old, MOST_HOPS - len(owned.hopping))
+        requested = _request(ties, queue, owned, span, old, MOST_HOPS - len(owned.hopping))
         owned.old = {entry.identity for entry in old}.difference(requested)
 
 
@@ -53,14 +55,14 @@ def _settling(owned: OwnedQueue) -> list[Entry]:
 
 
 def _request(
-    ties: LaneTies, queue: LanePartition, owned: OwnedQueue, entries: Iterable[Entry], most: int = MOST_OUT
+    ties: LaneTies, queue: LanePartition, owned: OwnedQueue, span: int, entries: Iterable[Entry], most: int = MOST_OUT
 ) -> list[Identity]:
     """Have records read that need not be heads, `most` of them at most; return which."""
     requested = list[Identity]()
     for entry in entries:
         if len(requested) >= most or len(owned.requested) + len(owned.inside) >= MOST_OUT:
             break
-        if queue.tracker.span(entry.offset) >= SPAN:
+        if queue.tracker.span(entry.offset) >= span:
             owned.out_of_reach = entry.offset  # the first ones hop, until progress reaches it
         elif owned.ledger.take_aside(entry):
             owned.hopping.add(entry.offset)

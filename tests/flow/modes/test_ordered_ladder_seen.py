@@ -10,6 +10,7 @@ from typing import Any
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_ladder import LADDER, queued
 from tests.support.kafka.topic_io import Out, produce
+from tests.support.kubernetes.promql import QUEUED, exported_by, expressions, faults, uses
 from tests.support.service.behaviours import Answer
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
@@ -61,6 +62,9 @@ def test_a_key_that_fails_is_seen_while_its_queue_fills_and_at_its_bound(
     produce(group.bootstrap, group.main, [Out(b"good", KEY)] * 30)
     sidecar.until(lambda: partition()["state"] == "behind its keys", 20, "the partition is paused at its bound")
     assert sidecar.metric(f'reconsume_queue_fill_ratio{{topic="{group.main}"}}') >= 1
+    asked = [text for text in expressions().values() if any(metric in QUEUED for metric, *_ in uses(text))]
+    assert len(asked) >= 4
+    assert [fault for text in asked for fault in faults(text, exported_by(sidecar.metrics()))] == []
     listed = [json.loads(line) for line in retries("list", "--blocked")]
     assert {row["id"]: (row["key"], row["behind"]) for row in listed} == {
         f"{group.main}:0:0": (KEY.decode(), 103),

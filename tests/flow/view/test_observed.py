@@ -14,7 +14,7 @@ from tests.support.collector import Collector
 from tests.support.collector import Exported as Span
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, Row, dump, produce
-from tests.support.kubernetes.promql import Exported, exported_by, expressions, faults
+from tests.support.kubernetes.promql import QUEUED, Exported, exported_by, expressions, faults, uses
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, GARBAGE, HANG, OK, Answer, by_name, verdict
 from topics import retry_headers as wire
@@ -70,7 +70,11 @@ ELSEWHERE = {
 """What takes another scene to move, and which test has it."""
 OF_THE_VIEWS_JOB = "alert ReconsumeViewEventsLost"
 """Asks what the Spark job exports (`unit/deploy/test_monitoring`)."""
-EXPRESSIONS = {place: text for place, text in expressions().items() if place != OF_THE_VIEWS_JOB}
+EXPRESSIONS = {
+    place: text
+    for place, text in expressions().items()
+    if place != OF_THE_VIEWS_JOB and not any(metric in QUEUED for metric, *_ in uses(text))
+}
 OUTCOMES = ("commit", "retry", "dead_letter", "throttled", "not_sent", "timeout", "broken_answer")
 """All but `cancelled`, which takes a rebalance."""
 

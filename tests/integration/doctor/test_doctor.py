@@ -45,7 +45,7 @@ def test_all_is_well_with_a_fresh_group(topics: GroupTopics, tmp_path: Path) -> 
     assert {row["check"]: row["finding"] for row in rows if row["status"] != "ok"} == {}
     assert [row["check"] for row in rows][:4] == ["kafka", "service", "rights", "topics"]
     assert shown.exit_code == 0
-    assert "15 checks: 0 failed" in shown.stderr
+    assert "16 checks: 0 failed" in shown.stderr
 
 
 def test_what_fails_ends_with_1_and_has_a_line_and_a_mend(topics: GroupTopics, tmp_path: Path) -> None:

@@ -67,6 +67,10 @@ def _uses(node: Any, labels: frozenset[str], functions: frozenset[str]) -> Itera
             yield from _uses(node.expr, labels, functions)
 
 
+QUEUED = frozenset(f"reconsume_{name}" for name in ("blocked_keys", "behind_records", "queue_fill_ratio"))
+"""Metrics that have no series but in a group with `retry.ordered_ladder`."""
+
+
 def faults(expression: str, exported: dict[str, Exported]) -> list[str]:
     """What an expression asks for that is not exported, or means otherwise."""
     found = []
