@@ -205,6 +205,7 @@ class PolicyController:
     def _take(self, news: PolicyUpdate) -> None:
         if news.begun:
             self.holds.begin()
+            self._settlements.begin()
         for heard in news.heard:
             self._hear(heard, news.live)
         self.holds.take(caught_up=news.caught_up)

@@ -18,6 +18,15 @@ class HeardSettlements:
         self._settle = settle
         self._open: set[str] = set()
 
+    def begin(self) -> None:
+        """Note that the topic is read from its first record: it may be another one, without what was heard.
+
+        What is not told again is not carried out. A person who reads of it settles again.
+        """
+        before, self._open = self._open, set()
+        for ident in before:
+            self._settle(ident, None)
+
     def hear(self, ident: str, record: SettlementRecord | None) -> str:
         """Take in a record of the topic. Return why nobody carries it out, as one sentence; empty if somebody may."""
         if record is not None and not record.position:

@@ -51,3 +51,17 @@ def test_more_than_may_be_open_are_left_out_until_there_is_room(heard: HeardSett
     heard.hear("orders:0:5", None)
     assert heard.hear("orders:0:9999", decided()) == ""
     assert len(told) == MOST_OPEN + 3
+
+
+def test_a_topic_that_is_read_from_its_beginning_has_room_again_and_what_it_lacks_is_not_carried_out() -> None:
+    told: list[tuple[str, SettlementRecord | None]] = []
+    heard = HeardSettlements(lambda ident, one: told.append((ident, one)))
+    one = SettlementRecord(0, 1, "commit", "w", "ann", 1, "n1")
+    for number in range(MOST_OPEN):
+        assert heard.hear(f"orders:0:{number}", one) == ""
+    assert heard.hear("orders:0:5000", one) != ""
+    told.clear()
+    heard.begin()
+    assert {one for _, one in told} == {None}
+    assert len(told) == MOST_OPEN
+    assert heard.hear("orders:0:5000", one) == ""
