@@ -117,7 +117,7 @@ class QueueThread(threading.Thread):
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._readings: dict[Partition, QueueReading] = {}
         self._recent = RecentRecords(room)
-        self._payloads = Payloads(self._arrived, self._gone)
+        self._payloads = Payloads(self._arrived, self._passed, self._gone)
         self._has_both = False
         self._following: Consumer
         self._reader: Consumer
@@ -334,6 +334,10 @@ class QueueThread(threading.Thread):
         if (reading := self._readings.get(queue)) is not None:
             record = to_record(message, queue, reading.epoch, self._reading)
             self._listener.queue_fetched(queue, reading.epoch, record.offset, record)
+
+    def _passed(self, queue: Partition, message: Message) -> None:
+        if (reading := self._readings.get(queue)) is not None:
+            self._recent.keep([to_record(message, queue, reading.epoch, self._reading)])
 
     def _gone(self, queue: Partition, offset: int) -> None:
         if (reading := self._readings.get(queue)) is not None:
