@@ -63,9 +63,9 @@ class OutputOf(NamedTuple):
 def output_of(headers: Headers) -> OutputOf | None:
     """Return what the stamps of a record say; None unless each is there once and in its form."""
     stamps = [header for header in headers if header[0] in STAMPS]
-    found = dict(stamps)
-    attempt = _ATTEMPT.fullmatch(found.get(RETRY_OUTPUT_OF) or b"")
-    group = found.get(RETRY_OUTPUT_BY)
+    values = dict(stamps)
+    attempt = _ATTEMPT.fullmatch(values.get(RETRY_OUTPUT_OF) or b"")
+    group = values.get(RETRY_OUTPUT_BY)
     if len(stamps) != len(STAMPS) or attempt is None or group is None:
         return None
     return OutputOf(group.decode(errors="replace"), attempt["id"].decode(), *map(int, attempt.groups()[-3:]))
