@@ -16,7 +16,7 @@ from sidecar.audit.unknowns import Unknown
 from sidecar.errors import BrokerError
 from sidecar.settings import Settings
 from sidecar.settings.policy import output_topics_of
-from topics.outputs import output_of
+from topics.outputs import literal_start, output_of
 
 INTERNAL = "__"
 """How the names of Kafka's own topics begin, which only a glob may mean by mistake."""
@@ -30,6 +30,13 @@ def output_topics(settings: Settings, there: Iterable[str]) -> tuple[str, ...]:
     if topics is None:
         return ()
     return tuple(name for name in there if topics.allows(name) and not name.startswith(INTERNAL))
+
+
+def unseen(settings: Settings, there: Collection[str]) -> Iterator[Unknown]:
+    """Yield what is unknown of each topic that is named and is not there, or may not be seen."""
+    for name in settings.deliver.outputs:
+        if name not in there and literal_start(name) == name:
+            yield Unknown(f"{name} of deliver.outputs is not there, or may not be read: its outputs are not known")
 
 
 def output_fact(row: TopicRecord, group: str, sources: Collection[str]) -> Fact | None:
@@ -57,6 +64,7 @@ class OutputReading:
 
         What cannot be read is unknown, and hides nothing of the group's own topics.
         """
+        self.unknown += unseen(self._settings, there)
         topics = output_topics(self._settings, there)
         if not topics:
             return

@@ -60,8 +60,10 @@ class AuditStore:
     def _put(self, table: str, facts: Iterable[Fact]) -> None:
         self._connection.execute("BEGIN")
         rows = ((fact.id, _ENCODER.encode(fact)) for fact in facts)
-        self._connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)
-        self._connection.execute("COMMIT")
+        try:
+            self._connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)
+        finally:  # where reading has failed, what came before it is kept
+            self._connection.execute("COMMIT")
 
     def arrange(self) -> None:
         """Index the facts by id. Called once, after nearly all facts are stored."""

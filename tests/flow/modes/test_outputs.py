@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import Result
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import Out, Row, dump, produce
+from tests.support.proof.audited import audit
 from tests.support.proof.ledger import FAILED
 from tests.support.rings import inner
 from tests.support.service.behaviours import Answer, Behaviour, Request
-from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.config import Config, config_of
 from tests.support.sidecar.policy import CALM
 from tests.support.sidecar.scene import SOON, Proxied, Scene
 from topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
@@ -93,26 +93,18 @@ def test_outputs_appear_once_with_their_record_and_those_that_may_not_be_written
     letters = dump(group.bootstrap, group.dlq)
     reasons = Counter((dict(row.headers)[RETRY_REASON] or b"").partition(b":")[0] for row in letters)
     assert reasons == {b"output-refused": 120, b"dead-letter-asked": 20}
-    file = configured(group, tmp_path, config)
-    assert audited(file, f"and {len(rows)} outputs") == []
+    sound = audit(group, tmp_path, config)
+    assert (audited(sound), f"and {len(rows)} outputs" in sound.stderr) == ([], True)
     plant(group, out, rows)
     torn = f"{group.main}:0:987654"
     twice = (dict(rows[0].headers)[RETRY_OUTPUT_OF] or b"").partition(b"/")[0].decode()
-    assert audited(file) == sorted([("output-torn", torn), ("output-twice", twice)])
-    assert audited(file, "no violation", "--skip-outputs") == []
+    planted = audit(group, tmp_path, config)
+    assert audited(planted) == sorted([("output-torn", torn), ("output-twice", twice)])
+    assert audited(audit(group, tmp_path, config, "--skip-outputs")) == []
 
 
-def configured(group: GroupTopics, folder: Path, overrides: Config) -> Path:
-    """The file of a group's configuration, for the command line."""
-    file = folder / "reconsume.json"
-    file.write_text(json.dumps(config_of(group, "http://127.0.0.1:1/", 8471, overrides)), encoding="utf-8")
-    return file
-
-
-def audited(file: Path, says: str = "", *words: str) -> list[tuple[str, str]]:
-    """What an audit finds, by kind and id; `says`: what it says beside it."""
-    shown = reconsume("-c", file, "audit", "-o", "jsonl", *words)
-    assert says in shown.stderr, shown.stderr
+def audited(shown: Result) -> list[tuple[str, str]]:
+    """What an audit finds, by kind and id."""
     return sorted((row["kind"], row["id"]) for row in map(json.loads, shown.stdout.splitlines()))
 
 
@@ -165,5 +157,5 @@ def test_a_reader_sees_each_output_exactly_once_though_records_are_delivered_aga
         assert Counter(row.key for row in rows) == {ident.encode(): 1 for ident in scene.service.ledger.taken()}
         assert len(rows) == report.committed
         assert len(dump(scene.group.bootstrap, out, read_committed=False)) >= len(rows)
-        overrides = {"deliver": {"outputs": ["*-invoices"]}}
-        assert audited(configured(scene.group, tmp_path, overrides), f"and {len(rows)} outputs") == []
+        sound = audit(scene.group, tmp_path, {"deliver": {"outputs": ["*-invoices"]}})
+        assert (audited(sound), f"and {len(rows)} outputs" in sound.stderr) == ([], True)
