@@ -18,12 +18,12 @@ from benchmarks import cluster
 from benchmarks.lateness import lateness
 from benchmarks.pull import pulled
 from benchmarks.relay import fill, relay
-from benchmarks.service import Nginx
+from benchmarks.service import OUTPUT_TOPIC, Nginx
 from benchmarks.shares import shares
 from benchmarks.sidecar import Sidecar, Usage
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 
-SCENARIOS = ("push", "unix", "keyed", "batch", "pull", "fail", "relay")
+SCENARIOS = ("push", "unix", "keyed", "batch", "pull", "fail", "output", "relay")
 console = Console(width=120)
 talk = Console(stderr=True)
 
@@ -62,6 +62,8 @@ class Bench:
         self.records = records
         self.repeats = repeats
         self._names = iter(range(1_000_000))
+        self._output_size: int | None = None
+        """Offsets of the one topic for outputs, as nginx's answer is fixed; None: it is not there yet."""
 
     def _number(self) -> int:
         """A number that names things of this run only."""
@@ -184,6 +186,17 @@ class Bench:
             seen = count
         return last
 
+    def with_outputs(self) -> tuple[float, float, int, float]:
+        """Send records, each of which is answered with a record to write; what `through` gives."""
+        if self._output_size is None:
+            cluster.create(self.bootstrap, OUTPUT_TOPIC)
+        before = self._output_size or 0
+        result = self.through("output", self.committed, f"deliver.outputs=[{OUTPUT_TOPIC}]")
+        self._output_size = cluster.size(self.bootstrap, OUTPUT_TOPIC)
+        if (written := self._output_size - before) < self.records:
+            raise SystemExit(f"only {written} of {self.records} outputs were written")
+        return result
+
     @property
     def scenarios(self) -> dict[str, Scenario]:
         """Every scenario by its short name, in the order of the table."""
@@ -200,6 +213,7 @@ class Bench:
             "fail": Scenario(
                 "all fail → level topics", "must 0.15, aim 0.30", lambda: self.through("fail", self.committed)
             ),
+            "output": Scenario("success with one output", "CPU: must 1.3 of all fail", self.with_outputs),
             "relay": Scenario(
                 "relay of due records", "must 0.5, aim 0.8", lambda: relay(self.bootstrap, self._number(), self.records)
             ),

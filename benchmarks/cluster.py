@@ -65,3 +65,16 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int = PARTITIO
     finally:
         reader.close()
     return sum(max(0, place.offset) for place in places)
+
+
+def size(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> int:
+    """How many offsets the topic has, those of transactions' markers among them."""
+    from confluent_kafka import Consumer
+
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "size"})
+    try:
+        numbers = [TopicPartition(topic, number) for number in range(partitions)]
+        marks = [reader.get_watermark_offsets(number, timeout=10) for number in numbers]
+    finally:
+        reader.close()
+    return sum(mark[1] - mark[0] for mark in marks)

@@ -10,6 +10,10 @@ import time
 import urllib.request
 from pathlib import Path
 
+OUTPUT_TOPIC = "bench-outputs"
+OUTPUT = '{"verdict": "commit", "produce": [{"topic": "%s", "key": "key-1", "value": "%s"}]}'
+"""The answer of a success with one output of 200 B."""
+
 CONFIG = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 4096; }}
@@ -20,6 +24,7 @@ http {{
     listen 127.0.0.1:{port} backlog=4096;
     listen unix:{folder}/nginx.sock backlog=4096;
     location /ok {{ return 200; }}
+    location /output {{ default_type application/json; return 200 '{output}'; }}
     location /fail {{ return 502; }}  # after a 500 nginx closes the connection, and connecting would be measured
     location /count {{ stub_status; }}
   }}
@@ -39,7 +44,8 @@ class Nginx:
             self.port = probe.getsockname()[1]
         self._folder = tempfile.TemporaryDirectory(prefix="reconsume-bench-")
         config = Path(self._folder.name, "nginx.conf")
-        config.write_text(CONFIG.format(folder=self._folder.name, port=self.port))
+        output = OUTPUT % (OUTPUT_TOPIC, "v" * 200)
+        config.write_text(CONFIG.format(folder=self._folder.name, port=self.port, output=output))
         self._process = subprocess.Popen(
             [binary, "-p", self._folder.name, "-c", str(config)], stderr=subprocess.DEVNULL
         )
@@ -57,7 +63,7 @@ class Nginx:
         raise SystemExit("nginx did not start")
 
     def url(self, path: str) -> str:
-        """The address of one of its answers: `ok` or `fail` over TCP, `unix-ok` over a Unix socket."""
+        """The address of one of its answers: `ok`, `output` or `fail` over TCP, `unix-ok` over a Unix socket."""
         if path.startswith("unix-"):
             return f"unix:{self._folder.name}/nginx.sock:/{path.removeprefix('unix-')}"
         return f"http://127.0.0.1:{self.port}/{path}"

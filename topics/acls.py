@@ -180,7 +180,7 @@ def admin(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
     yield from on_topics([*group.queues, names.ready, names.events, names.policy], WRITE)
     yield from on_topics(group.dlqs, Operation.DELETE)
-    yield from on_outputs(group, DESCRIBE)
+    yield from on_outputs(group, READ)  # for `audit`; `topics check` only looks whether they are there
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
     yield from redriving(names)
 

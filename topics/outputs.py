@@ -8,16 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from topics.copies import Copy
+from topics.retry_headers import ID, Headers
 
 OUTPUT_REFUSED = "output-refused"
 """The reason of a failure whose answer asked for a record that may not, or cannot, be written."""
 RETRY_OUTPUT_OF = "RETRY_OUTPUT_OF"
 """The attempt that asked for a record, `<origin id>/<redrives>/<times>#<n>`: readers recognise a repeated one by it."""
+RETRY_OUTPUT_BY = "RETRY_OUTPUT_BY"
+"""The group whose attempt it was: two groups may consume one topic, and write to one topic."""
+STAMPS = frozenset({RETRY_OUTPUT_OF, RETRY_OUTPUT_BY})
+_ATTEMPT = re.compile(rb"(?P<id>%s)/(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5})#(0|[1-9][0-9]{0,5})" % ID.pattern)
 TRACEPARENT = "traceparent"
 RESERVED = ("*-RETRY", "*-RETRY-*", "*-DLQ", "*-ORDERED", "*-ORDERED-*")
 """Names of topics that no glob covers: those of a group, of ours or of another."""
@@ -44,15 +50,36 @@ class OutputTopics(msgspec.Struct, frozen=True):
         return any(fnmatchcase(topic, name) for name in self.names)
 
 
+class OutputOf(NamedTuple):
+    """What the stamps of a record say: the group, the attempt that asked for it, and its number in that answer."""
+
+    group: str
+    id: str
+    redrives: int
+    times: int
+    number: int
+
+
+def output_of(headers: Headers) -> OutputOf | None:
+    """Return what the stamps of a record say; None unless each is there once and in its form."""
+    stamps = [header for header in headers if header[0] in STAMPS]
+    values = dict(stamps)
+    attempt = _ATTEMPT.fullmatch(values.get(RETRY_OUTPUT_OF) or b"")
+    group = values.get(RETRY_OUTPUT_BY)
+    if len(stamps) != len(STAMPS) or attempt is None or group is None:
+        return None
+    return OutputOf(group.decode(errors="replace"), attempt["id"].decode(), *map(int, attempt.groups()[-3:]))
+
+
 def stamped(
-    outputs: Iterable[Copy], record_id: str, redrives: int, times: int, traceparent: bytes | None
+    outputs: Iterable[Copy], group: str, record_id: str, redrives: int, times: int, traceparent: bytes | None
 ) -> tuple[Copy, ...]:
     """Return the records with the attempt that asked for them, and with its trace where they have none."""
-    attempt = f"{record_id}/{redrives}/{times}"
+    attempt, by = f"{record_id}/{redrives}/{times}", (RETRY_OUTPUT_BY, group.encode())
     copies = []
     for number, output in enumerate(outputs):
-        headers = [header for header in output.headers if header[0] != RETRY_OUTPUT_OF]
-        headers.append((RETRY_OUTPUT_OF, f"{attempt}#{number}".encode()))
+        headers = [header for header in output.headers if header[0] not in STAMPS]
+        headers += ((RETRY_OUTPUT_OF, f"{attempt}#{number}".encode()), by)
         if traceparent is not None and all(name.lower() != TRACEPARENT for name, _ in headers):
             headers.append((TRACEPARENT, traceparent))
         copies.append(replace(output, headers=headers))

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from sidecar.audit.copy_rules import judge
 from sidecar.audit.facts import Finding, Known, Number, Terms
+from sidecar.audit.output_rules import judge_outputs
+from sidecar.audit.outputs import OutputReading
 from sidecar.audit.parsing import TopicRecord, fact_in, main_fact, only_postponed
 from sidecar.audit.reader import AuditKafka
 from sidecar.audit.scope import Survey, survey_of, terms_of
@@ -45,12 +47,14 @@ class AuditRequest(NamedTuple):
     """The options of an audit.
 
     `since`: epoch ms from which on records are read; None: from the beginning. `slack`: ms that clocks may differ.
-    `compare`: whether copies are compared with the main topics' records.
+    `compare`: whether copies are compared with the main topics' records. `outputs`: whether the topics of
+    `deliver.outputs` are read.
     """
 
     since: int | None = None
     slack: int = 500
     compare: bool = True
+    outputs: bool = True
 
 
 class Audit:
@@ -64,6 +68,8 @@ class Audit:
         """The number of records that were read and kept, or compared."""
         self.lives = 0
         """The number of records that have ever failed and of which something is left."""
+        self.outputs = 0
+        """The number of outputs that were read."""
         self.unknown: list[Unknown] = []
         """Facts that cannot be known, one sentence each. If there are any, the audit is incomplete."""
         self._settings, self._ask, self._tell = settings, ask, tell
@@ -88,6 +94,8 @@ class Audit:
             if self.lives % 5_000 == 0:
                 self._tell("judging", self.lives, total)
             yield from judge(facts, terms)
+        for outputs in store.outputs_by_record():
+            yield from judge_outputs(outputs, store.facts_of(outputs[0].id), terms)
         self.unknown += [Unknown(f"of {identity} only a part was looked at: it is a flood") for identity in store.cut]
 
     # --- what is committed -------------------------------------------------------------------------------------------
@@ -110,6 +118,8 @@ class Audit:
         starts = kafka.starts(first, self._ask.since)
         ends = {partition: mark.end for partition, mark in first.items()}
         self._take("reading", kafka, store, survey, starts, ends, later=False)
+        if self._ask.outputs:
+            self._read_outputs(store, survey)
         last = {partition: mark.end for partition, mark in kafka.marks(survey.read).items()}
         if not kafka.stuck:
             self._take("reading what came meanwhile", kafka, store, survey, ends, last, later=True)
@@ -127,6 +137,13 @@ class Audit:
         begins = {partition: mark.begin for partition, mark in mains.items()}
         progress = {"before": before, "after": after, "service": service}
         return replace(terms, **progress, begins=begins, compacted=compacted, compare=self._ask.compare)
+
+    def _read_outputs(self, store: AuditStore, survey: Survey) -> None:
+        """Read the outputs up to now: what explains them lies below the ends that are asked for after it."""
+        reading = OutputReading(self._settings, self._ask.since, self._tell)
+        reading.run(dict(survey.partitions), store)
+        self.outputs = reading.count
+        self.unknown += reading.unknown
 
     def _last_progress(self, kafka: AuditKafka, survey: Survey) -> dict[Number, Progress]:
         try:

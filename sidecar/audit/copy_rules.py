@@ -14,7 +14,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from sidecar.audit.event_rules import ended_twice, no_copy, no_event, told_twice, wrong_event
-from sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms, stories
+from sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms, histories_of
 from sidecar.audit.retry_chains import last_below, retry_chains
 from topics.events import State
 
@@ -229,7 +229,7 @@ RULES: tuple[Rule, ...] = (
 
 def judge(facts: Iterable[Fact], terms: Terms) -> Findings:
     """Yield all findings about one record. `facts` are all facts with its id."""
-    for history in stories(facts):
+    for history in histories_of(facts):
         # What began under a relay has a relay's traces: posts that came twice, copies without events, no COMMIT.
         relayed = any(map(terms.read_by_service, history.copies))
         its = replace(terms, relay=True) if relayed else terms

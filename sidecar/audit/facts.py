@@ -34,6 +34,8 @@ class FactKind(enum.IntEnum):
     """A record on one of the group's own topics that breaks its form. Its id is its own position."""
     MAIN = 4
     """The record itself, on its main topic."""
+    OUTPUT = 5
+    """A record that the service has asked for with its verdict. `level` is its number in the answer."""
 
 
 class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,6 +94,8 @@ class Breach(enum.StrEnum):
     BAD_EVENT = "bad-event"
     ALTERED = "altered"
     NO_RECORD = "no-record"
+    OUTPUT_TORN = "output-torn"
+    OUTPUT_TWICE = "output-twice"
     REPEATED = "repeated-post"
     """Not a fault of the sidecar: the service of a relay posted the same failure again."""
 
@@ -223,7 +227,7 @@ class RecordHistory(NamedTuple):
         return Finding(kind, self.id, self.redrives, times, shortened(text), tuple(fact.position for fact in facts))
 
 
-def stories(facts: Iterable[Fact]) -> list[RecordHistory]:
+def histories_of(facts: Iterable[Fact]) -> list[RecordHistory]:
     """Return the lives of one record, from all facts with its id."""
     lives: dict[int, dict[FactKind, list[Fact]]] = {}
     main: Fact | None = None

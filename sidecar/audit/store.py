@@ -23,6 +23,7 @@ times its redrives. A record with more is a flood, and only a part of it is look
 PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", f"cache_size = -{CACHE_KIB}")
 TABLES = """
 CREATE TABLE fact (id TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE output (id TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE wanted (topic TEXT, number INTEGER, place INTEGER, PRIMARY KEY (topic, number, place)) WITHOUT ROWID;
 """
 _ENCODER = msgspec.msgpack.Encoder()
@@ -50,14 +51,24 @@ class AuditStore:
         self._temporary.remove()
 
     def put(self, facts: Iterable[Fact]) -> None:
+        self._put("fact", facts)
+
+    def put_outputs(self, facts: Iterable[Fact]) -> None:
+        """Keep outputs apart: they fetch no main record, and most are of records that have never failed."""
+        self._put("output", facts)
+
+    def _put(self, table: str, facts: Iterable[Fact]) -> None:
         self._connection.execute("BEGIN")
         rows = ((fact.id, _ENCODER.encode(fact)) for fact in facts)
-        self._connection.executemany("INSERT INTO fact VALUES (?, ?)", rows)
-        self._connection.execute("COMMIT")
+        try:
+            self._connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)
+        finally:  # where reading has failed, what came before it is kept
+            self._connection.execute("COMMIT")
 
     def arrange(self) -> None:
         """Index the facts by id. Called once, after nearly all facts are stored."""
-        self._connection.execute("CREATE INDEX IF NOT EXISTS fact_id ON fact (id)")
+        for table in ("fact", "output"):
+            self._connection.execute(f"CREATE INDEX IF NOT EXISTS {table}_id ON {table} (id)")
 
     def want(self, topics: Iterable[str]) -> dict[Number, tuple[int, int]]:
         """Note which records of these topics the facts refer to. Return their first and last offset by partition."""
@@ -97,12 +108,24 @@ class AuditStore:
 
     def by_record(self) -> Iterator[list[Fact]]:
         """Yield the facts of one record after another."""
-        found = self._connection.execute("SELECT id, body FROM fact ORDER BY id")
+        return self._by_record("fact")
+
+    def outputs_by_record(self) -> Iterator[list[Fact]]:
+        """Yield the outputs of one record after another."""
+        return self._by_record("output")
+
+    def _by_record(self, table: str) -> Iterator[list[Fact]]:
+        found = self._connection.execute(f"SELECT id, body FROM {table} ORDER BY id")
         for identity, rows in groupby(found, key=lambda row: row[0]):
             facts = [_DECODER.decode(body) for _, body in islice(rows, LARGEST_STORY)]
             if next(rows, None) is not None:
                 self.cut.append(identity)
             yield facts
+
+    def facts_of(self, identity: str) -> list[Fact]:
+        """Return the facts of a record without its outputs, a flood's first ones alone."""
+        bodies = self._connection.execute("SELECT body FROM fact WHERE id = ? LIMIT ?", (identity, LARGEST_STORY))
+        return [_DECODER.decode(body) for (body,) in bodies]
 
 
 def position_of(identity: str) -> tuple[str, int, int]:

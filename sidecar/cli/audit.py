@@ -43,13 +43,16 @@ def audit(
     skip_main: Annotated[
         bool, typer.Option("--skip-main", help="Do not read the main topics: copies are compared with each other.")
     ] = False,
+    skip_outputs: Annotated[
+        bool, typer.Option("--skip-outputs", help="Do not read the topics of deliver.outputs.")
+    ] = False,
     most: Annotated[int, typer.Option("--max", min=1, help="Findings to print; all are counted.")] = 1000,
 ) -> int:
     """Check that nothing was lost and each attempt was counted once.
 
-    Reads the group's topics and its committed progress, and prints each violation with its records
-    (topic:partition:offset), and what cannot be known because it is deleted. The group may run meanwhile; nothing is
-    changed. Memory stays bounded; what is read is kept in a temporary folder (TMPDIR).
+    Reads the group's topics, those of deliver.outputs and the committed progress, and prints each violation with its
+    records (topic:partition:offset), and what cannot be known because it is deleted. The group may run meanwhile;
+    nothing is changed. Memory stays bounded; what is read is kept in a temporary folder (TMPDIR).
 
     Ends with 1 when there is a violation.
 
@@ -61,7 +64,8 @@ def audit(
     from sidecar.audit.audit import Audit, AuditRequest, tallied
 
     settings = settings_for_kafka(options)
-    ask = AuditRequest(None if since is None else before(since, "--since"), duration(slack), not skip_main)
+    start = None if since is None else before(since, "--since")
+    ask = AuditRequest(start, duration(slack), not skip_main, not skip_outputs)
     counts: Counter[str] = Counter()
     began = time.monotonic()
     with kept(), telling() as tell, Audit(settings, ask, tell) as run:
@@ -71,7 +75,8 @@ def audit(
             talk(f"what failed before {clock(ask.since)} was not looked at, as --since says")
         seconds = time.monotonic() - began
         found_of = f"{plural(run.lives, 'record')} that failed ({run.read} copies and events)"
-        talk(f"{found_of}, read in {seconds:.1f} s")
+        also = f", and {plural(run.outputs, 'output')}" if run.outputs else ""
+        talk(f"{found_of}{also}, read in {seconds:.1f} s")
         return sum_up(counts, len(run.unknown), most)
 
 

@@ -37,7 +37,7 @@ MOST: dict[str, int] = {
     "alone": 7,
     "together": 8,
     "story": 132,
-    "stories": 2,
+    "stories": 0,
     "account": 0,
     "accounts": 0,
     "life": 127,

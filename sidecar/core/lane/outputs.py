@@ -18,7 +18,10 @@ def with_outputs(record: Record, outputs: Outputs, policy: Policy) -> tuple[Reco
     redrives = retry_state_of(record).redrives
     trace = attempt_before(record.headers or []) if policy.traced else None
     more = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in outputs)
-    return replace(record, weight=record.weight + more), stamped(outputs, record.id, redrives, record.times, trace)
+    group = policy.names.group
+    return replace(record, weight=record.weight + more), stamped(
+        outputs, group, record.id, redrives, record.times, trace
+    )
 
 
 def is_about_output(refusal: Refusal) -> bool:

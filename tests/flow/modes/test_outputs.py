@@ -13,17 +13,19 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import Result
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
-from tests.support.kafka.topic_io import Row, dump, produce
+from tests.support.kafka.topic_io import Out, Row, dump, produce
+from tests.support.proof.audited import audit
 from tests.support.proof.ledger import FAILED
 from tests.support.rings import inner
 from tests.support.service.behaviours import Answer, Behaviour, Request
 from tests.support.sidecar.policy import CALM
 from tests.support.sidecar.scene import SOON, Proxied, Scene
-from topics.outputs import RETRY_OUTPUT_OF
+from topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
 from topics.retry_headers import RETRY_REASON
 
 JSON = (("Content-Type", "application/json"),)
@@ -49,7 +51,7 @@ def origins(rows: list[Row]) -> Counter[bytes | None]:
 
 
 def test_outputs_appear_once_with_their_record_and_those_that_may_not_be_written_hurt_no_other(
-    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
     group = create_group(new_group())
     out = output_topic(group, **{"max.message.bytes": str(LIMIT)})
@@ -77,7 +79,8 @@ def test_outputs_appear_once_with_their_record_and_those_that_may_not_be_written
 
     service = start_service(script)
     deliver = {**CALM["deliver"], "outputs": [f"{group.group}-*"], "max_answer": "1MiB"}
-    sidecar = start_sidecar(group, service.url, overrides={"deliver": deliver, "retry": {"max_reconsume_times": 1}})
+    config = {"deliver": deliver, "retry": {"max_reconsume_times": 1}}
+    sidecar = start_sidecar(group, service.url, overrides=config)
     names = ("good", "failing", "refused", *refused)
     produce(group.bootstrap, group.main, [f"{name}:{number}".encode() for number in range(20) for name in names])
     sidecar.until(lambda: len(service.ledger.taken()) >= 40, 60, "the good and the failing are done")
@@ -90,6 +93,30 @@ def test_outputs_appear_once_with_their_record_and_those_that_may_not_be_written
     letters = dump(group.bootstrap, group.dlq)
     reasons = Counter((dict(row.headers)[RETRY_REASON] or b"").partition(b":")[0] for row in letters)
     assert reasons == {b"output-refused": 120, b"dead-letter-asked": 20}
+    sound = audit(group, tmp_path, config)
+    assert (audited(sound), f"and {len(rows)} outputs" in sound.stderr) == ([], True)
+    plant(group, out, rows)
+    torn = f"{group.main}:0:987654"
+    twice = (dict(rows[0].headers)[RETRY_OUTPUT_OF] or b"").partition(b"/")[0].decode()
+    planted = audit(group, tmp_path, config)
+    assert audited(planted) == sorted([("output-torn", torn), ("output-twice", twice)])
+    assert audited(audit(group, tmp_path, config, "--skip-outputs")) == []
+
+
+def audited(shown: Result) -> list[tuple[str, str]]:
+    """What an audit finds, by kind and id."""
+    return sorted((row["kind"], row["id"]) for row in map(json.loads, shown.stdout.splitlines()))
+
+
+def plant(group: GroupTopics, out: str, rows: list[Row]) -> None:
+    """Write an output again, one of a record that is not done, and what is none of the group's outputs."""
+    again = Out(b"again", None, rows[0].headers)
+    undone = (RETRY_OUTPUT_OF, f"{group.main}:0:987654/0/0#0".encode())
+    by, others = ((RETRY_OUTPUT_BY, name.encode()) for name in (group.group, f"{group.group}-other"))
+    strange = [
+        Out(b"", None, headers) for headers in ((undone, others), (rows[0].headers[0],), (by,), (undone, by, by))
+    ]
+    produce(group.bootstrap, out, [again, Out(b"not done", None, (undone, by)), *strange])
 
 
 CUTS = {
@@ -130,3 +157,5 @@ def test_a_reader_sees_each_output_exactly_once_though_records_are_delivered_aga
         assert Counter(row.key for row in rows) == {ident.encode(): 1 for ident in scene.service.ledger.taken()}
         assert len(rows) == report.committed
         assert len(dump(scene.group.bootstrap, out, read_committed=False)) >= len(rows)
+        sound = audit(scene.group, tmp_path, {"deliver": {"outputs": ["*-invoices"]}})
+        assert (audited(sound), f"and {len(rows)} outputs" in sound.stderr) == ([], True)

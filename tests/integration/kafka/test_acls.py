@@ -23,7 +23,7 @@ from sidecar.view.source import Source
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.guarded import GuardedKafka
-from tests.support.kafka.topic_io import Out, Row, dump, produce
+from tests.support.kafka.topic_io import Out, Row, create_topic, dump, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.service.behaviours import FAIL, OK, Script, by_name
@@ -33,6 +33,7 @@ from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, Posted, post, post_of, waiting
 from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from topics.names import Kind
+from topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
 
 DELAYS = (1_000, 2_000)
 ALL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
@@ -245,6 +246,32 @@ def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_ri
     )
     audited = reconsume("-c", file, "audit")
     assert "authoriz" not in audited.stderr, audited.stderr
+
+
+def test_the_admin_audits_outputs_with_its_least_rights_and_says_where_they_are_missing(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    out = f"{group.group}-invoices"
+    create_topic(guarded.bootstrap, out)
+    of = ((RETRY_OUTPUT_OF, f"{group.main}:0:0/0/0#0".encode()), (RETRY_OUTPUT_BY, group.group.encode()))
+    produce(guarded.bootstrap, out, [Out(b"", None, of)])
+    rights = permissions_of(User.ADMIN, rights_group(group, outputs=(out,)))
+    reading = Permission(Resource.TOPIC, out, Operation.READ)
+    assert reading in rights
+    guarded.allow("admin", [right for right in rights if right != reading])
+    named = config_file(
+        tmp_path, group, guarded.login("admin"), deliver={"url": "http://127.0.0.1:1/", "outputs": [out]}
+    )
+
+    def said() -> str:
+        shown = reconsume("-c", named, "audit", "-o", "jsonl")
+        return " ".join(row["text"] for row in rows(shown)) + shown.stderr
+
+    until(lambda: f"{out} of deliver.outputs is not there, or may not be read" in said(), SECONDS, "it is not seen")
+    guarded.allow("admin", [Permission(Resource.TOPIC, out, Operation.DESCRIBE)])
+    until(lambda: f"a right is missing: READ on topic {out}" in said(), SECONDS, "it may not be read")
+    guarded.allow("admin", [reading])
+    until(lambda: "and 1 output" in said(), SECONDS, "it is read")
 
 
 # --- each right that is missing is named -----------------------------------------------------------------------------

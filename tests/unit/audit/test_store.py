@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from sidecar.audit.facts import Fact, FactKind
 from sidecar.audit.store import LARGEST_STORY, AuditStore, position_of
+from sidecar.errors import BrokerError
 
 
 def fact(identity: str, offset: int = 0) -> Fact:
@@ -38,6 +41,31 @@ def test_a_flood_of_one_record_is_cut_and_named() -> None:
         store.arrange()
         assert [len(facts) for facts in store.by_record()] == [LARGEST_STORY, 1]
         assert store.cut == ["orders:0:1"]
+
+
+def test_outputs_are_kept_apart_and_found_beside_the_facts_of_their_record() -> None:
+    with AuditStore() as store:
+        store.put([fact("orders:0:1"), fact("orders:0:1", 1), fact("orders:0:3")])
+        store.put_outputs([fact("orders:0:2", 5), fact("orders:0:1", 6)])
+        store.arrange()
+        assert [[one.offset for one in outputs] for outputs in store.outputs_by_record()] == [[6], [5]]
+        assert [one.offset for one in store.facts_of("orders:0:1")] == [0, 1]
+        assert store.facts_of("orders:0:2") == []
+        assert store.count() == 2
+        assert store.want(["orders"]) == {("orders", 0): (1, 3)}
+        assert list(store.wanted(("orders", 0))) == [1, 3]
+
+
+def test_what_came_before_reading_failed_is_kept() -> None:
+    def failing() -> Iterator[Fact]:
+        yield fact("orders:0:1")
+        raise BrokerError("away")
+
+    with AuditStore() as store:
+        with pytest.raises(BrokerError):
+            store.put_outputs(failing())
+        store.put([fact("orders:0:2")])
+        assert [len(list(facts)) for facts in (store.by_record(), store.outputs_by_record())] == [1, 1]
 
 
 def test_nothing_is_left_behind_however_it_ends() -> None:

@@ -15,7 +15,7 @@ from sidecar.delivery.outputs import MOST, OutputsRefusedError, read_outputs
 from sidecar.delivery.push.batch_verdicts import Verdicts, read_answer
 from sidecar.delivery.verdict import OddAnswer, VerdictRules, verdict_from_response
 from topics.copies import Copy
-from topics.outputs import OUTPUT_REFUSED, OutputTopics, stamped
+from topics.outputs import OUTPUT_REFUSED, OutputOf, OutputTopics, output_of, stamped
 
 WALL = 1_763_690_000_000
 JSON, OURS = (b"content-type", b"application/json"), (b"content-type", b"application/vnd.reconsume+json")
@@ -149,12 +149,38 @@ def test_each_verdict_of_a_batch_has_its_own_and_one_for_many_has_none() -> None
 
 def test_an_output_says_which_attempt_asked_for_it_and_keeps_a_trace_that_it_has() -> None:
     plain, traced = (
-        Copy("a", None, None, [("RETRY_OUTPUT_OF", b"forged")]),
+        Copy("a", None, None, [("RETRY_OUTPUT_OF", b"forged"), ("RETRY_OUTPUT_BY", b"forged")]),
         Copy("b", None, None, [("TraceParent", b"own")]),
     )
-    first, second = stamped((plain, traced), "orders:3:7", 1, 2, b"00-aa-bb-01")
-    assert first.headers == [("RETRY_OUTPUT_OF", b"orders:3:7/1/2#0"), ("traceparent", b"00-aa-bb-01")]
-    assert second.headers == [("TraceParent", b"own"), ("RETRY_OUTPUT_OF", b"orders:3:7/1/2#1")]
+    first, second = stamped((plain, traced), "billing", "orders:3:7", 1, 2, b"00-aa-bb-01")
+    by = ("RETRY_OUTPUT_BY", b"billing")
+    assert first.headers == [("RETRY_OUTPUT_OF", b"orders:3:7/1/2#0"), by, ("traceparent", b"00-aa-bb-01")]
+    assert second.headers == [("TraceParent", b"own"), ("RETRY_OUTPUT_OF", b"orders:3:7/1/2#1"), by]
+    assert output_of(second.headers) == OutputOf("billing", "orders:3:7", 1, 2, 1)
+
+
+BY = ("RETRY_OUTPUT_BY", b"billing")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [BY],
+        [("RETRY_OUTPUT_OF", b"orders:3:7/1/2#1")],
+        [("RETRY_OUTPUT_OF", b"orders:3:7/1/2#1"), ("RETRY_OUTPUT_BY", None)],
+        [("RETRY_OUTPUT_OF", None), BY],
+        [("RETRY_OUTPUT_OF", b"orders:3:7/01/2#1"), BY],
+        [("RETRY_OUTPUT_OF", b"orders:3:7/1/2#1 "), BY],
+        [("RETRY_OUTPUT_OF", b"or/ders:3:7/1/2#1"), BY],
+        [("RETRY_OUTPUT_OF", b"orders:3:7/1/%d#1" % 10**6), BY],
+        [("RETRY_OUTPUT_OF", b"orders:3:7/1/2#1"), ("RETRY_OUTPUT_OF", b"orders:3:8/1/2#1"), BY],
+    ],
+)
+def test_stamps_that_are_not_there_once_or_not_in_their_form_say_nothing(
+    headers: list[tuple[str, bytes | None]],
+) -> None:
+    assert output_of(headers) is None
 
 
 FIELDS = st.sampled_from(["topic", "key", "value", "json", "headers", "partition", "x"])
