@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,8 @@ from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, 
 from tests.support.kafka.queue_copies import queue_copy
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.ui.hostile import ATTACKS
-from tests.ui.scene import Scene, dashboard, wall
+from tests.ui.scene import TOKEN, Scene, dashboard, wall
+from tests.ui.test_screens import fits
 from tests.ui.web import Visitor
 from topics.events import State, encode_event, event_of
 from topics.retry_headers import RetryState
@@ -141,6 +143,24 @@ def test_without_a_token_file_there_is_no_such_form(
         visitor = Visitor(scene)
         assert "ettle" not in visitor.get(PATH).body.decode()
         assert visitor.post("/keys/settle", fields).status == 404
+
+
+@pytest.mark.long
+def test_the_form_fits_every_screen_and_what_it_cannot_do_is_said(
+    chromium: Any, group: GroupTopics, shown: Scene
+) -> None:
+    page = chromium.new_page(base_url=shown.url)
+    page.goto("/sign-in")
+    page.fill("[name=who]", "alice")
+    page.fill("[name=token]", TOKEN)
+    page.click("main button")
+    page.goto(PATH)
+    assert not fits(page)
+    page.fill("[name=why]", "w" * 1_000)
+    page.evaluate("document.querySelector('[name=id]').value = 'others:0:0'")
+    page.click("text=To the dead letters")
+    assert "Nothing was done: others:0:0 waits in no queue" in page.inner_text("main")
+    page.close()
 
 
 @pytest.mark.long
