@@ -135,6 +135,9 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics([*group.dlqs, names.events], WRITE)
     # Each instance follows the policy, and publishes its subscription there.
     yield from on_topics([names.policy], READ, WRITE)
+    if group.ordered:
+        # The API settles what waits in a queue, and says what became of it.
+        yield from on_topics([names.events], READ)
     yield from on_outputs(group, WRITE)
     if group.view:
         yield from following(group)

@@ -30,7 +30,10 @@ from topics.retry_headers import RetryState
 from topics.transitions import BY_OPERATOR
 
 LOOK_EVERY = 0.3
-"""Seconds between two looks for the event."""
+"""Seconds from the decision to the first look for its event. Each later one comes twice as long after the one before,
+since every look reads what the group has told meanwhile."""
+LONGEST_PAUSE = 2.0
+"""Seconds between two looks at most."""
 STATES = {COMMIT: State.COMMIT, DEAD_LETTER: State.DLQ, RETRY_NOW: State.WAITING_RETRY}
 """The state of the event that tells of each decision."""
 
@@ -90,15 +93,18 @@ def has_ended(decision: SettlementRecord, state: RetryState | None) -> bool:
 def decide(there: DlqTopics, waiting: WaitingRecord, decision: SettlementRecord, look: Look, within: float) -> Decided:
     """Write a decision, and wait `within` seconds for its event. `look`: returns the record's events so far.
 
-    Once it was carried out it is taken from the topic. Raises BrokerError if it is not known to be written.
+    Once it was carried out it is taken from the topic. Raises BrokerError if it is not known to be written; from then
+    on an event that cannot be read is one that has not come.
     """
     earlier, ident = look(), waiting.state.id
     writer = SettlementWriter(there.kafka, there.names)
     writer.write({ident: decision})
-    decided, deadline = Decided(None), time.monotonic() + within
-    while decided.event is None and time.monotonic() < deadline:
-        time.sleep(LOOK_EVERY)
-        decided = outcome_of(decision, [event for event in look() if event not in earlier])
+    decided, deadline, pause = Decided(None), time.monotonic() + within, LOOK_EVERY
+    while decided.event is None and (remaining_s := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, remaining_s))
+        pause = min(LONGEST_PAUSE, 2 * pause)
+        with suppress(BrokerError):
+            decided = outcome_of(decision, [event for event in look() if event not in earlier])
     if decided.event is not None:
         with suppress(BrokerError):  # it acts no more, and goes when there is no room for others
             writer.forget([ident])

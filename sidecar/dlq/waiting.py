@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from confluent_kafka import Consumer
+from msgspec.structs import replace
 
 from sidecar.core.lane.key_queues import OrderBy, line_of
 from sidecar.core.policy import Policy
@@ -24,7 +26,8 @@ from topics.retry_order import Order
 
 
 class WaitingRecord(NamedTuple):
-    """A record that waits: its newest copy, and the id of the first record of its key (its own, if it is the head)."""
+    """A record that waits: its newest copy, without value and headers, and the id of the first record of its key (its
+    own, if it is the head)."""
 
     record: Record
     state: RetryState
@@ -43,15 +46,18 @@ class WaitingRecord(NamedTuple):
         return "waiting" if self.head == self.state.id else "behind"
 
 
-def find_waiting(there: DlqTopics, policy: Policy, by: OrderBy, ident: str) -> WaitingRecord | None:
+def find_waiting(
+    there: DlqTopics, policy: Policy, by: OrderBy, ident: str, deadline: float | None = None
+) -> WaitingRecord | None:
     """Return the record with this id if it waits in a queue of the group, else None.
 
-    Raises BrokerError if the queue cannot be read. `by`: as `LaneOptions.order`.
+    Raises BrokerError if the queue cannot be read, or not to its end by the deadline (monotonic seconds). `by`: as
+    `LaneOptions.order`.
     """
     if not policy.has_queues or ID.fullmatch(ident.encode(errors="replace")) is None:
         return None
     queue = Partition(there.names.ordered(ident.rsplit(":", 2)[0]), number_of(ident))
-    waiting = waiting_in(there, policy, queue)
+    waiting = waiting_in(there, policy, queue, deadline)
     if (record := waiting.get(ident)) is None:
         return None
     line = line_of(record, by)
@@ -59,17 +65,22 @@ def find_waiting(there: DlqTopics, policy: Policy, by: OrderBy, ident: str) -> W
     return WaitingRecord(record, retry_state_of(record), retry_state_of(min(same_key, key=_order_of)).id)
 
 
-def waiting_in(there: DlqTopics, policy: Policy, queue: Partition) -> dict[str, Record]:
-    """Return the newest copy of each record that waits in a queue, by its id; empty if there is no such queue."""
+def waiting_in(there: DlqTopics, policy: Policy, queue: Partition, deadline: float | None = None) -> dict[str, Record]:
+    """Return the newest copy of each record that waits in a queue, by its id; empty if there is no such queue.
+
+    The copies have no value and no headers: a sidecar has memory for no second queue. Raises BrokerError.
+    """
     topic = there.cluster.find([queue.topic]).get(queue.topic)
     if topic is None or queue not in topic.all_partitions:
         return {}
     newest: dict[str, Record] = {}
     for record in _open_copies(there, policy, queue):
+        if deadline is not None and time.monotonic() > deadline:
+            raise BrokerError(f"{queue} could not be read to its end in time; nothing was decided")
         state = retry_state_of(record)
         before = newest.get(state.id)
         if record.fault == "" and (before is None or _counts(before) <= _counts(record)):
-            newest[state.id] = record
+            newest[state.id] = replace(record, value=None, headers=None)
     return newest
 
 

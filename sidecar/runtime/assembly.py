@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from sidecar.clock import now
 from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.limits import DeliveryLimits
 from sidecar.core.pace.pace import Pace
@@ -97,7 +96,7 @@ def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
 def main_plan(settings: Settings) -> LaneSpec:
     """Return the lane of the service's own topics."""
     weight = 100 - settings.retry.share
-    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings), wanted_of(settings), weight=weight)
+    terms = LaneOptions(settings.deliver.buffer_memory, settings.order_by, wanted_of(settings), weight=weight)
     understand, lock = settings.retry.understand, settings.lock_timeout / 1000
     return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 
@@ -116,14 +115,9 @@ def retry_plan(settings: Settings, *, with_ready: bool) -> LaneSpec:
     if with_ready:
         waits[names.ready] = 0
     # No filter: these records were wanted once, whatever the subscription is now.
-    terms = LaneOptions(settings.deliver.buffer_memory, order_of(settings), weight=settings.retry.share)
+    terms = LaneOptions(settings.deliver.buffer_memory, settings.order_by, weight=settings.retry.share)
     # "earliest": a record of a level without a committed offset is a waiting retry, and must never be skipped.
     return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
-
-
-def order_of(settings: Settings) -> OrderBy | None:
-    """Return by what records are delivered one at a time; None if they are not."""
-    return None if settings.deliver.order == "none" else settings.deliver.order
 
 
 def wanted_of(settings: Settings) -> TagFilter | None:

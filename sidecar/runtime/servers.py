@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.routing import Route
 
@@ -14,6 +15,7 @@ from sidecar.api.app import Access, Operated, build_app, build_probe_app
 from sidecar.api.holds import hold_routes
 from sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
 from sidecar.api.retry import RETRY, longest_post, retry_routes
+from sidecar.api.settle import settle_routes
 from sidecar.clock import now
 from sidecar.core.counters import LaneCounters
 from sidecar.core.pace.dispatcher import Dispatcher
@@ -36,6 +38,9 @@ from sidecar.runtime.lane_runner import LaneRunner
 from sidecar.settings.model import Settings
 from sidecar.settings.policy import output_topics_of
 from topics.durations import render_duration
+
+if TYPE_CHECKING:
+    from sidecar.dlq.settler import Settled
 
 
 def build_metric_sources(
@@ -101,6 +106,23 @@ def hold_calls(settings: Settings, keeper: HoldKeeper) -> list[Route]:
     if settings.deliver.broadcast:
         return []
     return hold_routes(keeper, HoldStore(settings.kafka, settings.names))
+
+
+def settle_calls(settings: Settings, policy: Callable[[], Policy]) -> list[Route]:
+    """Return the API call that settles a record that waits. A broadcast has no retries, and so none."""
+    if settings.deliver.broadcast:
+        return []
+    return settle_routes(None if settings.order_by is None else partial(_settle, settings, policy))
+
+
+def _settle(settings: Settings, policy: Callable[[], Policy], ident: str, how: str, why: str, by: str) -> Settled:
+    from sidecar.dlq.settler import Settler  # not loaded before it is needed, as the clients of Kafka: both use memory
+    from sidecar.dlq.topics import DlqTopics
+    from sidecar.view.journey import events_since
+
+    there = DlqTopics(settings.kafka, settings.names, settings.topic_names)
+    events = events_since(settings.kafka, settings.names)
+    return Settler(there, policy, settings.order_by, events).settle(ident, how, why, by)
 
 
 class Serving(Protocol):

@@ -47,6 +47,7 @@ from sidecar.runtime.servers import (
     odd_verdicts_of,
     pull_calls,
     retry_calls,
+    settle_calls,
 )
 from sidecar.runtime.view_service import build_view_service, view_calls, with_view
 from sidecar.settings.model import Settings
@@ -113,6 +114,7 @@ class Sidecar:
         calls = [
             *policy_routes(self._controller),
             *hold_calls(settings, self._controller.holds),
+            *settle_calls(settings, lambda: self._runners[-1].policy),
             *pull_calls(settings, self._delivery),
             *view_calls(self._view_service),
         ]

@@ -169,6 +169,11 @@ class Settings(Section):
         return self.retry.ordered_ladder is not None
 
     @property
+    def order_by(self) -> Literal["key", "partition"] | None:
+        """By what records are delivered one at a time; None if they are not."""
+        return None if self.deliver.order == "none" else self.deliver.order
+
+    @property
     def drained(self) -> bool:
         """Whether queue topics are read where they exist, so that what waits there goes on without a ladder too."""
         if self.deliver.order == "none" or self.deliver.mode != "push" or self.deliver.broadcast:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from sidecar.settings import Settings
 from sidecar.settings.addresses import Listen, is_loopback
 from sidecar.ui.alarms import LastAlarms
 from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.endpoint import Endpoints, ThreadQueries
+from sidecar.ui.endpoint import Endpoints, Page, ThreadQueries
 from sidecar.ui.forms import Forms
 from sidecar.ui.hold_forms import HoldForms
 from sidecar.ui.key_pages import KeyPages
@@ -38,6 +38,7 @@ from sidecar.ui.pages import Pages
 from sidecar.ui.queries import Queries
 from sidecar.ui.redrives import Redrives
 from sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
+from sidecar.ui.settle_form import SettleForm
 from sidecar.ui.templating import ASSETS, FOLDER, Renderer
 from sidecar.view.follower import ViewFollower
 from sidecar.view.query_pool import QueryPool
@@ -104,7 +105,7 @@ class Dashboard:
                 "group": settings.group,
                 "topics": settings.topic_names,
                 "levels": settings.delays,
-                "ordered": settings.deliver.order != "none",
+                "ordered": settings.order_by is not None,
                 "may_change": wanted.token_file is not None,
                 "session": None,
                 "why": why,
@@ -138,8 +139,9 @@ class Dashboard:
             self._render, self._asker, self._scans, self._looks, self._topic, self._readers, self._last_alarms
         )
         routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks))]
-        if self._looks.settings.deliver.order != "none":
-            routes += _keys(front, KeyPages(self._render, self._scans, self._looks))
+        if is_ordered := self._looks.settings.order_by is not None:
+            keys = KeyPages(self._render, self._scans, self._looks)
+            routes += _pages(front, {"/keys": keys.keys, "/keys/queue": keys.queue})
         if self._tokens is not None:
             if self._tokens.too_short():
                 text = (
@@ -149,8 +151,10 @@ class Dashboard:
             forms = Forms(self._render, self._asker, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
-            release = HoldForms(self._asker, self._looks, self._audit).release
-            routes.append(Route("/holds/release", front(release), methods=["POST"]))
+            acts = {"/holds/release": HoldForms(self._asker, self._looks, self._audit).release}
+            if is_ordered:
+                acts["/keys/settle"] = SettleForm(self._render, self._scans, self._looks, self._audit).settle
+            routes += [Route(path, front(form), methods=["POST"]) for path, form in acts.items()]
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         # Forms check their own media type, and each action writes its own audit line.
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)
@@ -186,11 +190,10 @@ def _showing(front: Endpoints, pages: Pages, letters: LetterPages) -> Sequence[R
         "/part/instances": pages.instances_part,
         "/part/alarms": pages.alarms_part,
     }
-    return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
+    return _pages(front, shown)
 
 
-def _keys(front: Endpoints, keys: KeyPages) -> Sequence[Route]:
-    shown = {"/keys": keys.keys, "/keys/queue": keys.queue}
+def _pages(front: Endpoints, shown: Mapping[str, Page]) -> Sequence[Route]:
     return [Route(path, front(page), methods=["GET"]) for path, page in shown.items()]
 
 

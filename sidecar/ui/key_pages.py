@@ -1,4 +1,7 @@
-"""The pages of an ordered group's keys that only show: those of which records wait, and the queue of one key."""
+"""The pages of an ordered group's keys that only show: those of which records wait, and the queue of one key.
+
+`settle_form.py` has the form on the second one.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ class KeyPages:
         """Return where the queue of a key is shown; that of its first record if the key cannot be named."""
         if key.whole is None or not self._by_key:
             return f"/record?{urlencode({'id': key.first.id})}"
-        return f"/keys/queue?{urlencode({'base64': base64.b64encode(key.whole).decode()})}"
+        return f"/keys/queue?{urlencode({'base64': _coded(key.whole)})}"
 
     async def queue(self, request: Request, session: Session | None) -> Response:
         """Show the queue of one key: its first record, and what is behind it."""
@@ -75,7 +78,12 @@ class KeyPages:
             text = "That is no key." if self._by_key else "The order of this group is by partition: no key has a queue."
             return self._render("error.html", 400, session=session, here="/keys", text=text)
         scan = await self._scan(lambda: self._queries.queue(key))
-        return self._render("key.html", session=session, here="/keys", key=key, scan=scan, keys=scan.keys.by_due())
+        keys, coded = scan.keys.by_due(), _coded(key)
+        return self._render("key.html", session=session, here="/keys", key=key, coded=coded, scan=scan, keys=keys)
+
+
+def _coded(key: bytes) -> str:
+    return base64.b64encode(key).decode()
 
 
 def key_of(query: QueryParams) -> bytes | None:

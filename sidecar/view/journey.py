@@ -21,6 +21,8 @@ CLIENT = "reconsume-journey"
 MARGIN = 60_000
 """ms that clocks may differ. The search for a record's first event begins this long before its first failure."""
 
+MOST_SINCE = 500_000
+"""Records that are read for the events of the last minutes: some two seconds of one core."""
 TOLD_EVERY = 1_000
 """Records between two reports of the progress."""
 MOST_KEPT = 1_000
@@ -73,6 +75,14 @@ def read_journey(
         return journey._replace(missing="; ".join(filter(None, reasons)))
     finally:
         consumer.close()
+
+
+def events_since(
+    kafka: Mapping[str, str], names: Names, most: int = MOST_SINCE
+) -> Callable[[str, int], tuple[Event, ...]]:
+    """Return a function that returns the events of a record from some time before a moment (epoch ms). It raises as
+    `read_journey` does. `most`: records of the topic that it reads at most."""
+    return lambda record, since: read_journey(kafka, names, record, since, most, lambda _read, _of: None).events
 
 
 def _events_topic(cluster: Cluster, name: str) -> Topic:

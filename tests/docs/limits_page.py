@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidecar.api import pull, retry
+from sidecar.api import pull, retry, settle
 from sidecar.core import counters, progress_bounds, reason_classes
 from sidecar.core.lane import held_records, outbox
 from sidecar.delivery import verdict_fields
 from sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from sidecar.delivery.relay import post_writer
-from sidecar.dlq import settlements
+from sidecar.dlq import settlements, settler
 from sidecar.http import bodies, connections, json_body, protocol
 from sidecar.kafka import client_config
 from sidecar.kafka.committer import record_form, transaction
@@ -162,6 +162,13 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("headers of a call", str(protocol.MOST_HEADERS), "", "431"),
             Limit("posts that wait for Kafka", bytes_(post_writer.MOST_WAITING), "", "503; a single larger one passes"),
             Limit("time for a post", f"{post_writer.TRY_FOR:g} s", "", "503: nothing was written"),
+            Limit("calls of `settle` under way", str(settle.MOST_AT_ONCE), "", "503"),
+            Limit(
+                "time to settle a record",
+                f"{settler.WAIT_S:g} s",
+                "",
+                "202: the decision is written; 503 where the queue was not read yet",
+            ),
         ),
         "Records and topics": (
             setting(

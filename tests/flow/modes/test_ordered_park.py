@@ -15,9 +15,10 @@ from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.audited import violations
-from tests.support.proof.ledger import TOOK
+from tests.support.proof.ledger import TOOK, Ledger
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import Answer, Behaviour, Request
+from tests.support.service.puller import Puller
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
 from topics.events import Event, State, decode_event
@@ -114,10 +115,15 @@ def open_decisions(group: GroupTopics) -> dict[bytes | None, bytes | None]:
 
 
 def test_a_person_ends_each_wait_and_the_next_of_the_key_goes(
-    group: GroupTopics, settle: Settle, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+    group: GroupTopics,
+    settle: Settle,
+    start_service: StartService,
+    start_sidecar: StartSidecar,
+    ledger: Ledger,
+    tmp_path: Path,
 ) -> None:
-    """A parked head is tried and parked again, then called done; one behind goes to the DLQ without a delivery; a head
-    that waits is tried before it is due; and each tells of it in its journey."""
+    """A parked head is tried and parked again, then called done; one behind goes to the DLQ without a delivery; and
+    each tells of it in its journey. The API does what the command does."""
     bad = Bad()
     service = start_service(bad)
     sidecar = start_sidecar(group, service.url, overrides=PARK)
@@ -132,7 +138,11 @@ def test_a_person_ends_each_wait_and_the_next_of_the_key_goes(
         lambda: [e.parked is True for e in events_of(group, first)] == [False, True, False, True], 20, "parked"
     )
     assert [d.times for d in service.ledger.of(first)] == [0, 1, 1]
-    assert settle(behind, "--dead-letter").exit_code == 0
+    api, decision = Puller(sidecar, ledger), {"id": behind, "how": "dead-letter", "why": "seen"}
+    assert api.call("settle", {**decision, "how": "retry-now"}).status == 409
+    assert api.call("settle", {**decision, "id": f"{group.main}:0:999"}).status == 404
+    answer = api.call("settle", decision)
+    assert (answer.status, answer.json["done"], answer.json["state"]) == (200, True, "DLQ"), answer.body
     done = settle(first, "--commit")
     assert done.exit_code == 0, done.stderr
     sidecar.until(lambda: bool(service.ledger.of(last)), 20, "the last of the key goes")
@@ -142,6 +152,7 @@ def test_a_person_ends_each_wait_and_the_next_of_the_key_goes(
     (letter,) = dump(group.bootstrap, group.dlq)
     assert dict(letter.headers)[ORIGIN_MESSAGE_ID] == behind.encode()
     assert dict(letter.headers)["RETRY_REASON"] == b"by-operator: seen"
+    assert api.call("settle", decision).status == 404
     gone = settle(first, "--dead-letter")
     assert (gone.exit_code, "waits in no queue" in gone.stderr) == (1, True), gone.stderr
     assert open_decisions(group) == {}

@@ -41,6 +41,14 @@ def test_a_sidecar_reads_and_writes_what_its_lanes_do() -> None:
     }
 
 
+def test_an_ordered_sidecar_reads_its_queues_and_what_became_of_what_is_settled() -> None:
+    assert words(User.SIDECAR, replace(PUSH, ordered=True)) - words(User.SIDECAR, PUSH) == {
+        "READ on topic billing-ORDERED-orders",
+        "WRITE on topic billing-ORDERED-orders",
+        "READ on topic billing-RETRY-EVENTS",
+    }
+
+
 def test_a_sidecar_of_a_relay_reads_no_record_of_the_service() -> None:
     found = words(User.SIDECAR, RELAY)
     assert {

@@ -1,0 +1,115 @@
+"""`POST /v1/settle` (contract 5.7): a person's decision about a record that waits in a queue.
+
+It is made by the function of `reconsume settle`, on threads of its own: a call may take ten seconds, and few may be
+under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sidecar.api.holds import author_of, text_of
+from sidecar.errors import BrokerError, ReconsumeError
+from sidecar.http.json_body import MEDIA_TYPE, Fields, RefusedError, read_fields, refusing
+from sidecar.http.problems import problem
+from topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
+from topics.retry_headers import ID
+
+if TYPE_CHECKING:
+    from sidecar.dlq.settler import Settled
+
+PATH = "/v1/settle"
+FIELDS = ("id", "how", "why")
+MOST_AT_ONCE = 4
+"""Calls under way, each on a thread of its own. One more is refused, so that callers in a loop do no harm."""
+RETRY_AFTER = {"retry-after": "5"}
+NO_QUEUES = "No record of this group waits in a queue: deliver.order is none."
+
+
+class Settle(Protocol):
+    """Settles a record. Called on a thread of this module."""
+
+    def __call__(self, ident: str, how: str, why: str, by: str) -> Settled:
+        """Return what became of the decision in some ten seconds. Raises ReconsumeError."""
+
+
+class SettleCalls:
+    """The endpoint of decisions. `settle`: None if the group has no queues."""
+
+    def __init__(self, settle: Settle | None) -> None:
+        self._settle, self._under_way = settle, 0
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "settle")  # starts its threads when they are needed
+
+    async def settle(self, request: Request) -> Response:
+        """Settle one record: 200 if it was carried out, 202 if it is written and not carried out yet."""
+        fields, settle = await read_fields(request, FIELDS), self._settle
+        ident, how, why = wanted_of(fields)
+        if settle is None:
+            return problem(404, NO_QUEUES)
+        if self._under_way >= MOST_AT_ONCE:
+            return problem(503, f"{MOST_AT_ONCE} calls settle records now.", RETRY_AFTER)
+        by = author_of(request)
+        self._under_way += 1
+        # The task outlives a caller that goes away: the thread works on, and counts until it ends.
+        task = asyncio.get_running_loop().run_in_executor(self._threads, _answer, settle, ident, how, why, by)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Future[Response]) -> None:
+        self._under_way -= 1
+        if not task.cancelled():
+            task.exception()  # it is read even if no caller waits any more
+
+
+def settle_routes(settle: Settle | None) -> list[Route]:
+    """Return the route of the call. `settle`: None if the group has no queues; then the call says so."""
+    return [Route(PATH, refusing(SettleCalls(settle).settle), methods=["POST"])]
+
+
+def _answer(settle: Settle, ident: str, how: str, why: str, by: str) -> Response:
+    # A value, not an error: an error that crosses the task would keep the clients of Kafka in its frames.
+    try:
+        return answer_of(ident, how, settle(ident, how, why, by))
+    except ReconsumeError as fault:
+        return refusal_of(fault)
+
+
+def wanted_of(fields: Fields) -> tuple[str, str, str]:
+    """Return the record's id, what is decided, and why. Raises RefusedError."""
+    ident, how = text_of(fields, "id", LONGEST_ID), fields["how"]
+    why = text_of(fields, "why", LONGEST_WHY)
+    if ident is None or ID.fullmatch(ident.encode()) is None:
+        raise RefusedError("id must be the id of one record, topic:partition:offset.")
+    if how not in WAYS:
+        raise RefusedError(f"how must be one of {', '.join(WAYS)}.")
+    if why is None or not why.strip():
+        raise RefusedError("why must be the reason, for whoever looks later.")
+    return ident, how, why
+
+
+def answer_of(ident: str, how: str, settled: Settled) -> Response:
+    """Return the response to a decision that is written."""
+    decided = settled.decided
+    state = None if decided.event is None else str(decided.event.state)
+    fields = {"id": ident, "how": how, "done": decided.as_decided, "state": state, "older_instances": settled.queueless}
+    body = msgspec.json.encode(fields)
+    status = 200 if decided.as_decided else 202
+    return Response(body, status, media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
+
+
+def refusal_of(fault: ReconsumeError) -> Response:
+    """Return the response to a call that settles nothing."""
+    from sidecar.dlq.settler import NotWaitingError  # an import at the top would cost groups without order memory
+
+    if isinstance(fault, NotWaitingError):
+        return problem(404, "No such record waits in a queue of this group.")
+    if isinstance(fault, BrokerError):
+        return problem(503, f"{fault}.", RETRY_AFTER)
+    return problem(409, f"{fault}.")

@@ -1,0 +1,92 @@
+"""The form that settles the first record of a key, beside its queue. Each decision is logged, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sidecar.dlq.dismissal import fault_of_why
+from sidecar.dlq.settler import ENDS, Settled, Settler
+from sidecar.errors import ReconsumeError, RecordError
+from sidecar.ui.audit_log import Actor, AuditLog
+from sidecar.ui.endpoint import ThreadQueries
+from sidecar.ui.forms import actor_of
+from sidecar.ui.letter_form import BadFormError
+from sidecar.ui.plans import RefusedError
+from sidecar.ui.queries import Queries
+from sidecar.ui.security import Session, expect_token, read_form
+from sidecar.ui.templating import Renderer
+from sidecar.view.journey import events_since
+from topics.policy_record import LONGEST_ID
+from topics.retry_headers import ID
+
+MOST_NAMED = 10
+"""Instances that are named."""
+
+
+class Decision(NamedTuple):
+    """A user's decision about the record with this id. `how`: one of WAYS."""
+
+    id: str
+    how: str
+    why: str
+
+
+class SettleForm:
+    """The endpoint of this form; created only if there is a token file, and for an ordered group."""
+
+    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
+        # On the thread of the scans: it reads a queue, and holds it in memory meanwhile.
+        self._render, self._scan, self._audit = render, scans, audit
+        settings = looks.settings
+        events = events_since(settings.kafka, settings.names)
+        self._settler = Settler(looks.letters, lambda: looks.policy, settings.order_by, events)
+
+    async def settle(self, request: Request, session: Session | None) -> Response:
+        """Settle a record, then show what became of it."""
+        fields = (await read_form(request)).fields
+        signed_in = expect_token(session, fields)
+        wanted, actor = decision_in(fields), actor_of(request, signed_in)
+        settled = await self._scan(lambda: self._settle(wanted, actor))
+        return self._render(
+            "settled.html",
+            session=signed_in,
+            here="/keys",
+            wanted=wanted,
+            end=ENDS[wanted.how],
+            is_done=settled.decided.as_decided,
+            queueless=settled.queueless[:MOST_NAMED],
+            coded=fields.get("base64", ""),
+        )
+
+    def _settle(self, wanted: Decision, actor: Actor) -> Settled:
+        """Settle a record. Raises RefusedError if it cannot be, BrokerError, ContractError and SetupError."""
+        self._audit.write("settle", actor, record=wanted.id, how=wanted.how, why=wanted.why)
+        error, is_done = "", False
+        try:
+            settled = self._settler.settle(wanted.id, wanted.how, wanted.why, f"{actor.who}@ui")
+            is_done = settled.decided.as_decided
+            return settled
+        except RecordError as fault:
+            error = str(fault)
+            raise RefusedError(error) from fault
+        except ReconsumeError as fault:
+            error = str(fault)
+            raise
+        finally:
+            self._audit.write("settle-end", actor, record=wanted.id, done=is_done, error=error)
+
+
+def decision_in(fields: Mapping[str, str]) -> Decision:
+    """Return what a form decides. Raises BadFormError."""
+    ident, how, why = fields.get("id", ""), fields.get("how", ""), fields.get("why", "").strip()
+    if len(ident) > LONGEST_ID or ID.fullmatch(ident.encode(errors="replace")) is None:
+        raise BadFormError("that is no id of a record")
+    if how not in ENDS:
+        raise BadFormError("say whether it is tried now, a dead letter, or done")
+    if fault := fault_of_why(why):
+        raise BadFormError(fault)
+    return Decision(ident, how, why)

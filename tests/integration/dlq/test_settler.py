@@ -1,0 +1,94 @@
+"""Settling on a real broker without an owner: what is written, what is said, and when nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from sidecar.core.policy import Policy
+from sidecar.dlq.decisions import Decided
+from sidecar.dlq.settler import NotWaitingError, Settler
+from sidecar.dlq.topics import DlqTopics
+from sidecar.dlq.waiting import waiting_in
+from sidecar.errors import BrokerError, LetterError
+from sidecar.settings.policy import build_policy
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.queue_copies import queue_copy
+from tests.support.kafka.topic_io import dump, produce
+from tests.ui.scene import settings_of
+from topics.events import Event
+from topics.names import Kind
+from topics.partition import Partition
+
+
+@pytest.fixture(scope="module")
+def group(kafka: Broker) -> GroupTopics:
+    """An ordered group in which two records of a key wait."""
+    group = create_group(replace(fresh_group(kafka.bootstrap, delays=()), queued=True), 1, also=[Kind.POLICY])
+    copies = [queue_copy(group.queues[0], b"ada", at, at == 0, topic=group.main) for at in range(2)]
+    produce(group.bootstrap, group.queues[0], copies)
+    return group
+
+
+class Events:
+    """No events, and from the second reading on an events topic that cannot be read."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def __call__(self, _ident: str, _since: int) -> Sequence[Event]:
+        self.readings += 1
+        if self.readings > 1:
+            raise BrokerError("the events did not come")
+        return ()
+
+
+@pytest.fixture(scope="module")
+def there(group: GroupTopics) -> DlqTopics:
+    return DlqTopics({"bootstrap.servers": group.bootstrap}, group.names, group.mains)
+
+
+@pytest.fixture(scope="module")
+def policy(group: GroupTopics, tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    return build_policy(settings_of(group, tmp_path_factory.mktemp("settler")), "test")
+
+
+def written(group: GroupTopics) -> list[bytes | None]:
+    return [row.key for row in dump(group.bootstrap, group.names.policy)]
+
+
+def test_what_is_written_is_not_called_lost_where_its_event_cannot_be_read(
+    group: GroupTopics, there: DlqTopics, policy: Policy
+) -> None:
+    events, ident = Events(), f"{group.main}:0:1"
+    settler = Settler(there, lambda: policy, "key", events)
+    decided = settler.carry_out(settler.find(ident, "commit"), "seen", "ann", within=0.5)
+    assert (decided, events.readings > 1) == (Decided(None), True)
+    assert written(group)[-1] == b"settle/" + ident.encode()
+
+
+def test_nothing_is_written_for_what_cannot_be_settled_or_is_not_read_in_time(
+    group: GroupTopics, there: DlqTopics, policy: Policy
+) -> None:
+    before, head = written(group), f"{group.main}:0:0"
+    settler = Settler(there, lambda: policy, "key", lambda _ident, _since: ())
+    for ident in (f"{group.main}:0:9", f"{group.main}:7:0", "others:0:0", "none", ""):
+        with pytest.raises(NotWaitingError):
+            settler.settle(ident, "commit", "seen", "ann")
+    with pytest.raises(LetterError, match=head):
+        settler.settle(f"{group.main}:0:1", "retry-now", "seen", "ann")
+    with pytest.raises(BrokerError, match="nothing was decided"):
+        settler.settle(head, "commit", "seen", "ann", within=1e-6)
+    with pytest.raises(NotWaitingError):
+        Settler(there, lambda: policy, None, lambda _ident, _since: ()).settle(head, "commit", "seen", "ann")
+    assert written(group) == before
+
+
+def test_what_is_kept_of_a_queue_has_no_value(group: GroupTopics, there: DlqTopics, policy: Policy) -> None:
+    kept = waiting_in(there, policy, Partition(group.queues[0], 0))
+    assert {ident: (record.key, record.value) for ident, record in kept.items()} == {
+        f"{group.main}:0:{offset}": (b"ada", None) for offset in range(2)
+    }

@@ -1,0 +1,171 @@
+"""The first record of a key is settled from the page of its queue, by whoever is signed in, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.deadline import until
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.kafka.queue_copies import queue_copy
+from tests.support.kafka.topic_io import Out, dump, produce
+from tests.ui.hostile import ATTACKS
+from tests.ui.scene import TOKEN, Scene, dashboard, wall
+from tests.ui.test_screens import fits
+from tests.ui.web import Visitor
+from topics.events import State, encode_event, event_of
+from topics.retry_headers import RetryState
+
+PATH = "/keys/queue?base64=YWRh"
+
+
+@pytest.fixture(scope="module")
+def group(kafka: Broker) -> GroupTopics:
+    """An ordered group in which two records of `ada` wait."""
+    group = create_group(replace(fresh_group(kafka.bootstrap, delays=()), queued=True), partitions=1, also=UNUSED)
+    queue = group.queues[0]
+    produce(group.bootstrap, queue, [queue_copy(queue, b"ada", at, at == 0, topic=group.main) for at in range(2)])
+    return group
+
+
+@pytest.fixture(scope="module")
+def shown(group: GroupTopics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with dashboard(group, tmp_path_factory.mktemp("settle")) as scene:
+        yield scene
+
+
+@pytest.fixture
+def signed_in(shown: Scene) -> Visitor:
+    visitor = Visitor(shown)
+    assert visitor.sign_in().status == 303
+    return visitor
+
+
+@pytest.fixture
+def fields(group: GroupTopics, signed_in: Visitor) -> dict[str, str]:
+    """The fields of the form as the page has them, with a reason and a decision."""
+    page = signed_in.get(PATH).body.decode()
+    (form,) = re.findall(r'<form class="card" method="post" action="/keys/settle">.*?</form>', page, re.DOTALL)
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
+    assert (hidden["id"], hidden["base64"]) == (f"{group.main}:0:0", "YWRh")
+    assert re.findall(r'<button name="how" value="([\w-]+)"', form) == ["retry-now", "dead-letter", "commit"]
+    return {**hidden, "how": "commit", "why": "paid <by> hand"}
+
+
+def decisions(group: GroupTopics) -> list[dict[str, object]]:
+    rows = [row.value for row in dump(group.bootstrap, group.names.policy) if (row.key or b"").startswith(b"settle/")]
+    return [json.loads(value) for value in rows if value is not None]
+
+
+def carry_out(group: GroupTopics, ident: str) -> None:
+    """Tell what the owner of the partition tells, once the decision is written."""
+    until(lambda: bool(decisions(group)), 30, "the decision is written")
+    state = RetryState(ident, group.main, 0, timestamp=wall(), reason="by-operator: paid <by> hand")
+    event = event_of(state, State.COMMIT, None, group=group.group, instance="pod-0", at=wall())
+    produce(group.bootstrap, group.names.events, [Out(encode_event(event), ident.encode())])
+
+
+def test_a_record_is_settled_and_the_page_says_what_became_of_it(
+    group: GroupTopics, shown: Scene, signed_in: Visitor, fields: dict[str, str]
+) -> None:
+    with ThreadPoolExecutor(1) as owner:
+        carried_out = owner.submit(carry_out, group, fields["id"])
+        answer = signed_in.post("/keys/settle", fields)
+        carried_out.result()
+    page = answer.body.decode()
+    assert (answer.status, "It is <strong>done</strong>" in page, "paid &lt;by&gt; hand" in page) == (200, True, True)
+    assert f'href="{PATH}"' in page
+    (decision,) = decisions(group)
+    told = (decision["how"], decision["who"], decision["why"], decision["redrives"], decision["times"])
+    assert told == ("commit", "alice@ui", "paid <by> hand", 0, 1)
+    lines = [json.loads(line) for line in shown.audit.read_text().splitlines()]
+    assert [
+        (line["action"], line["record"], line["who"], line.get("why"), line.get("done"))
+        for line in lines
+        if line["action"].startswith("settle")
+    ] == [
+        ("settle", fields["id"], "alice", "paid <by> hand", None),
+        ("settle-end", fields["id"], "alice", None, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"csrf": "x" * 43}, 403),
+        ({"csrf": ""}, 403),
+        ({"how": ""}, 400),
+        ({"how": "redrive"}, 400),
+        ({"why": " "}, 400),
+        ({"why": "x" * 1_001}, 400),
+        ({"why": "a\nb"}, 400),
+        ({"id": "orders"}, 400),
+        ({"id": "orders:0:" + "9" * 400}, 400),
+        *(({"id": attack}, 400) for attack in ATTACKS),
+        ({"id": "others:0:0"}, 409),
+    ],
+)
+def test_what_is_no_decision_is_refused_and_nothing_is_written(
+    group: GroupTopics, signed_in: Visitor, fields: dict[str, str], changed: dict[str, str], status: int
+) -> None:
+    before = decisions(group)
+    answer = signed_in.post("/keys/settle", {**fields, **changed})
+    assert (answer.status, b"Nothing was done" in answer.body) == (status, True)
+    assert b"<script>window" not in answer.body
+    assert decisions(group) == before
+
+
+def test_what_waits_behind_cannot_be_tried_first(
+    group: GroupTopics, signed_in: Visitor, fields: dict[str, str]
+) -> None:
+    answer = signed_in.post("/keys/settle", {**fields, "id": f"{group.main}:0:1", "how": "retry-now"})
+    assert (answer.status, f"{group.main}:0:0" in answer.body.decode()) == (409, True)
+
+
+def test_nobody_else_has_the_form_nor_can_send_it(shown: Scene, fields: dict[str, str]) -> None:
+    visitor = Visitor(shown)
+    page = visitor.get(PATH).body.decode()
+    assert ("/keys/settle" in page, "Sign in</a> to settle" in page) == (False, True)
+    assert visitor.post("/keys/settle", fields).status == 403
+
+
+def test_without_a_token_file_there_is_no_such_form(
+    group: GroupTopics, fields: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with dashboard(group, tmp_path_factory.mktemp("reads"), token=False) as scene:
+        visitor = Visitor(scene)
+        assert "ettle" not in visitor.get(PATH).body.decode()
+        assert visitor.post("/keys/settle", fields).status == 404
+
+
+@pytest.mark.long
+def test_the_form_fits_every_screen_and_what_it_cannot_do_is_said(
+    chromium: Any, group: GroupTopics, shown: Scene
+) -> None:
+    page = chromium.new_page(base_url=shown.url)
+    page.goto("/sign-in")
+    page.fill("[name=who]", "alice")
+    page.fill("[name=token]", TOKEN)
+    page.click("main button")
+    page.goto(PATH)
+    assert not fits(page)
+    page.fill("[name=why]", "w" * 1_000)
+    page.evaluate("document.querySelector('[name=id]').value = 'others:0:0'")
+    page.click("text=To the dead letters")
+    assert "Nothing was done: others:0:0 waits in no queue" in page.inner_text("main")
+    page.close()
+
+
+@pytest.mark.long
+def test_a_decision_that_nobody_carries_out_is_said_to_be_written(
+    group: GroupTopics, signed_in: Visitor, fields: dict[str, str]
+) -> None:
+    answer = signed_in.post("/keys/settle", {**fields, "id": f"{group.main}:0:1", "why": "nobody is there"})
+    assert (answer.status, "written and not carried out yet" in answer.body.decode()) == (200, True)
