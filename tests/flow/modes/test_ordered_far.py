@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 BEHIND, OTHERS, EARLY = 15_000, 200, 5_000
 MORE_MB = 45
-"""What the sidecar may take more for them: 6 MB of ledger, 8 MB of records at hand, and what clients and allocator keep."""
+"""What the sidecar may take more for them: 6 MB of ledger, 8 MB of records at hand, and what clients keep."""
 
 
 def test_fifteen_thousand_records_behind_a_head_cost_little_memory_and_keep_their_order(
