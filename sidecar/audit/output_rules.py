@@ -44,6 +44,8 @@ def output_torn(history: RecordHistory, terms: Terms, times: int, outputs: Seque
     """Check that the record is done, or the copy whose attempt asked for the outputs: both are one transaction."""
     source = last_below(history.by_times(), times + 1)
     if source is not None:
+        if may_park(terms) and incomplete(terms):
+            return  # the parked copy that it follows may be deleted
         covered = terms.covered(source.topic, source.partition, source.offset, after=True)
     elif history.redrives:
         return  # the copy of its redrive is deleted
@@ -81,8 +83,16 @@ def made_once(history: RecordHistory, terms: Terms, times: int) -> bool:
     What is parked is tried again with the same count, which only the parked copy shows. A dead letter may have been
     redriven twice with one count, by hand; `counted-twice` reports that.
     """
-    may_park = any(terms.names.ordered(topic) in terms.delays for topic in terms.mains)
-    incomplete = terms.complete_since() > 0 or terms.known.until < Known().until
-    if (may_park or history.redrives) and incomplete:
+    if (history.redrives or may_park(terms)) and incomplete(terms):
         return False
     return not history.redrives or len(retry_chains(history.by_times().get(0, ()), terms)) == 1
+
+
+def may_park(terms: Terms) -> bool:
+    """Whether the group has queues, in which records may be parked."""
+    return any(terms.names.ordered(topic) in terms.delays for topic in terms.mains)
+
+
+def incomplete(terms: Terms) -> bool:
+    """Whether copies or events of the group are deleted, left out, or held back."""
+    return terms.complete_since() > 0 or terms.known.until < Known().until

@@ -55,6 +55,9 @@ PAIR = (out(offset=0), out(offset=1))
         # The copy that its attempt has written may wait, the one that was tried may not.
         ([out()], [copy(1)], open_at(SECOND), []),
         ([out(1)], [copy(1)], open_at(SECOND), [TORN]),
+        ([out(1)], [copy(1)], incomplete(open_at(SECOND)), [TORN]),
+        ([out(1)], [copy(1, topic=QUEUE)], open_at(QUEUE, ORDERED), [TORN]),
+        ([out(1)], [copy(1, topic=QUEUE)], incomplete(open_at(QUEUE, ORDERED)), []),
         ([out(2)], [copy(1)], open_at(SECOND), [TORN]),
         ([out(1), out(0)], [copy(1)], open_at(SECOND), [TORN]),
         ([out(1)], [copy(1), copy(1, 2_050, "billing-RETRY")], open_at("billing-RETRY"), [TORN]),
