@@ -24,6 +24,12 @@ from topics.group_rules import number_of
 from topics.retry_headers import ID, RetryState
 from topics.retry_order import Order
 
+COORDINATOR_SECONDS = 5.0
+"""Seconds that the group's coordinator may be unavailable, as after the restart of its broker. With more, a call of the
+API would have no time left."""
+AGAIN_AFTER = 0.5
+"""Seconds between two requests to the coordinator, each of which may be a warning in the log."""
+
 
 class WaitingRecord(NamedTuple):
     """A record that waits: its newest copy, without value and headers, and the id of the first record of its key (its
@@ -94,8 +100,10 @@ def _open_copies(there: DlqTopics, policy: Policy, queue: Partition) -> Iterator
 
 def _progress_in(there: DlqTopics, queue: Partition) -> Progress | None:
     consumer = Consumer({**follower_config(there.kafka, there.names.group, CLIENT), **QUIET})
+    until = time.monotonic() + COORDINATOR_SECONDS
     try:
-        answers = committed(consumer, [queue])
+        while queue not in (answers := committed(consumer, [queue])) and time.monotonic() < until:
+            time.sleep(AGAIN_AFTER)
     finally:
         consumer.close()
     if queue not in answers:
