@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
@@ -13,7 +13,9 @@ from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.outcome import COMMITTED, Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.pace.limits import DeliveryLimits
 from sidecar.core.pace.pace import Pace
+from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.policy import Policy
 from sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
 from sidecar.core.progress import Progress
@@ -72,10 +74,13 @@ class Rig:
         order: OrderBy | None = None,
         wanted: TagFilter | None = None,
         queues: QueueReads | None = None,
+        terms: Mapping[str, TopicTerms] | None = None,
     ) -> None:
         self.policy = policy or samples.policy()
         self.clock: Clock = Clock() if beside is None else beside.clock
-        self.gate: Dispatcher = Dispatcher(Pace(concurrency, failures=failures)) if beside is None else beside.gate
+        limits = DeliveryLimits(terms=terms, since=self.clock.steady)
+        pace = Pace(concurrency, failures=failures)
+        self.gate: Dispatcher = Dispatcher(pace, limits=limits) if beside is None else beside.gate
         self.sent: list[Sent] = []
         self.history: list[Sent] = []
         self.batches: list[CommitBatch] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 from hashlib import blake2b
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from sidecar.core.invariant import ensure
@@ -86,20 +87,26 @@ class KeyQueues:
         """Return the records that wait behind the first ones of their queues."""
         return (record for queue in self._queues.values() for record in list(queue)[1:])
 
-    def shed(self, partition: Partition, gone: Collection[int]) -> list[Record]:
+    def shed(self, partition: Partition, gone: Collection[int], since: int = 0) -> list[Record]:
         """Remove the records behind the first ones from the queues of a partition, and return them.
 
-        The first records at the offsets `gone` are removed too.
+        `since`: only from this offset on. The first records at the offsets `gone`, all of them from there on, are
+        removed too.
         """
         behind: list[Record] = []
         for key in [key for key in self._queues if key[0] == partition]:
             first, *rest = self._queues[key]
-            behind += rest
+            behind += [record for record in rest if record.offset >= since]
             if first.offset in gone:
                 del self._queues[key]
             else:
-                self._queues[key] = deque((first,))
+                self._queues[key] = deque((first, *(record for record in rest if record.offset < since)))
         return behind
+
+    def behind_of(self, partition: Partition) -> Iterator[Record]:
+        """Yield the records of a partition that wait behind the first ones of their queues."""
+        queues = (queue for key, queue in self._queues.items() if key[0] == partition)
+        return (record for queue in queues for record in islice(queue, 1, None))
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the queues of partitions that are given up."""

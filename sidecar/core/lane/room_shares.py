@@ -6,6 +6,8 @@ service is full nearly always, because the consumer fills it at once, and nobody
 there would cost more than it is worth, since a pause drops what the client has fetched.
 
 If a fast partition hangs when the lane is full, it lets go of what waits in memory, and fetches a share of it again.
+Where a limit of its topic keeps a partition waiting (`flows.py`), it lets go of what is above its share, and keeps the
+rest: at a low rate what was fetched again would be let go again at each look.
 """
 
 from __future__ import annotations
@@ -76,15 +78,30 @@ class RoomShares:
         self._dispatch(now)  # what may go out is not let go: else it would be fetched, and let go, for ever
         shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
         for source, partition in self._partitions.items():
-            # With nothing out it may have its one record, and sends it as soon as the pace allows. Where its progress
-            # is too long for the brokers, what it has in memory must end.
+            # Where its progress is too long for the brokers, what it has in memory must end.
             stays = partition.blocked or partition.closing or partition.tracker.waits or _needs_care(partition)
             stays = stays or partition.under is not None  # a queue's records are bounded by themselves
-            if partition.in_flight > 0 and not stays and partition.load > shares[source]:
-                self._let_go(partition, now)
+            if stays or partition.load <= shares[source]:
+                continue
+            # With nothing out it may have its one record, and sends it as soon as the pace, or its topic's limit,
+            # allows.
+            if self._waiting.ready.at_rest(source):
+                self._let_go(partition, now, self._first_above(partition, shares[source]))
+            elif partition.in_flight > 0:
+                self._let_go(partition, now, 0)
 
-    def _let_go(self, partition: LanePartition, now: Now) -> None:
-        records = self._waiting.take_back_ready(partition.source)
+    def _first_above(self, partition: LanePartition, share: int) -> int:
+        """Return the offset from which on the waiting records of a partition are above its share: not its first one."""
+        records = self._waiting.ready_or_behind(partition.source)
+        free_bytes = share - partition.load + sum(record.weight for record in records)
+        for number, record in enumerate(records):
+            free_bytes -= record.weight
+            if number and free_bytes < 0:
+                return record.offset
+        return NEVER
+
+    def _let_go(self, partition: LanePartition, now: Now, since: int) -> None:
+        records = self._waiting.take_back_ready(partition.source, since)
         if not records:
             return
         if partition.paused is None:

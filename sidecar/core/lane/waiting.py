@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 
 from sidecar.core.invariant import ensure
@@ -158,15 +159,21 @@ class WaitingRecords:
             taken += self._key_queues.shed(source, {record.offset for record in taken})
         return taken
 
-    def take_back_ready(self, source: Partition) -> list[Record]:
+    def take_back_ready(self, source: Partition, since: int = 0) -> list[Record]:
         """Remove and return the records of a partition that are ready, or behind their key, and can be fetched again.
 
         What is delayed stays: the service may have asked for the wait, and fetched again it would come at once.
+        `since`: only from this offset on.
         """
-        taken = self.ready.take_back(source)
+        taken = self.ready.take_back(source, since)
         if self._key_queues is not None:
-            taken += self._key_queues.shed(source, {record.offset for record in taken})
+            taken += self._key_queues.shed(source, {record.offset for record in taken}, since)
         return taken
+
+    def ready_or_behind(self, source: Partition) -> list[Record]:
+        """Return the records of a partition that are ready, or behind their key, by offset."""
+        behind = () if self._key_queues is None else self._key_queues.behind_of(source)
+        return sorted(chain(self.ready.of(source), behind), key=_OFFSET)
 
     # --- questions --------------------------------------------------------------------------------------------------
 

@@ -220,6 +220,15 @@ class ReadyFlows:
         """Return whether a record of a partition is ready."""
         return any(flow.records for flow in self._of(source))
 
+    def at_rest(self, source: Partition) -> bool:
+        """Return whether a partition has ready records, and a limit of their topic keeps each of them waiting."""
+        waits = [flow.topic.rests for flow in self._of(source) if flow.records]
+        return bool(waits) and all(waits)
+
+    def of(self, source: Partition) -> Iterator[Record]:
+        """Yield the ready records of a partition, those of one flow in the order in which they go."""
+        return chain.from_iterable(flow.records for flow in self._of(source))
+
     def deal(self, last: Callable[[Partition], int]) -> None:
         """Give the next turn to the flows for which `last` is least. For probes alone, of which there are a few."""
         for topic in self.turns:
@@ -237,17 +246,17 @@ class ReadyFlows:
                 self._forget(flow)
         self._topics_changed()
 
-    def take_back(self, source: Partition) -> list[Record]:
+    def take_back(self, source: Partition, since: int = 0) -> list[Record]:
         """Remove and return the records of a partition that can be fetched again; the others keep their order.
 
-        Tries in place and postponements are known to memory alone.
+        Tries in place and postponements are known to memory alone. `since`: only from this offset on.
         """
-        return [record for flow in self._of(source) for record in self._take_back(flow)]
+        return [record for flow in self._of(source) for record in self._take_back(flow, since)]
 
-    def _take_back(self, flow: Flow) -> list[Record]:
-        taken = [record for record in flow.records if not record.memory_only]
+    def _take_back(self, flow: Flow, since: int) -> list[Record]:
+        taken = [record for record in flow.records if record.offset >= since and not record.memory_only]
         if taken:
-            stays = [record for record in flow.records if record.memory_only]
+            stays = [record for record in flow.records if record.offset < since or record.memory_only]
             flow.records.clear()
             flow.records.extend(stays)
             if not flow.records:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.room_shares import LOOK_EVERY_MS
+from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
@@ -25,8 +27,14 @@ RUN = 8
 class Fetcher:
     """A lane with logs without end, which it reads as a consumer's thread does: where it is not paused, until full."""
 
-    def __init__(self, *sources: Partition, order: OrderBy | None = None, concurrency: int = 4) -> None:
-        self.rig = Rig(room=ROOM, concurrency=concurrency, order=order)
+    def __init__(
+        self,
+        *sources: Partition,
+        order: OrderBy | None = None,
+        concurrency: int = 4,
+        terms: Mapping[str, TopicTerms] | None = None,
+    ) -> None:
+        self.rig = Rig(room=ROOM, concurrency=concurrency, order=order, terms=terms)
         self.rig.assign(*sources)
         self._at, self._heard = dict.fromkeys(sources, 0), 0
         self.read = 0
