@@ -192,14 +192,15 @@ class Dispatcher:
         self._most = before + self.limits.room(now) if self.limits.active else NEVER
         if self.single_file.sources:
             self._send_in_single_file(now)
+        limit = self.pace.limit
+        if self.single_file.sources:
+            pass  # all others wait
         elif self.pace.state is State.PROBING:
             self._probe(now)
+        elif self.in_flight * FEW < limit:
+            self._send_freely(limit, now)
         else:
-            limit = self.pace.limit
-            if before * FEW < limit:
-                self._send_freely(limit, now)
-            else:
-                self._send_by_shares(limit, now)
+            self._send_by_shares(limit, now)
         if self.limits.active and self.in_flight > before:
             self.limits.rate.sent(self.in_flight - before)
 
@@ -351,6 +352,17 @@ class Dispatcher:
                 continue
             empty = 0
             self._send(*taken, now)
+        if self._may_send and sources.turn is None and self.limits.topics is not None:
+            self._leave_to_others()
+
+    def _leave_to_others(self) -> None:
+        """Let partitions leave the single file of which only records are ready that wait for a limit of their topic.
+
+        Nothing of the file is out. Such a partition joins again when a record of it has its turn (`crash_gate.py`).
+        """
+        for source in tuple(self.single_file.sources):
+            if any(ready.at_rest(source) for ready in self._ready):
+                self.single_file.leave(source)
 
     def _probe(self, now: Now) -> None:
         """Send as `dispatch` does, but the flow that was probed least recently goes first, whatever is out.

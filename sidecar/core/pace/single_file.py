@@ -1,4 +1,7 @@
-"""The partitions whose records go one at a time over all lanes, while the records of all others wait."""
+"""The partitions whose records go one at a time over all lanes, while the records of all others wait.
+
+Nobody waits for a partition whose own records wait for a limit of their topic: the dispatcher has it leave the file.
+"""
 
 from __future__ import annotations
 
