@@ -108,20 +108,24 @@ class LaneMemory:
         if self._pace.slowed or room < self.room:
             most = room // (2 * len(self._partitions))
             because = Because.SLOWED if self._pace.slowed else Because.CROWDED
-        if self._divides(partition) and (share := self.share_of(partition)) < most:
+        if self._keeps_back(partition):
+            most = self._part_of_quarter(room)
+            because = Because.HELD if partition.held_in_memory else Because.BEHIND_RETRY
+        elif self._divides(partition) and (share := self.share_of(partition)) < most:
             most, because = share, Because.SHARED
-        # Records behind one that is retried in place may wait for ever, and would fill the room of the whole lane. So
-        # would what an operator holds in memory, and what waits behind it.
-        # So these partitions share a quarter of the room, and the others continue.
-        if partition.held_in_memory or (self._ordered and partition.retrying):
-            keeping = sum(
-                other.held_in_memory > 0 or (self._ordered and other.retrying > 0)
-                for other in self._partitions.values()
-            )
-            share = room // (4 * keeping)
-            if share < most:
-                most, because = share, Because.HELD if partition.held_in_memory else Because.BEHIND_RETRY
         return AdmissionLimit(self.taken < self.room // 2, most + self.refused_bytes[partition.source], because)
+
+    def _keeps_back(self, partition: LanePartition) -> bool:
+        """Return whether records of a partition may wait for ever in memory, and others behind them.
+
+        They wait behind one that is retried in place, or an operator holds them. They would fill the room of the whole
+        lane, so all such partitions share a quarter of it, and the others continue. The quarter holds instead of their
+        shares: what a partition keeps back may fill its share, and then it would take nothing of its other keys.
+        """
+        return partition.held_in_memory > 0 or (self._ordered and partition.retrying > 0)
+
+    def _part_of_quarter(self, room: int) -> int:
+        return room // (4 * sum(map(self._keeps_back, self._partitions.values())))
 
     def lets_go_on(self, partition: LanePartition) -> bool:
         """Return whether a paused partition may continue: a quarter of what it may have is free now, or half of it.
@@ -147,13 +151,15 @@ class LaneMemory:
 
         Half of the room is divided by the topics that have records in it, and the part of a topic by its partitions
         that have some. What a partition gets done within two seconds it may have, if that is more (`room_shares.py`).
+        One that keeps records back may have its part of the quarter, if that is more.
         """
         topics, partitions = {partition.source.topic}, 1
         for source, other in self._partitions.items():
             if other.load and other is not partition:
                 topics.add(source.topic)
                 partitions += source.topic == partition.source.topic
-        return max(self.room // (2 * len(topics) * partitions), partition.done_a_second * SLOW)
+        quarter = self._part_of_quarter(self.room) if self._keeps_back(partition) else 0
+        return max(self.room // (2 * len(topics) * partitions), partition.done_a_second * SLOW, quarter)
 
     def crowds(self, partition: LanePartition) -> bool:
         """Return whether the refused copies of a partition take so much that none of its records is delivered.
