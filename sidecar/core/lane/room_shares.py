@@ -93,10 +93,10 @@ class RoomShares:
     def _first_above(self, partition: LanePartition, share: int) -> int:
         """Return the offset from which on the waiting records of a partition are above its share: not its first one."""
         records = self._waiting.ready_or_behind(partition.source)
-        left = share - partition.load + sum(record.weight for record in records)
+        free_bytes = share - partition.load + sum(record.weight for record in records)
         for number, record in enumerate(records):
-            left -= record.weight
-            if number and left < 0:
+            free_bytes -= record.weight
+            if number and free_bytes < 0:
                 return record.offset
         return NEVER
 

@@ -192,19 +192,17 @@ class Dispatcher:
         self._most = before + self.limits.room(now) if self.limits.active else NEVER
         if self.single_file.sources:
             self._send_in_single_file(now)
-        if not self.single_file.sources:
-            self._send_in_turn(now)
-        if self.limits.active and self.in_flight > before:
-            self.limits.rate.sent(self.in_flight - before)
-
-    def _send_in_turn(self, now: Now) -> None:
         limit = self.pace.limit
-        if self.pace.state is State.PROBING:
+        if self.single_file.sources:
+            pass  # all others wait
+        elif self.pace.state is State.PROBING:
             self._probe(now)
         elif self.in_flight * FEW < limit:
             self._send_freely(limit, now)
         else:
             self._send_by_shares(limit, now)
+        if self.limits.active and self.in_flight > before:
+            self.limits.rate.sent(self.in_flight - before)
 
     def _send_freely(self, limit: int, now: Now) -> None:
         """Send records in turn until so many are out that places are shared, or nothing is ready.
