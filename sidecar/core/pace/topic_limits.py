@@ -60,6 +60,7 @@ class TopicLimit:
         if self._owner.at_receive:
             self._offered += records
         elif self.bucket is not None:
+            self.bucket.tokens(self._owner.now)  # a topic that was not looked at for long gains no more than its burst
             self.bucket.take(records)
         if self.room() < 1:
             self.rest(reached=True)

@@ -104,7 +104,7 @@ def test_the_demo_ends_by_itself_with_a_table_that_it_has_checked(tmp_path: Path
     assert numbers["orders"] == 60
     assert numbers["committed"] + numbers["dead-lettered"] == 60
     assert numbers["dead-lettered"] >= 3, "one refused, two poison"
-    assert numbers["1st delivery"] >= 60
+    assert numbers["1st delivery"] + numbers["unseen"] >= 60, "one may be cut off before the service has read it"
     assert "lateness p50/p99/max" in out
     assert re.search(r"^checked: \d+ records of all topics against \d+ deliveries", out, re.M), out
     assert "the service is down" in talk

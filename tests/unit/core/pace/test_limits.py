@@ -202,3 +202,21 @@ def test_whatever_comes_no_limit_is_passed_and_nothing_that_may_go_stays(
         (limit,) = () if gate.limits.topics is None else gate.limits.topics.all()
         waits = [one for one in (*main.ready, *retry.ready) if topic_of(one) == SLOW]
         assert not waits or limit.room() < 1 or gate.in_flight >= 16 - unit, "it waits for a limit, or for a place"
+
+
+def test_a_topic_that_had_nothing_to_send_for_long_goes_on_with_a_second_of_its_rate_and_no_more() -> None:
+    """Nobody looks at a limit that is not reached: what it gained meanwhile is bounded when a record goes."""
+    gate, line, _ = gate_of(slow=TopicTerms(rate=Rate(1, 1_000)))
+    line.fresh(SLOW, 1)
+    gate.dispatch(at(1_000))
+    line.answer(at(1_001))
+    gate.dispatch(at(3_000))  # it is looked at, and not reached any more
+    times = list[int]()
+    for now in range(60_000, 64_000):
+        line.fresh(SLOW, 1)
+        gate.dispatch(at(now))
+        times += [now] * len(line.out)
+        while line.out:
+            line.answer(at(now))
+    assert len([one for one in times if one < 61_000]) <= 2
+    assert len(times) <= 5
