@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(AWAY + 600)
 @pytest.fixture(scope="module")
 def refused(new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar) -> Run:
     """The service goes down in order under load, stays away, and comes back."""
-    group = create_group(new_group(), partitions=3)
+    group = create_group(new_group(), partitions=1)  # shares of several partitions are rounded: 27 or 28 are out then
     service = start_service(slowly)
     sidecar = start_sidecar(group, service.url, overrides={"deliver": {"concurrency": FULL}})
     own_partitions(sidecar)
