@@ -22,7 +22,16 @@ from sidecar.core.lane.key_queues import OrderBy, line_of, line_of_key
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
-from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch, is_culprit, read_aside
+from sidecar.core.lane.read_aside import (
+    MOST_HOPS,
+    MOST_OUT,
+    coming,
+    decision_about,
+    fetch,
+    is_culprit,
+    read_aside,
+    take_aside,
+)
 from sidecar.core.lane.settling import counts_of, meant_for
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
@@ -354,9 +363,8 @@ class LongWaits:
         if len(owned.hopping) >= MOST_HOPS or (end := self._end_of_hops(queue, owned, now)) <= queue.tracker.first:
             return
         for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
-            if entry.offset < end and not is_culprit(queue, entry) and owned.ledger.take_aside(entry):
-                owned.hopping.add(entry.offset)
-                fetch(self._ties, owned, entry)
+            if entry.offset < end and not is_culprit(queue, entry):
+                take_aside(self._ties, owned, entry)
 
     def _end_of_hops(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> int:
         """Return the offset below which records of a queue are to hop now."""

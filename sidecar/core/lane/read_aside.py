@@ -64,11 +64,17 @@ def _request(
             break
         if queue.tracker.span(entry.offset) >= span:
             owned.out_of_reach = entry.offset  # the first ones hop, until progress reaches it
-        elif owned.ledger.take_aside(entry):
-            owned.hopping.add(entry.offset)
-            fetch(ties, owned, entry)
+        elif take_aside(ties, owned, entry):
             requested.append(entry.identity)
     return requested
+
+
+def take_aside(ties: LaneTies, owned: OwnedQueue, entry: Entry) -> bool:
+    """Have a record read that is not to be delivered; return False if another one of its key is out."""
+    if taken := owned.ledger.take_aside(entry):
+        owned.hopping.add(entry.offset)
+        fetch(ties, owned, entry)
+    return taken
 
 
 def fetch(ties: LaneTies, owned: OwnedQueue, entry: Entry) -> None:

@@ -17,7 +17,7 @@ from tests.support.proof.ledger import Ledger
 from tests.support.service.behaviours import FAIL, OK, by_name
 from tests.support.service.puller import PULL, Puller
 from tests.support.service.service import Service
-from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.cli import for_group
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.policy import CALM, SECONDS, with_policy, write
 from tests.support.sidecar.process import SidecarProcess
@@ -37,16 +37,7 @@ def command(tmp_path: Any) -> Call:
     """`command(group, "hold", …)`: the command line with the configuration of the group's sidecars."""
 
     def call(group: GroupTopics, *words: str, **more: object) -> Result:
-        tree = {
-            "group": group.group,
-            "topics": list(group.mains),
-            "kafka": {"bootstrap.servers": group.bootstrap},
-            "deliver": {"url": "http://127.0.0.1:1/"},
-            "retry": {"levels": [f"{delay}ms" for delay in group.delays], "ladder": ["1s", "2s"]},
-        }
-        file = tmp_path / "reconsume.yaml"
-        file.write_text(json.dumps(tree | more), encoding="utf-8")
-        return reconsume(*words, "-c", file)
+        return for_group(tmp_path, group, *words, **more)
 
     return call
 

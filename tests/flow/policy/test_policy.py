@@ -18,7 +18,7 @@ from tests.support.proof.invariants import GRAIN
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, OK, Answer, by_name
 from tests.support.service.service import Service
-from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.cli import for_group
 from tests.support.sidecar.policy import CALM, SECONDS, follows, policy_of, set_policy, with_policy, write
 from tests.support.sidecar.process import SidecarProcess
 from topics.names import Kind
@@ -43,16 +43,7 @@ def policy(tmp_path: Any) -> Call:
     """`policy(group, "set", …)`: the command line with the configuration of the group's sidecars."""
 
     def call(group: GroupTopics, *words: str) -> Result:
-        tree = {
-            "group": group.group,
-            "topics": list(group.mains),
-            "kafka": {"bootstrap.servers": group.bootstrap},
-            "deliver": {"url": "http://127.0.0.1:1/"},
-            "retry": {"levels": [f"{delay}ms" for delay in group.delays], "ladder": ["1s", "2s"]},
-        }
-        file = tmp_path / "reconsume.yaml"
-        file.write_text(json.dumps(tree), encoding="utf-8")
-        return reconsume("policy", *words, "-c", file)
+        return for_group(tmp_path, group, "policy", *words)
 
     return call
 
