@@ -194,11 +194,6 @@ class KeyLedger:
         return min((line.entries[0].identity[1] for line in self._lines.values()), default=None)
 
     @property
-    def parked_keys(self) -> int:
-        """How many keys wait for a person."""
-        return len(self._parked)
-
-    @property
     def held_heads(self) -> int:
         """How many heads could go out, and are held."""
         return sum(self._is_free_head(entry) for entry in self._held)
