@@ -20,8 +20,9 @@ HANGS = 60_000
 """ms that a hung request takes: much longer than any other record may wait."""
 SPREAD = 20_000
 """ms over which the records come."""
-LATE = 2_500
-"""ms within which a record is delivered, beside whatever hangs: two looks at a full lane, a fetch and a commit."""
+LATE = 4_000
+"""ms within which a record is delivered, beside whatever hangs: two looks at a full lane, a fetch after each, and a
+commit. A look is a second away at most, and the model's client takes up to a second to fetch after a seek."""
 HUNG, GOOD, LATER = b"hung", b"good", b"later"
 SOURCES = [Partition(topic, number) for topic in ("orders", "refunds") for number in (0, 1)]
 
