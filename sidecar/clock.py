@@ -1,4 +1,4 @@
-"""The clock: the only place where the time is read for the core."""
+"""The clock: the only module that reads the time for the core."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def open_plain(path: Path) -> BinaryIO:
     _expect_plain(path.stat().st_mode)  # before it is opened: to open a device may already do something
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        _expect_plain(os.fstat(handle).st_mode)  # another file may have taken its place
+        _expect_plain(os.fstat(handle).st_mode)  # another file may have replaced it
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)

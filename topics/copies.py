@@ -68,7 +68,7 @@ def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules,
 def redriven_writes(record: ReadRecord, state: RetryState, rules: GroupRules, now: int) -> tuple[Copy, Copy]:
     """Return the copy that starts a dead letter's retries anew, and the event.
 
-    It goes to the ready topic, or to the queue of its main topic if it has a place there.
+    It goes to the ready topic, or to the queue of its main topic if it has an order there.
     """
     topic = rules.names.ready if state.order is None else rules.names.ordered(state.topic)
     copy = _copy(record, topic, state, rules, from_main=False)

@@ -211,7 +211,7 @@ def _value(system: System, meaning: Meaning, said: Said) -> int | str | None:
 def foreign_life(foreign: Foreign, position: tuple[str, int, int], timestamp: int, now: int) -> RetryState:
     """Return the retry state of a record that another system retried. The record is due at once.
 
-    The count and the times are those of the other system. The place (topic, partition, offset) is ours. A foreign time
+    The count and the times are those of the other system. Topic, partition and offset are ours. A foreign time
     after `now` (epoch ms) is ignored.
     """
     topic, partition, offset = position

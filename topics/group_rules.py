@@ -139,7 +139,7 @@ class GroupRules(msgspec.Struct, frozen=True):
         return role.topic if role is not None and role.topic is not None else self.topics[0]
 
     def order_of(self, state: RetryState) -> Order | None:
-        """Return the place of a copy among those of its key: the one it has, or else where its first copy stands.
+        """Return the order of a copy among those of its key: the one it has, or else where its first copy stands.
 
         None in a group without queues.
         """
@@ -162,7 +162,7 @@ class GroupRules(msgspec.Struct, frozen=True):
             return "RETRY_ORDER is missing"
         # The present end of a main topic that was made anew may lie below the letter's own offset.
         if state.order != Order(int(offset)) and not (state.redrives and state.order.sequence):
-            return f"RETRY_ORDER is {state.order.offset}.{state.order.sequence}, which is no place of {state.id}"
+            return f"RETRY_ORDER is {state.order.offset}.{state.order.sequence}, which is no order of {state.id}"
         if state.parked and (state.behind or state.due_at):
             return "RETRY_PARKED is on a record that is due, or behind another"
         return "RETRY_BEHIND is on a record that was retried" if state.behind and state.times else ""

@@ -219,7 +219,7 @@ def number_of(ours: dict[str, bytes], key: str, digits: int) -> int:
 
 
 def order_of(ours: dict[str, bytes]) -> Order | None:
-    """Return the place under RETRY_ORDER, None if the header is absent. Raises ValueError if it is malformed."""
+    """Return the order under RETRY_ORDER, None if the header is absent. Raises ValueError if it is malformed."""
     value = ours.get(RETRY_ORDER)
     if value is None:
         return None

@@ -108,7 +108,7 @@ def after_failure(
     record: ReadRecord, failure: Failure, rules: GroupRules, now: int, wait: int | None = None
 ) -> Retry | Requeue | DeadLetter:
     """Return what follows from a failed attempt at `now` (epoch ms): the next retry, or the end after the last one,
-    which is the DLQ, or a place in the queue for a person.
+    which is the DLQ, or the queue, for a person.
 
     `wait`: the ms until the next attempt; None: as the service asked, or by the ladder that applies.
     """
@@ -279,7 +279,7 @@ def dead_letter_too_large(record: ReadRecord, failed: RetryState, now: int) -> D
 def redriven(dead: RetryState, now: int, order: Order | None = None) -> Retry:
     """Return the first retry of a dead letter that is redriven at `now` (epoch ms): its retries begin again.
 
-    `order`: its new place among the records of its key, where it waits in a queue for those before it.
+    `order`: its new order among the records of its key, where it waits in a queue for those before it.
     """
     most = max(dead.most_times, dead.times)
     # A letter of an older writer does not say when its record failed last; its due time is when it died.

@@ -24,7 +24,7 @@ PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"
 TABLES = """
 CREATE TABLE fact (id TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE output (id TEXT NOT NULL, body BLOB NOT NULL);
-CREATE TABLE wanted (topic TEXT, number INTEGER, place INTEGER, PRIMARY KEY (topic, number, place)) WITHOUT ROWID;
+CREATE TABLE wanted (topic TEXT, number INTEGER, position INTEGER, PRIMARY KEY (topic, number, position)) WITHOUT ROWID;
 """
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Fact)
@@ -82,18 +82,18 @@ class AuditStore:
         )
         self._connection.execute("COMMIT")
         spans = self._connection.execute(
-            "SELECT topic, number, min(place), max(place) FROM wanted GROUP BY topic, number"
+            "SELECT topic, number, min(position), max(position) FROM wanted GROUP BY topic, number"
         )
         return {(topic, number): (first, last) for topic, number, first, last in spans}
 
     def wanted(self, partition: Number) -> Iterator[int]:
         """Return the offsets of a partition that facts refer to, in rising order."""
-        query = "SELECT place FROM wanted WHERE topic = ? AND number = ? ORDER BY place"
+        query = "SELECT position FROM wanted WHERE topic = ? AND number = ? ORDER BY position"
         return (offset for (offset,) in self._connection.execute(query, partition))
 
     def deleted(self, partition: Number, begin: int) -> int:
         """Return how many records that facts refer to lie before the first offset of their partition."""
-        query = "SELECT count(*) FROM wanted WHERE topic = ? AND number = ? AND place < ?"
+        query = "SELECT count(*) FROM wanted WHERE topic = ? AND number = ? AND position < ?"
         (count,) = self._connection.execute(query, (*partition, begin)).fetchone()
         return int(count)
 

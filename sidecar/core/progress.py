@@ -45,7 +45,7 @@ class Progress(msgspec.Struct, frozen=True):
     `last_at`: the timestamp (epoch ms) of the last record that was read of a level. If a log ends before `next` and all
     of it is younger than this, the topic was created anew. 0: no record was read since the log's beginning. Then `next`
     may have passed over markers of aborted transactions alone, and whoever takes the partition over begins at the
-    beginning again: the place says nothing of another log of the same name.
+    beginning again: the offset says nothing of another log of the same name.
     """
 
     next: int

@@ -16,7 +16,7 @@ NUMBERS = 124
 """Characters beside the done set: the tag, the numbers and the stamp at their longest, and a few of `SPARE`."""
 SPARE = 40
 """Characters that an owner fills up behind a done set: if it crashes, the next one writes the same with the numbers of
-the crash in their place. That the brokers take so much is known then: they took it."""
+the crash instead. That the brokers take so much is known then: they took it."""
 FRAME = 48
 """Bytes of the far form beside the pairs and the bitmap: its counts, the last pair's, and those of the compression."""
 SKIP = 4_096

@@ -47,12 +47,12 @@ def encode_kept_at(
 
 
 def decode_at(source: Partition, offset: int, metadata: str | None) -> Progress:
-    """Return the progress in a committed offset. Metadata that was made for another place counts as absent."""
+    """Return the progress in a committed offset. Metadata that was made for another position counts as absent."""
     return Progress(offset, ours=False) if misplaced(source, offset, metadata) else decode(offset, metadata)
 
 
 def misplaced(source: Partition, offset: int, metadata: str | None) -> str:
-    """Return for which other place metadata of ours was made, as a text for people; empty if it is in its place.
+    """Return for which other position metadata of ours was made, as a text for people; empty if for this one.
 
     Older versions wrote no stamp: their progress counts wherever it is.
     """

@@ -31,7 +31,7 @@ Name: TypeAlias = tuple[str, int, bytes]
 class WaitingRecord(msgspec.Struct, frozen=True, gc=False):
     """One record that waits in a queue topic. Times are epoch ms.
 
-    `id`: the record's id. `order`: its place among those of its key. `at`: its own timestamp. `due`: when it is due; 0
+    `id`: the record's id. `order`: where it stands in its key. `at`: its own timestamp. `due`: when it is due; 0
     of one that is `behind` and was not delivered yet. `offset`: of its copy in the queue.
     """
 

@@ -1,7 +1,7 @@
 """Broadcast: every instance reads every partition of the main topics, without a group, and commits nothing.
 
-The same lane runs as in every other mode. Only two parts differ. `AllPartitions` takes the place of the group's
-assignment, and `NoCommitter` takes the place of the committer.
+The same lane runs as in every other mode. Only two parts differ. `AllPartitions` replaces the group's
+assignment, and `NoCommitter` replaces the committer.
 """
 
 from __future__ import annotations

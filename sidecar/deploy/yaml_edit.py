@@ -18,7 +18,7 @@ Value = Any
 """Any value that YAML can hold."""
 WIDTH = 1_000_000
 """Columns. It is so large that no line is folded."""
-SHARED = "what must change is shared with another place (&name, *name): write it out in both"
+SHARED = "what must change is shared with other lines (&name, *name): write it out in both"
 
 
 class CannotReviseError(Exception):

@@ -106,7 +106,7 @@ def _first(text: str, child: tuple[Node | None, Node]) -> tuple[int, int]:
 def _closing(text: str, position: int, sign: str) -> int:
     """Return the offset where a flow collection closes.
 
-    Between its last child and that place there are only commas, space and comments.
+    Between its last child and that position there are only commas, space and comments.
     """
     while text[position] != sign:
         position = text.index("\n", position) if text[position] == "#" else position + 1

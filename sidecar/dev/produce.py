@@ -17,7 +17,7 @@ CLIENT = "reconsume-dev-produce"
 
 
 class Produced(NamedTuple):
-    """The place where a record was written."""
+    """The position at which a record was written."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ def produce(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes]],
 ) -> Produced:
-    """Write one record, and return its place once the broker has it.
+    """Write one record, and return its position once the broker has it.
 
     The topic is never created. `kafka`: librdkafka's properties. Raises ContractError if there is no such topic,
     BrokerError if the broker does not take the record.

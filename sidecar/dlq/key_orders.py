@@ -1,7 +1,7 @@
 """The places of redriven letters among the records of their keys, in a group whose order survives long waits.
 
 A letter goes behind everything of its key that was appended before it is redriven, also what no instance has read yet:
-its place is where its main partition ends. Of letters with the same end, those of a later redrive are behind those of
+its order is where its main partition ends. Of letters with the same end, those of a later redrive are behind those of
 an earlier one, because their sequence numbers begin where the queue ends.
 """
 
@@ -22,7 +22,7 @@ from topics.group_rules import number_of
 from topics.retry_order import LARGEST_OFFSET, Order
 
 ANY = Order(LARGEST_OFFSET, LARGEST_OFFSET)
-"""A place that is none: for what a copy weighs, and where it goes."""
+"""An order that is none: for what a copy weighs, and where it goes."""
 
 
 class KeyOrders:
@@ -49,16 +49,16 @@ class KeyOrders:
 
     @property
     def any(self) -> Order | None:
-        """A place that only says where a copy goes."""
+        """An order that only says where a copy goes."""
         return ANY if self.topics else None
 
     def fault_of(self, letter: Letter) -> str:
-        """Return why a letter has no place, as one sentence; empty if it has one, or needs none."""
+        """Return why a letter has no order, as one sentence; empty if it has one, or needs none."""
         lacking = [str(one) for one in self._pair(letter) if one not in self._partitions] if self.topics else []
         return f"there is no {' and no '.join(lacking)}" if lacking else ""
 
     def of(self, letters: Sequence[Letter]) -> list[Order | None]:
-        """Return the place of each of these letters, which go in this order. Raises BrokerError."""
+        """Return the order of each of these letters, which go in this order. Raises BrokerError."""
         if not self.topics:
             return [None] * len(letters)
         following: dict[Partition, Order] = {}
@@ -73,7 +73,7 @@ class KeyOrders:
     def _pair(self, letter: Letter) -> tuple[Partition, Partition]:
         """Return the partition of the letter's first copy, and its queue."""
         state = letter.retry_state
-        assert state is not None, "only what a redrive takes has a place"
+        assert state is not None, "only what a redrive takes has an order"
         number = number_of(state.id)
         return Partition(state.topic, number), Partition(self._names.ordered(state.topic), number)
 

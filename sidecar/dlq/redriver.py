@@ -169,7 +169,7 @@ class Redriver:
 
     def _takes_none(self, batch: Sequence[Letter]) -> Refusals:
         """Return the letters for a partition that took no records a while ago and has not changed since, and those that
-        have no place in a queue."""
+        have no order in a queue."""
         refusals = dict[int, Refusal]()
         for number, letter in enumerate(batch):
             if fault := self._orders.fault_of(letter):

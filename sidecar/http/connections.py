@@ -2,7 +2,7 @@
 
 Pure: it is informed of what each connection does, and decides which to close. To make room, the oldest connection
 without a call under way is closed. Those that never sent a whole call go before those that have made calls. If every
-connection has a call under way, a reserve remains for probes and `/drain` alone. The newest caller always gets a place
+connection has a call under way, a reserve remains for probes and `/drain` alone. The newest caller always gets one
 in it.
 """
 

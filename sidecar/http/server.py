@@ -166,7 +166,7 @@ def _bind_unix(path: Path) -> socket.socket:
 def _check_stale(path: Path) -> None:
     """Raise OSError unless `path` is a socket that no process listens on."""
     if not stat.S_ISSOCK(path.stat().st_mode):
-        raise FileExistsError(errno.EEXIST, "a file that is no socket is in its place")
+        raise FileExistsError(errno.EEXIST, "a file that is no socket stands there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

@@ -1,4 +1,4 @@
-"""Turn the client's message into our record: the only place that reads a message's headers."""
+"""Turn the client's message into our record: the only module that reads a message's headers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class LaneSource:
     """One lane, with the counts of its threads.
 
     `rebalances`: by kind. `unread_progress`: how often committed progress could not be read.
-    `misplaced_progress`: how often it was made for another place. `unanswered`: the partitions of which Kafka does not
+    `misplaced_progress`: how often it was made for another one. `unanswered`: the partitions of which Kafka does not
     say what they hold. `replaced`: how many clients of the consumer were replaced, by why.
     """
 

@@ -1,7 +1,7 @@
 """Limit the log lines of one kind: a lasting cause is logged once, then summed up once in each window.
 
 A warning is written at once if it says something new: another partition, another topic, another text. All that repeats
-it is counted. At the end of each window one sum takes their place: how many lines there were, about how many partitions
+it is counted. At the end of each window one sum replaces them: how many lines there were, about how many partitions
 or topics, and the text of the last one. The rule holds for every logger, so no call site can break it.
 """
 

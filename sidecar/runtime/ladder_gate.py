@@ -33,7 +33,7 @@ class LadderGate:
         self._closed = False
 
     def shaped(self, policy: Policy) -> Policy:
-        """Return the policy to apply in the place of this one."""
+        """Return the policy to apply instead of this one."""
         self._wanted = policy
         if not policy.queued or not self._closed:
             return policy

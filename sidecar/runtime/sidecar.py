@@ -68,7 +68,7 @@ CLOSED_WITHIN = 1.5
 
 DRAINED_FOR = 60.0
 """Seconds beyond its drain time that a drained process waits for a stop. If no stop comes, the drain was a mistake, or
-the operator wanted this instance to do nothing. A new process then takes its place."""
+the operator wanted this instance to do nothing. A new process then replaces it."""
 
 
 _LOG = logging.getLogger("reconsume.run")

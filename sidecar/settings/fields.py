@@ -56,7 +56,7 @@ def field_at(path: KeyPath) -> FieldInfo | None:
 
 
 def siblings(path: KeyPath) -> tuple[str, ...]:
-    """Return the keys that are allowed in the place of the last part of `path`."""
+    """Return the keys that are allowed instead of the last part of `path`."""
     if not path[:-1]:
         return tuple(Settings.model_fields)
     above = field_at(path[:-1])

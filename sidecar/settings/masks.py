@@ -14,7 +14,7 @@ SECRET = re.compile(
     re.I,
 )
 NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
-"""Names that match `SECRET`, but hold the place of a secret and not the secret itself."""
+"""Names that match `SECRET`, but hold where a secret is and not the secret itself."""
 FILE = re.compile(r"[a-z.]+\.file|bearer_token_file|signing_secret_file")
 """Names of settings that hold the absolute path of a secret's file."""
 
@@ -27,7 +27,7 @@ def is_secret(path: KeyPath) -> bool:
 def is_path(path: KeyPath, value: object) -> bool:
     """Whether the value is the path of a secret's file.
 
-    Any other value may be the secret itself, written in the wrong place.
+    Any other value may be the secret itself, written under the wrong key.
     """
     named = isinstance(path[-1], str) and FILE.fullmatch(path[-1]) is not None
     return named and isinstance(value, str) and value.startswith("/")

@@ -20,7 +20,7 @@ from topics.durations import parse_duration, render_duration
 from topics.rates import PATTERN, Rate, parse_rate, render_rate
 
 KeyPath: TypeAlias = tuple[str | int, ...]
-"""The place of a value: keys of mappings and positions in lists."""
+"""The path of a value: keys of mappings and positions in lists."""
 
 
 class RefusedError(ValueError):

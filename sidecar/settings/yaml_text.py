@@ -1,6 +1,6 @@
 """Turn one YAML text into plain values, with the line of each key.
 
-Broken YAML and duplicate keys become faults with their place.
+Broken YAML and duplicate keys become faults with their line.
 """
 
 from __future__ import annotations

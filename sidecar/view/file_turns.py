@@ -1,4 +1,4 @@
-"""Queries of a local copy, and the opening of a new file in its place, take turns.
+"""Queries of a local copy, and the opening of a new file instead, take turns.
 
 SQLite knows a file by its inode, and its log (`-wal`, `-shm`) by its path. A connection to a former file of the same
 name would take the new file's log for its own, and cut it off: any access to it then ends the process with SIGBUS.
@@ -24,7 +24,7 @@ _opened: set[Path] = set()
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Keep a file in its place. Raises sqlite3.OperationalError while it is opened anew."""
+    """Keep a file where it is. Raises sqlite3.OperationalError while it is opened anew."""
     with _changed:
         if path in _opened:
             raise sqlite3.OperationalError("the file is being opened anew")

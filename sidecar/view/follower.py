@@ -92,7 +92,7 @@ class ViewFollower(threading.Thread):
         self._said, self._short = "", False
         self._bad: Counter[Kind] = Counter()
         self._next: LocalCopy | None = None
-        """The copy that takes the place of the served one when it is complete."""
+        """The copy that replaces the served one when it is complete."""
 
     def stop(self) -> None:
         """Stop within a few seconds. The call returns at once."""
@@ -135,7 +135,7 @@ class ViewFollower(threading.Thread):
             return Source.EVENTS  # what follows says what is wrong
 
     def _follow(self, copy: LocalCopy) -> LocalCopy:
-        """Use one set of clients until it fails, or another copy takes the place of this one. Return the copy to go on
+        """Use one set of clients until it fails, or another copy replaces this one. Return the copy to go on
         with."""
         job: JobWatch | None = None
         current = copy

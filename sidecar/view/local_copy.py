@@ -49,7 +49,7 @@ class LocalCopy:
 
     @property
     def complete(self) -> bool:
-        """Whether it is read to its end, so that it can take the place of another copy."""
+        """Whether it is read to its end, so that it can replace another copy."""
         return self.reader is not None and self.reader.caught_up and self.reader.facts.as_of is not None
 
     def close(self, *, for_good: bool = False) -> None:

@@ -28,7 +28,7 @@ SCANNED = 1_000_000
 
 Ident = Annotated[
     str,
-    typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a place in the DLQ.", callback=record_id),
+    typer.Argument(metavar="ID", help="A record's id, like orders:3:1024, or a DLQ position.", callback=record_id),
 ]
 Ids = Annotated[
     list[str] | None,

@@ -45,7 +45,7 @@ def plan_of(record: PolicyRecord | None, new: Mapping[str, object], before: Sett
 
 
 def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
-    """Return where a value comes from: the record, its place in the configuration, or the default."""
+    """Return where a value comes from: the record, its key in the configuration, or the default."""
     if key in record:
         return "record"
     layers, path = loaded.layers, KEYS[key]

@@ -49,9 +49,9 @@ def moment(text: str, wrong: str, direction: int) -> int:
 
 
 def record_id(text: str) -> str:
-    """Return a record's id, or its place, as given. Raises BadParameter if it can be neither."""
+    """Return a record's id, or its position, as given. Raises BadParameter if it can be neither."""
     if not RECORD_ID.fullmatch(text):
-        raise typer.BadParameter(f"{printable(text[:40])!r} is no id: it is like orders:3:1024, or a place in a topic")
+        raise typer.BadParameter(f"{printable(text[:40])!r} is no id: it is like orders:3:1024, or a topic's position")
     return text
 
 

@@ -95,7 +95,7 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
         flush()  # a reader that went away is noticed here, not in a traceback at exit
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last place before the user: report all
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last code before the user: report all
         if (by_signal := _signalled(error)) is not None:
             raise SystemExit(by_signal) from None
         return report(interrupt_in(error), debug=debug, as_json=as_json)

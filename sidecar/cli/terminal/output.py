@@ -1,4 +1,4 @@
-"""The one place that prints: data to stdout as table, json, jsonl or tsv, messages to stderr.
+"""The one module that prints: data to stdout as table, json, jsonl or tsv, messages to stderr.
 
 A row is a mapping of plain values. json and jsonl print all of it; table and tsv print the requested columns.
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ID = re.compile(r"[A-Za-z0-9._-]:[0-9]+:[0-9]+")
-"""What a record's id or its place has in it; people copy the whole word into another command."""
+"""What a record's id or its position has in it; people copy the whole word into another command."""
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d)?\b")
 """What a time begins with, which is no id."""
 LEAST = 12
@@ -81,7 +81,7 @@ def demand_of(name: str, texts: Sequence[str], *, cut: bool = False) -> Demand:
 
 
 def is_id(word: str) -> bool:
-    """Whether a word holds a record's id or place."""
+    """Whether a word holds a record's id or position."""
     return ID.search(word) is not None and TIME.match(word) is None
 
 

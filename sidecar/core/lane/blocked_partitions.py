@@ -77,7 +77,7 @@ class BlockedPartitions:
                     self._let_go(partition)
 
     def _dead_letter_without_headers(self, partition: LanePartition, entry: SettledRecord, now: Now) -> None:
-        """Write a dead letter without headers in the place of a copy that nobody could read."""
+        """Write a dead letter without headers instead of a copy that nobody could read."""
         self._outbox.forget(entry)
         partition.unsettle()
         record, policy = replace(entry.record, headers=None), self._calls.policy()

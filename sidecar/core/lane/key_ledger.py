@@ -1,7 +1,7 @@
 """What waits in one partition's queue, by key: which record of a key is its head, and whether it may go out.
 
 A record that failed waits in the queue topic, and later ones of its key behind it (`topics/retry_order.py`). The ledger
-knows of each its place among those of its key, its counts, and where its copy lies; the payload is read when it is due.
+knows of each its order among those of its key, its counts, and where its copy lies; the payload is read when it is due.
 Order comes from RETRY_ORDER alone, so that copies may be read, repeated and written again in any order.
 
     phase     | what happens                        | then
@@ -410,7 +410,7 @@ class KeyLedger:
             for entry in line.entries:
                 ensure(
                     (entry.offset >= 0) == (entry.phase in (Phase.QUEUED, *OUT)),
-                    f"{entry.identity} has its copy's place",
+                    f"{entry.identity} has its copy's order",
                 )
 
 

@@ -256,7 +256,7 @@ class LongWaits:
             return False
         if isinstance(decision, Retry | Requeue | Hop):
             state = decision.life
-            assert state.order is not None, "a copy in a queue has its place"
+            assert state.order is not None, "a copy in a queue has its order"
             owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
         elif decision == DONE and partition.under is not None:
             self._ended(owned, record, owned.ledger.done(identity_of(record)))

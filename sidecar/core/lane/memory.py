@@ -20,7 +20,7 @@ from sidecar.core.pace.pace import Pace
 from sidecar.core.record import NEVER, Partition
 
 REFUSED_SHARE = 2
-"""One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has place for it
+"""One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has room for it
 (`deploy/container.py`)."""
 
 SLOW = 2
@@ -103,7 +103,7 @@ class LaneMemory:
         if partition.tracker.waits:  # nothing begins but what was let go, and only the end of that makes room
             return AdmissionLimit(self.taken < self.room // 2, most, because)
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
-        # could the copies of one partition, if Kafka refuses more than have a place beside the room. Each partition may
+        # could the copies of one partition, if Kafka refuses more than be held beside the room. Each partition may
         # therefore have half of its share.
         if self._pace.slowed or room < self.room:
             most = room // (2 * len(self._partitions))

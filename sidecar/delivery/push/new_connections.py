@@ -1,10 +1,10 @@
 """Opens few connections at once, so that the service's listen backlog holds them, however short it is.
 
-For the client a TCP connection is open before the service's kernel has a place for it. While the backlog is full, the
+For the client a TCP connection is open before the service's kernel has room for it. While the backlog is full, the
 kernel drops the end of the handshake, and after a minute the connection with the request that was sent on it: an
 attempt that the service never saw. So a connection is *new* until it has carried an answer, or until the service's
 kernel has acknowledged its request and a moment has passed. A delivery that would need one new connection too many
-waits for a place, or for a connection that becomes free.
+waits for room, or for a connection that becomes free.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOMENT = 0.02
 """Seconds that a service may need to accept a connection. A service that needs seconds for an answer gets 200 new
 connections a second."""
 LOOK_EVERY = 0.002
-"""Seconds between two checks for a place, while a delivery waits for one. An acknowledgement is no event."""
+"""Seconds between two checks for room, while a delivery waits for one. An acknowledgement is no event."""
 
 
 class Wanted(NamedTuple):
@@ -105,7 +105,7 @@ def reply_to_repeated(reply: Callable[[Any, Any, Now], None], what: Any, outcome
 
 
 def is_new(connection: Connection, now: float) -> bool:
-    """Whether it is still being opened, or the service may have no place for it yet."""
+    """Whether it is still being opened, or the service may have no room for it yet."""
     if connection.task is not None:
         return True
     if not connection.sent or connection.answered:

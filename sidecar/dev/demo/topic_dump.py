@@ -37,7 +37,7 @@ def spans_of(bootstrap: str, topics: Iterable[str]) -> dict[PartitionName, Span]
 
 
 def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:
-    """Return every committed record of the topics, ordered by place. Raises BrokerError after a minute (DUMP_SECONDS).
+    """Return every committed record of the topics, ordered by offset. Raises BrokerError after a minute (DUMP_SECONDS).
 
     No producer may be writing: records that come later are left out.
     """

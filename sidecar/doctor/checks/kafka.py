@@ -1,6 +1,6 @@
 """Check whether Kafka can be reached.
 
-Each kind of refusal is reported separately, since each is corrected in another place.
+Each kind of refusal is reported separately, since each is corrected elsewhere.
 """
 
 from __future__ import annotations

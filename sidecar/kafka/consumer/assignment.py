@@ -222,7 +222,7 @@ class Assignment:
             self._start_others(consumer)
         known = [_at(start, firsts[start.partition]) for start in starts if start.offset in LOG_EDGES]
         asked = {start.partition for start in starts if start.offset not in LOG_EDGES} | self._at_numbers()
-        # Of some Kafka may not say it yet, or the client began at a place in a former log of that name.
+        # Of some Kafka may not say it yet, or the client began at an offset of a former log of that name.
         found = self.starts.find(consumer, list(asked)) if asked else []
         self._anew(consumer, [*known, *found])
         self._begin([*known, *found])

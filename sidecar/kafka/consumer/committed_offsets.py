@@ -33,7 +33,7 @@ class PassedOver:
         """Take in that progress cannot be read: its offset still holds."""
 
     def misplaced(self, source: Partition, why: str) -> None:
-        """Take in that progress was made for another place: its offset still holds."""
+        """Take in that progress was made for another position: its offset still holds."""
 
 
 def committed(

@@ -55,7 +55,7 @@ def log_loss(partition: Partition, wanted: int, edges_now: Edges) -> None:
 def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
     """Return committed progress without what is of a former log, and without the levels whose leader does not answer.
 
-    Nothing of those may be delivered yet: nobody knows if the place is one of this log, and a retry may be skipped.
+    Nothing of those may be delivered yet: nobody knows if the offset is one of this log, and a retry may be skipped.
     """
     read = {source: (end_of_done(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
     begins = _begins(logs, read, EDGES_WITHIN)
@@ -89,7 +89,7 @@ def _begins(
     offsets = logs.offsets(asked, within)
     younger = {source: first for source, first in offsets.items() if 0 <= first < read[source][0]}
     # All of another log is younger than what was read. In the same log only a transaction's marker can be younger and
-    # lie below the place: a search by time finds markers too, and what was read lies before it.
+    # lie below the offset: a search by time finds markers too, and what was read lies before it.
     begins = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in younger], within)
     another = {source: first if first == younger[source] else None for source, first in begins.items()}
     return dict.fromkeys(offsets.keys() - younger.keys()) | another
@@ -109,7 +109,7 @@ def _within_logs(logs: OffsetLookup, known: Mapping[Partition, Progress | None])
     """Return progress without what lies behind the end of the log; of a main topic all stays if that is not known.
 
     That is of a former log, and would pass over records of this one as soon as it is that long: marks of done records,
-    and the place itself if the log is still empty. Later, the records themselves show that it is another log.
+    and the offset itself if the log is still empty. Later, the records themselves show that it is another log.
     """
     reached = {source: got for source, got in known.items() if got is not None and end_of_done(got) > 0}
     ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in reached], EDGES_WITHIN)

@@ -16,12 +16,12 @@ FAR = 200
 AHEAD = 100
 """Records that are read beyond the last wanted one. More of them would push each other out of a small cache."""
 DOUBTS = 2
-"""How often a record must not be where it lay before it counts as gone: what was fetched for another place may arrive
+"""How often a record must not be where it lay before it counts as gone: what was fetched for another offset may arrive
 late."""
 
 
 class RecentRecords:
-    """The records that were read last, by place; for any thread. `room`: bytes."""
+    """The records that were read last, by offset; for any thread. `room`: bytes."""
 
     def __init__(self, room: int) -> None:
         self._room, self._weight = room, 0
@@ -56,7 +56,7 @@ class RecentRecords:
 class Payloads:
     """The records that are to be read by their offsets, on one client; used on one thread.
 
-    `arrived` gets each message, `passed` one that was read on the way, and `gone` the place of one that is not in its
+    `arrived` gets each message, `passed` one that was read on the way, and `gone` the offset of one that is not in its
     log any more. What is read on the way is mostly wanted next, because the records of one key lie one behind another:
     to seek back for each of them took 15 ms.
     """
