@@ -185,6 +185,11 @@ class KeyLedger:
         """How many keys have a record that waits."""
         return len(self._lines)
 
+    @property
+    def parked_keys(self) -> int:
+        """How many keys have a record that is parked: only a head's retries are used up."""
+        return len(self._parked)
+
     def largest(self, most: int) -> list[KeyLine]:
         """Return the keys of which the most records wait, the largest first."""
         return nlargest(most, self._lines.values(), key=lambda line: len(line.entries))
