@@ -93,7 +93,7 @@ def partition_findings(spec: TopicSpec, actual: int) -> Iterable[Finding]:
     wider = f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}"
     match spec.kind:
         case Kind.ORDERED if actual < spec.partitions:
-            why = "the partitions of its main topic that it lacks wait as soon as a record fails"
+            why = "what fails in the partitions that it lacks waits in memory, with its key"
             yield Finding(f"{has}, and its main topic has {spec.partitions}: {why}", wider)
         case Kind.ORDERED:
             finding = f"{has}, and its main topic has {spec.partitions}: nobody reads what waits in the others"

@@ -112,7 +112,11 @@ def test_a_queue_that_would_lose_what_waits_is_named_with_its_mend(key: str, val
         ),
         (Kind.LEVEL, {"replication": 2}, "it has 2 replicas and should have 3"),
         (Kind.POLICY, {"partitions": 2}, "it has 2 partitions and must have 1"),
-        (Kind.ORDERED, {"partitions": 2}, "it has 2 partitions, and its main topic has 3: the partitions of its main"),
+        (
+            Kind.ORDERED,
+            {"partitions": 2},
+            "it has 2 partitions, and its main topic has 3: what fails in the partitions",
+        ),
         (Kind.ORDERED, {"partitions": 4}, "it has 4 partitions, and its main topic has 3: nobody reads what waits"),
     ],
 )
