@@ -24,8 +24,9 @@ from topics.policy_record import SettlementRecord
 class OwnedQueue:
     """One queue partition, of the partition `main`.
 
-    `opened`: how far the group has read it is known. `caught_up`: what waits is known. `absent`: nothing waits, as there
-    is no such queue; it may be read later. `alarm`: the steady time (ms) at which it is to be looked at without an event.
+    `opened`: how far the group has read it is known. `caught_up`: what waits is known. `absent`: nothing waits, as
+    there is no such queue; it may be read later. `alarm`: the steady time (ms) at which it is to be looked at without
+    an event.
     """
 
     source: Partition
