@@ -34,9 +34,9 @@ class PartitionStatus(NamedTuple):
 
     `next_due_in`: ms, None if nothing is known to wait. `overdue_for`: ms by which its most overdue record is late,
     None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses. `blocked_keys`,
-    `behind_records`: as `QueueFacts`, None of a partition without a queue. `oldest_for`: the age (ms) of the oldest
-    first record of a key, by its timestamp; None if nothing waits. `on_hold`: records that were read and that an
-    operator's hold keeps back.
+    `behind_records`, `parked_keys`: as `QueueFacts`, None of a partition without a queue. `oldest_for`: the age (ms) of
+    the oldest first record of a key, by its timestamp; None if nothing waits. `on_hold`: records that were read and
+    that an operator's hold keeps back.
     """
 
     topic: str
@@ -52,6 +52,7 @@ class PartitionStatus(NamedTuple):
     behind_records: int | None = None
     oldest_for: int | None = None
     on_hold: int = 0
+    parked_keys: int | None = None
 
 
 def statuses(
@@ -76,7 +77,12 @@ def _with_queue(
     if queue is None:
         return status
     age = None if at is None else max(0, now.wall - at)
-    return status._replace(blocked_keys=queue.blocked_keys, behind_records=queue.behind_records, oldest_for=age)
+    return status._replace(
+        blocked_keys=queue.blocked_keys,
+        behind_records=queue.behind_records,
+        oldest_for=age,
+        parked_keys=queue.parked_keys,
+    )
 
 
 def keys_status(partitions: Iterable[PartitionStatus]) -> dict[str, int | None] | None:
@@ -87,6 +93,7 @@ def keys_status(partitions: Iterable[PartitionStatus]) -> dict[str, int | None] 
     return {
         "blocked": sum(one.blocked_keys or 0 for one in queued),
         "behind": sum(one.behind_records or 0 for one in queued),
+        "parked": sum(one.parked_keys or 0 for one in queued),
         "oldest_for": max((one.oldest_for for one in queued if one.oldest_for is not None), default=None),
     }
 

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.letters import Letter
+from sidecar.dlq.settlements import NONE
 from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.client_config import follower_config
@@ -28,13 +29,15 @@ ANY = Order(LARGEST_OFFSET, LARGEST_OFFSET)
 class KeyOrders:
     """Knows the places of letters; used by one thread.
 
-    There are none, and letters go to the ready topic, where the group has no such ladder, and while an instance lives
-    that does not read its queues. Raises ContractError if a queue topic is missing. Its maker calls `close`.
+    There are none, and letters go to the ready topic, where neither the configuration nor the group's policy has such a
+    ladder, and while an instance lives that does not read its queues. Raises ContractError if a queue topic is missing.
+    Its maker calls `close`.
     """
 
     def __init__(self, there: DlqTopics, policy: Policy) -> None:
         self._kafka, self._names = there.kafka, there.names
-        is_kept = policy.queued and not there.settlements().queueless
+        settlements = there.settlements() if policy.has_queues else NONE
+        is_kept = (policy.queued or settlements.has_ladder) and not settlements.queueless
         self.topics = tuple(there.names.queues_of(policy.topics)) if is_kept else ()
         topics = there.cluster.find((*self.topics, *policy.topics)) if is_kept else {}
         if missing := sorted(set(self.topics) - topics.keys()):

@@ -27,6 +27,7 @@ from topics.policy_record import (
     PARTITION,
     QUEUES,
     InstanceHeard,
+    PolicyHeard,
     SettlementHeard,
     SettlementRecord,
     parse_record,
@@ -62,13 +63,15 @@ class Settlements(NamedTuple):
 
     `commits`: the settlements that dismiss a letter, by its stay. `unaware`: instances that live, and do not know the
     state DISMISSED. `waiting`: the settlements of records that wait, by the record's id. `queueless`: instances that
-    live and read no queue topics, as older versions.
+    live and read no queue topics, as older versions. `has_ladder`: the policy in force has a ladder that keeps the
+    order, whatever the configuration says.
     """
 
     commits: Mapping[LetterKey, SettlementRecord]
     unaware: tuple[str, ...] = ()
     waiting: Mapping[str, SettlementRecord] = {}
     queueless: tuple[str, ...] = ()
+    has_ladder: bool = False
 
     @property
     def dismissed(self) -> dict[LetterKey, int]:
@@ -89,12 +92,15 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
     settled: dict[str, SettlementRecord] = {}
     reads: dict[str, tuple[str, ...]] = {}
     """What each instance that lives says that it reads."""
+    has_ladder = False
     for message in _messages(cluster, names, within):
         match parse_record(message.key(), message.value()):
             case SettlementHeard(id=ident, record=None):
                 settled.pop(ident, None)
             case SettlementHeard(id=ident, record=SettlementRecord() as record):
                 settled[ident] = record
+            case PolicyHeard(record=policy):
+                has_ladder = policy is not None and bool(policy.policy.get("ordered_ladder"))
             case InstanceHeard(instance=instance, record=None):
                 reads.pop(instance, None)
             case InstanceHeard(instance=instance, record=heartbeat) if heartbeat is not None:
@@ -107,7 +113,7 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
         if record.how == "commit" and record.position
     }
     waiting = {ident: record for ident, record in settled.items() if not record.position}
-    return Settlements(commits, _without(DISMISSALS, reads), waiting, _without(QUEUES, reads))
+    return Settlements(commits, _without(DISMISSALS, reads), waiting, _without(QUEUES, reads), has_ladder)
 
 
 def _without(word: str, reads: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

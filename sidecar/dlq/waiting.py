@@ -18,7 +18,7 @@ from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Span
 from sidecar.errors import BrokerError
 from sidecar.kafka.client_config import follower_config
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.queues.queue_thread import queue_reading_of
+from sidecar.kafka.queues.queue_reading import queue_reading_of
 from topics.attempt import retry_state_of
 from topics.group_rules import number_of
 from topics.retry_headers import ID, RetryState

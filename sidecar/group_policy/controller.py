@@ -28,6 +28,7 @@ from sidecar.settings.group_policy import (
     origins,
     overridden,
     policy_values,
+    queues_of,
 )
 from sidecar.settings.model import Settings
 from topics import versions
@@ -341,13 +342,15 @@ class PolicyController:
         """Return the reasons why the settings may not come into force."""
         if self._file.policy_mode == "strict" and (differing := mismatches(self._file, settings)):
             return differing
-        missing = levels_of(settings) - levels_of(self.settings) - self._topics
+        needed, present = (levels_of(one) | queues_of(one) for one in (settings, self.settings))
+        missing = needed - present - self._topics
         if not missing:
             return ()
         names = ", ".join(sorted(missing)[:MOST_NAMED]) + (
             f" and {more} more" if (more := len(missing) - MOST_NAMED) > 0 else ""
         )
-        return (f"its level topics are missing: {names}; create them: {mend_levels(settings)}",)
+        kind = "queue" if settings.queued else "level"
+        return (f"its {kind} topics are missing: {names}; create them: {mend_levels(settings)}",)
 
     def _refuse(self, problems: tuple[str, ...]) -> None:
         """Log why the newest policy is not applied, once until the reasons change."""

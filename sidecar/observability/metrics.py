@@ -150,13 +150,16 @@ class _Collector(Collector):
     def _keys(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
         """Yield what waits in the queues of ordered records, by main topic; no samples without queues."""
         queued = any(lane.queues is not None for lane in self._lanes)
-        blocked, behind, fill = (dict.fromkeys(self._sources.topics if queued else (), 0.0) for _ in range(3))
+        known_topics = self._sources.topics if queued else ()
+        blocked, behind, parked, fill = (dict.fromkeys(known_topics, 0.0) for _ in range(4))
         for (topic, _), queue in (item for known in facts for item in known.queues.items()):
             blocked[topic] = blocked.get(topic, 0) + queue.blocked_keys
             behind[topic] = behind.get(topic, 0) + queue.behind_records
+            parked[topic] = parked.get(topic, 0) + queue.parked_keys
             fill[topic] = max(fill.get(topic, 0), queue.fill)
         yield gauge("blocked_keys", "Keys of which a record waits in the queue topic.", ("topic",), singly(blocked))
         yield gauge("behind_records", "Records that wait behind one of their key.", ("topic",), singly(behind))
+        yield gauge("parked_keys", "Keys whose first record waits for a person.", ("topic",), singly(parked))
         yield gauge("queue_fill_ratio", "Of what may wait in a queue, the fullest one.", ("topic",), singly(fill))
 
     def _pace(self) -> Iterator[Metric]:

@@ -22,38 +22,50 @@ _LOG = logging.getLogger("reconsume.run")
 
 
 class LadderGate:
-    """Whether the ladder is in force. `others`: returns the live instances that do not read queue topics.
+    """Whether the ladder is in force.
 
-    `interval`: ms between two tries in place meanwhile.
+    `policy`: the one to begin with. `interval`: ms between two tries in place while it is not. `others`: returns the
+    live instances that do not read queue topics.
     """
 
-    def __init__(self, runners: Sequence[LaneRunner], interval: int) -> None:
-        self._runners, self._interval = runners, interval
-        self._wanted: Policy | None = None
+    def __init__(
+        self, runners: Sequence[LaneRunner], policy: Policy, interval: int, others: Callable[[], Sequence[str]]
+    ) -> None:
+        self._runners, self._wanted, self._interval, self._others = runners, policy, interval, others
         self._closed = False
 
-    def shaped(self, policy: Policy) -> Policy:
+    def shaped(self, policy: Policy, interval: int) -> Policy:
         """Return the policy to apply instead of this one."""
-        self._wanted = policy
-        if not policy.queued or not self._closed:
-            return policy
-        return replace(policy, queued=False, drained=True, in_place=InPlace(self._interval))
+        self._wanted, self._interval = policy, interval
+        if policy.queued:  # it may be the first with a ladder, and nothing may be written before the others are known
+            self._note(self._others())
+        return self._in_force()
 
-    def look(self, others: Sequence[str]) -> None:
+    def look(self) -> None:
         """Apply what follows from which live instances do not read queue topics."""
-        if self._wanted is None or not self._wanted.queued or self._closed is bool(others):
-            return
+        if self._wanted.queued and self._note(self._others()):
+            for runner in self._runners:
+                runner.apply_policy(self._in_force(), {})
+
+    def _in_force(self) -> Policy:
+        if not self._wanted.queued or not self._closed:
+            return self._wanted
+        return replace(self._wanted, queued=False, drained=True, in_place=InPlace(self._interval))
+
+    def _note(self, others: Sequence[str]) -> bool:
+        """Note which live instances do not read queue topics; return whether that changes anything."""
+        if self._closed is bool(others):
+            return False
         self._closed = bool(others)
         if self._closed:
             text = "retry.ordered_ladder waits: %d instances of the group do not read its queues yet, such as %s"
             _LOG.warning(text, len(others), others[0], extra={"event": "ladder-waits"})
         else:
             _LOG.info("every instance reads the queues: failures wait there", extra={"event": "ladder-begins"})
-        for runner in self._runners:
-            runner.apply_policy(self.shaped(self._wanted), {})
+        return True
 
-    async def follow(self, others: Callable[[], Sequence[str]]) -> None:
+    async def follow(self) -> None:
         """Look again and again."""
         while True:
-            self.look(others())
+            self.look()
             await asyncio.sleep(LOOK_EVERY)

@@ -122,7 +122,7 @@ class LaneRunner:
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
         if policy.has_queues and not plan.waits and isinstance(self.committer, Committer):
-            room, missing = plan.terms.room // QUEUES_SHARE, None if policy.queued else self.committer.look_up_missing
+            room, missing = plan.terms.room // QUEUES_SHARE, self.committer.look_up_missing
             self.queues = QueueThread(
                 kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing
             )

@@ -45,7 +45,7 @@ class PolicyTargets:
 
     def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
         """Apply these settings. Level topics that have left them, and are not empty, are read too."""
-        policy = self.gate.shaped(build_policy(settings, self.instance))
+        policy = self.gate.shaped(build_policy(settings, self.instance), settings.retry.ordered_interval)
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
             runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
         deliver, full = settings.deliver, build_pace(settings).full

@@ -98,8 +98,9 @@ class Sidecar:
             for plan in build_lane_specs(settings)
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
-        self._gate = LadderGate(self._runners, settings.retry.ordered_interval)
-        self._gate.shaped(policy)
+        self._gate = LadderGate(
+            self._runners, policy, settings.retry.ordered_interval, lambda: self._controller.without_queues()
+        )
         targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery, self._gate)
         self._controller = build_policy_controller(settings, targets)
         self._share = self._build_share()
@@ -161,8 +162,8 @@ class Sidecar:
         self._starting.append(background(self._name_missing_topics(), "topics"))
         self._starting.append(background(self._service_credentials.follow(), "service-credentials"))
         self._starting.append(background(self._share.follow(), "group-share"))
-        if self._settings.queued:
-            self._starting.append(background(self._gate.follow(self._controller.without_queues), "ladder"))
+        if self._settings.queued or self._settings.drained:  # the policy may begin with a ladder, and end it
+            self._starting.append(background(self._gate.follow(), "ladder"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
@@ -313,7 +314,7 @@ class Sidecar:
     async def _policy_known(self) -> None:
         """Wait until it is known what decides about the records, and whether the others read what this one writes."""
         await self._controller.wait_known()
-        self._gate.look(self._controller.without_queues())
+        self._gate.look()
 
     def _needed_topics(self) -> frozenset[str]:
         return needed_topics(self._controller.settings)

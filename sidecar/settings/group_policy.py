@@ -27,6 +27,8 @@ KEYS: dict[str, tuple[str, str]] = {
     "jitter": ("retry", "jitter"),
     "ordered_interval": ("retry", "ordered_interval"),
     "ordered_max_times": ("retry", "ordered_max_times"),
+    "ordered_ladder": ("retry", "ordered_ladder"),
+    "ordered_exhausted": ("retry", "ordered_exhausted"),
     "nack_redelivery_delay": ("retry", "nack_redelivery_delay"),
     "max_deaths": ("retry", "max_deaths"),
     "timeout": ("deliver", "timeout"),
@@ -144,9 +146,17 @@ def levels_of(settings: Settings) -> frozenset[str]:
     return frozenset(settings.names.levels_of(settings.delays, settings.topic_names))
 
 
+def queues_of(settings: Settings) -> frozenset[str]:
+    """Return the queue topics that the settings need."""
+    return frozenset(settings.names.queues_of(settings.topic_names) if settings.queued else ())
+
+
 def mend_levels(settings: Settings) -> str:
-    """Return the command that creates the level topics of these settings, whatever the file says."""
+    """Return the command that creates the level or queue topics of these settings, whatever the file says."""
     values = policy_values(settings)
+    if settings.queued:
+        ladder = flow(values["ordered_ladder"])
+        return f"reconsume topics apply --set 'retry.ordered_ladder={ladder}' --set retry.ordered_max_times=null"
     ladder, levels = flow(values["ladder"]), flow(values["levels"])
     return f"reconsume topics apply --set 'retry.ladder={ladder}' --set 'retry.levels={levels}'"
 

@@ -68,6 +68,8 @@ class Plan(NamedTuple):
     """What is delivered one at a time."""
     queued: bool = False
     """Whether what fails waits in a queue, and what follows behind it."""
+    queue_made_at: int = 0
+    """ms after which the queue topics are made."""
     parks: bool = False
     """Whether what has used up its retries waits in its queue for a person."""
     most_waiting: int = 20_000

@@ -19,6 +19,8 @@ MOST = 6
 """Records that one look brings at most."""
 AGAIN = 100
 """ms until what cannot be read now is tried again."""
+SURE_AFTER, LOOK_EVERY = 5_000, 1_000
+"""ms for which a queue is missing before the lane goes on without it, and between two looks for it from then on."""
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Reading:
     position: int = 0
     end: int = -1
     looks: bool = False
+    missing_since: int | None = None
+    absent: bool = False
 
 
 class QueueModel:
@@ -47,6 +51,9 @@ class QueueModel:
         """Ask for the group's progress, which an open transaction holds back, then where the queue ends."""
         if self._readings.get(queue) is not reading:
             return
+        if queue not in self._world.kafka.logs:
+            self._miss(queue, reading)
+            return
         log = self._log(queue)
         if log is None or self._world.kafka.held[self._host.group, queue] > 0:
             self._process.later(AGAIN, partial(self._open, queue, reading))
@@ -56,6 +63,19 @@ class QueueModel:
         reading.position = progress.next
         self._host.on_loop(partial(self._opened, AssignedPartition(queue, reading.epoch, progress)))
         self._process.later(self._random.choice((0, 20)), partial(self._find_end, queue, reading))
+
+    def _miss(self, queue: Partition, reading: Reading) -> None:
+        """There is no such queue: the lane goes on without it, in a group with a ladder once that is sure."""
+        steady, queued = self._world.steady, self._process.policy.queued
+        since = reading.missing_since = steady if reading.missing_since is None else reading.missing_since
+        if not reading.absent and (not queued or steady >= since + SURE_AFTER):
+            reading.absent = True
+            self._host.on_loop(partial(self._absent, queue, reading.epoch))
+        self._process.later(LOOK_EVERY if reading.absent else AGAIN, partial(self._open, queue, reading))
+
+    def _absent(self, queue: Partition, epoch: int) -> None:
+        assert self._host.lane.queues is not None
+        self._host.lane.queues.absent(queue, epoch, self._process.now())
 
     def _opened(self, grant: AssignedPartition) -> None:
         assert self._host.lane.queues is not None

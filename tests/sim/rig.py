@@ -191,6 +191,7 @@ class Rig:
         *,
         again: Iterable[SettledRecord] | None = None,
         refused: Iterable[tuple[SettledRecord, str]] = (),
+        where: str = "t",
         fenced: Iterable[Partition] = (),
         unwritable: Iterable[Partition] = (),
         too_long: Iterable[Partition] = (),
@@ -199,7 +200,7 @@ class Rig:
     ) -> CommitBatch:
         """Tell the lane what became of the batch that is out: committed, unless told otherwise."""
         batch = self.batches.pop(0)
-        refusals = tuple(Refusal(entry, about, "t: refused", "t") for entry, about in refused)  # type: ignore[arg-type]
+        refusals = tuple(Refusal(entry, about, f"{where}: refused", where) for entry, about in refused)  # type: ignore[arg-type]
         places = frozenset(fenced)
         denied = dict.fromkeys(unwritable, "no right")
         waits = dict.fromkeys(too_long, "too long")

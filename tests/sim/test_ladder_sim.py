@@ -86,6 +86,13 @@ def test_what_a_person_settles_ends_so_and_its_key_goes_on(plan: Plan, parks: bo
 
 
 @story
+@given(ladders("revoke", "join", "crash", "freeze", "outage"), st.sampled_from([1_000, 5_300, 20_000, 60_000]))
+def test_while_a_queue_is_missing_only_the_keys_that_fail_wait(plan: Plan, made_at: int) -> None:
+    """The others are done before it is made; then all is as if it had ever been there."""
+    check_ladder(World(plan._replace(queue_made_at=made_at)).run())
+
+
+@story
 @given(ladders("forget", "forget", "revoke", "crash", "join"))
 def test_order_is_kept_where_the_progress_beside_a_queue_is_lost(plan: Plan) -> None:
     """What was done is delivered again, and what waits is not delivered from the main topic."""

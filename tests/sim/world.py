@@ -136,7 +136,11 @@ class World:
         for topic in (*self.mains, *sorted(samples.waits(self.everything)), "billing-DLQ", "billing-RETRY-EVENTS"):
             self.kafka.create(topic)
         for topic in self.everything.names.queues_of(self.mains) if self.plan.queued else ():
-            self.kafka.create(topic)
+            if self.plan.queue_made_at:
+                self.refused = True
+                self.later(self.plan.queue_made_at, partial(self.kafka.create, topic))
+            else:
+                self.kafka.create(topic)
 
     def leftovers(self, policy: Policy) -> dict[str, int]:
         """Levels outside a policy that still hold waiting records: they are read too, as the product does it."""

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 from sidecar.cli.terminal.output import talk
 from sidecar.clock import wall
 from sidecar.errors import ContractError
-from sidecar.settings.group_policy import KEYS, levels_of, mend_levels
+from sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
 from sidecar.settings.model import Settings
-from topics.policy_record import KEY, RULES, PolicyHeard, PolicyRecord, parse_record, render_record
+from topics.policy_record import KEY, QUEUES, RULES, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
     from sidecar.group_policy.store import Entry
+
+READERS = (
+    ("rules", RULES, "would refuse a policy with rules"),
+    ("ordered_ladder", QUEUES, "would not read what waits in the queues of a ladder"),
+)
+"""Keys of the policy that each instance must know: the key, the word in a heartbeat that says so, and what an instance
+without it does."""
 
 
 def fitting(record: PolicyRecord) -> PolicyRecord:
@@ -42,29 +49,29 @@ def expect_readable(entries: list[Entry]) -> None:
 
 
 def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
-    """Raise ContractError if the policy has rules and an instance lives that refuses a policy with them."""
+    """Raise ContractError if an instance lives that refuses a policy with rules, or reads no queues for a ladder."""
     from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
     from sidecar.group_policy.topic import read_policy_topic, unaware
     from sidecar.kafka.admin.cluster import Cluster
 
-    if not new.get(RULES):
+    asked = {word: text for key, word, text in READERS if new.get(key)}
+    if not asked:
         return
     records = read_policy_topic(Cluster(settings.kafka), settings.names) or ()
-    if old := unaware(records, RULES, wall() - SILENT_AFTER):
-        names = ", ".join(old[:3]) + (" and others" if len(old) > 3 else "")
-        raise ContractError(
-            f"{names} would refuse a policy with rules, as an older version; finish the roll-out first, or "
-            "--replace to write it all the same"
-        )
+    for word, text in asked.items():
+        if old := unaware(records, word, wall() - SILENT_AFTER):
+            names = ", ".join(old[:3]) + (" and others" if len(old) > 3 else "")
+            raise ContractError(
+                f"{names} {text}, as an older version; finish the roll-out first, or --replace to write it all the same"
+            )
 
 
 def expect_levels(settings: Settings) -> None:
-    """Raise ContractError, with the fix, if a level topic that the settings need does not exist."""
+    """Raise ContractError, with the fix, if a level or queue topic that the settings need does not exist."""
     from sidecar.kafka.admin.cluster import Cluster
 
-    needed = levels_of(settings)
+    needed = levels_of(settings) | queues_of(settings)
     missing = needed - Cluster(settings.kafka).find(needed).keys()
     if missing:
-        raise ContractError(
-            f"level topics are missing: {', '.join(sorted(missing))}; create them first: {mend_levels(settings)}"
-        )
+        kind, names = "queue" if settings.queued else "level", ", ".join(sorted(missing))
+        raise ContractError(f"{kind} topics are missing: {names}; create them first: {mend_levels(settings)}")

@@ -72,16 +72,8 @@ def make_step(spec: TopicSpec, topic: Topic | None) -> Step:
 
 def compare(spec: TopicSpec, shape: Shape) -> Iterable[Finding]:
     """Yield a finding for each property of an existing topic that is not as it must be."""
-    if shape.partitions < spec.partitions:
-        finding = f"it has {plural(shape.partitions, 'partition')} and should have {spec.partitions}, to be shared"
-        if spec.kind is Kind.EVENTS:
-            finding += "; add them when the view's job has read all events, or an older row of a record may come last"
-        if spec.kind is Kind.ORDERED:
-            finding = f"it has {plural(shape.partitions, 'partition')}, and its main topic has {spec.partitions}"
-        yield Finding(finding, f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}")
-    if spec.kind is Kind.POLICY and shape.partitions > spec.partitions:
-        finding = f"it has {plural(shape.partitions, 'partition')} and must have 1: the last policy would not be known"
-        yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then reconsume topics apply")
+    if shape.partitions != spec.partitions:
+        yield from partition_findings(spec, shape.partitions)
     if shape.replication < spec.replication:
         finding = (
             f"it has {plural(shape.replication, 'replica')} and should have {spec.replication}, as the main topics"
@@ -90,8 +82,33 @@ def compare(spec: TopicSpec, shape: Shape) -> Iterable[Finding]:
     for key, wanted in spec.config.items():
         rule, why = RULES.get(key, (same, "it is not as it must be"))
         if not rule(shape.config[key], wanted):
+            why = QUEUE_WHY.get(key, why) if spec.kind is Kind.ORDERED else why
             finding = f"{key} is {shown(key, shape.config[key])} and must be {bound(rule)}{shown(key, wanted)}: {why}"
             yield Finding(finding, alter(spec.name, key, wanted))
+
+
+def partition_findings(spec: TopicSpec, actual: int) -> Iterable[Finding]:
+    """Yield a finding if an existing topic has too few partitions, or more than its kind may have."""
+    has = f"it has {plural(actual, 'partition')}"
+    wider = f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}"
+    match spec.kind:
+        case Kind.ORDERED if actual < spec.partitions:
+            why = "what fails in the partitions that it lacks waits in memory, with its key"
+            yield Finding(f"{has}, and its main topic has {spec.partitions}: {why}", wider)
+        case Kind.ORDERED:
+            finding = f"{has}, and its main topic has {spec.partitions}: nobody reads what waits in the others"
+            mend = "settle what waits there (reconsume retries list --blocked)"
+            yield Finding(finding, f"{mend}, then delete it, and reconsume topics apply")
+        case Kind.POLICY:
+            finding = f"{has} and must have 1: the last policy would not be known"
+            yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then reconsume topics apply")
+        case _ if actual < spec.partitions:
+            finding = f"{has} and should have {spec.partitions}, to be shared"
+            if spec.kind is Kind.EVENTS:
+                finding += (
+                    "; add them when the view's job has read all events, or an older row of a record may come last"
+                )
+            yield Finding(finding, wider)
 
 
 def same(actual: str, wanted: str) -> bool:
@@ -120,6 +137,12 @@ RULES: dict[str, tuple[Rule, str]] = {
     "segment.ms": (at_most, "what is outdated would be kept, and read again, for longer"),
 }
 """For each setting: the rule that accepts a value, and the consequence of any other value."""
+
+QUEUE_WHY = {
+    "cleanup.policy": "compaction would delete all but one of the records that wait behind a key",
+    "retention.ms": "what waits is written again before it is 12 h old, but not while no instance runs",
+}
+"""The consequence where it is another one in a queue topic."""
 
 
 def bound(rule: Rule) -> str:

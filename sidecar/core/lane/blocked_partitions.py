@@ -5,7 +5,8 @@ The refused copies themselves are kept, and tried again, by `outbox.py`.
 A record with more headers than can be read is not held: it is a dead letter at once, without its headers.
 
 A missing topic blocks every partition whose failures go there. A record that is too large, or whose target partition
-accepts nothing, is held alone; its partition is blocked only if too many of them are held, or too many bytes. A
+accepts nothing, is held alone; its partition is blocked only if too many of them are held, or too many bytes. So is an
+ordered record whose queue topic takes nothing: what it holds is its own key, and all others need no queue. A
 partition whose own progress Kafka refuses is blocked as well (`refused_progress.py`). A blocked partition keeps no
 waiting records in memory: over weeks they would take the room of all others.
 
@@ -110,9 +111,10 @@ class BlockedPartitions:
     def review(self, now: Now) -> None:
         """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
         sizes, missing = Counter[Partition](), dict[Partition, str]()
+        names = self._calls.policy().names
         for (source, _), refused in self._outbox.refused.items():
             sizes[source] += refused.refusal.entry.record.weight
-            if refused.refusal.about == "topic":
+            if refused.refusal.about == "topic" and refused.refusal.where != names.ordered(source.topic):
                 missing[source] = refused.refusal.reason
         unwritable = self._outbox.unwritable
         sizes.update(unwritable.sizes())

@@ -61,6 +61,8 @@ class Phase(Enum):
 
 
 OUT = (Phase.REQUESTED, Phase.TAKEN)
+UNTRIED = (0, 0)
+"""The counts of most of what waits: it is behind another."""
 
 
 class QueuedCopy(NamedTuple):
@@ -101,6 +103,15 @@ class Entry:
     """Whether it waits for its time, for main records before it, or to be asked for."""
     early: QueuedCopy | None = None
     later: QueuedCopy | None = None
+
+    def share_with(self, head: Entry) -> None:
+        """Hold no copy of a value that the head of its key, or it itself, holds already: a hundred thousand may
+        wait."""
+        self.key = head.key
+        if self.counts == UNTRIED:
+            self.counts = UNTRIED
+        if self.order == (self.identity[0], 0):
+            self.order = Order(self.identity[0])
 
     @property
     def is_parked(self) -> bool:
@@ -184,6 +195,11 @@ class KeyLedger:
     def blocked_keys(self) -> int:
         """How many keys have a record that waits."""
         return len(self._lines)
+
+    @property
+    def parked_keys(self) -> int:
+        """How many keys have a record that is parked: only a head's retries are used up."""
+        return len(self._parked)
 
     def largest(self, most: int) -> list[KeyLine]:
         """Return the keys of which the most records wait, the largest first."""
@@ -362,7 +378,9 @@ class KeyLedger:
         self._entries[entry.identity] = entry
         if entry.is_parked:
             self._parked[entry.identity] = entry
-        line = self._lines.setdefault(entry.key, KeyLine())
+        if (line := self._lines.get(entry.key)) is None:
+            line = self._lines[entry.key] = KeyLine()
+        entry.share_with(line.entries[0] if line.entries else entry)
         insort(line.entries, entry, key=_AT)
         self._offer(line)
 

@@ -105,10 +105,10 @@ class LongWaits:
             self._ties.end_turn(now)
 
     def absent(self, queue: Partition, epoch: int, now: Now) -> None:
-        """Note that there is no such queue: nothing waits."""
+        """Note that there is no such queue: nothing waits. It may be opened later, once it was made."""
         main, owned = self._owned(queue, epoch)
         if main is not None and owned is not None and not owned.caught_up:
-            owned.caught_up = True
+            owned.caught_up = owned.absent = True
             self._let_go_on(main, now)
             self._ties.end_turn(now)
 
@@ -133,8 +133,8 @@ class LongWaits:
             self._read_one(queue, owned, record, now)
         if run.end is not None and queue.tracker.reached(run.end):
             self._ties.commits.soon(queue)
-        if caught_up and not owned.caught_up:
-            owned.caught_up = True
+        if caught_up and (owned.absent or not owned.caught_up):
+            owned.caught_up, owned.absent = True, False
             self._ties.ownership.caught_up(queue, now)
             self._let_go_on(main, now)
         self._stale.add(owned.main)

@@ -24,8 +24,9 @@ from topics.policy_record import SettlementRecord
 class OwnedQueue:
     """One queue partition, of the partition `main`.
 
-    `opened`: how far the group has read it is known. `caught_up`: what waits is known. `alarm`: the steady time (ms) at
-    which it is to be looked at without an event.
+    `opened`: how far the group has read it is known. `caught_up`: what waits is known. `absent`: nothing waits, as
+    there is no such queue; it may be read later. `alarm`: the steady time (ms) at which it is to be looked at without
+    an event.
     """
 
     source: Partition
@@ -34,6 +35,7 @@ class OwnedQueue:
     ledger: KeyLedger = field(default_factory=KeyLedger)
     opened: bool = False
     caught_up: bool = False
+    absent: bool = False
     keep_at: int = NEVER
     alarm: int = NEVER
     requested: dict[int, Identity] = field(default_factory=dict)

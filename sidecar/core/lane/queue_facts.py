@@ -16,12 +16,14 @@ class QueueFacts(NamedTuple):
     """What waits in the queue of one main partition.
 
     `blocked_keys`: keys of which a record waits; a record without a key is one of its own. `behind_records`: what waits
-    behind the first record of its key. `most`: how many records may wait (`retry.ordered_max_waiting`).
+    behind the first record of its key. `most`: how many records may wait (`retry.ordered_max_waiting`). `parked_keys`:
+    those of the blocked keys whose first record waits for a person.
     """
 
     blocked_keys: int
     behind_records: int
     most: int
+    parked_keys: int = 0
 
     @property
     def fill(self) -> float:
@@ -32,7 +34,7 @@ class QueueFacts(NamedTuple):
 def queue_facts_of(owned: OwnedQueue, most: int) -> QueueFacts:
     """Return the facts of a queue in which `most` records may wait."""
     keys = owned.ledger.blocked_keys
-    return QueueFacts(keys, len(owned.ledger) - keys, most)
+    return QueueFacts(keys, len(owned.ledger) - keys, most, owned.ledger.parked_keys)
 
 
 def begins_to_fill(owned: OwnedQueue, most: int) -> bool:

@@ -93,10 +93,11 @@ def absent(spec: TopicSpec, group: GroupShape) -> Finding:
 
 
 def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, compare: Compare) -> Iterator[Finding]:
-    """Report differences: settings that lose records are failures, a shape that only costs is a warning."""
+    """Report differences: what loses or stops records is a failure, a shape that only costs is a warning."""
     described = topic._replace(config=config or {})
+    say = fail if spec.kind is Kind.ORDERED and topic.partitions < spec.partitions else warn
     for text, mend in compare(replace(spec, config={}), described):
-        yield warn(f"{spec.name}: {text}", mend)
+        yield say(f"{spec.name}: {text}", mend)
     if config is not None:
         for text, mend in compare(replace(spec, partitions=topic.partitions, replication=topic.replication), described):
             yield fail(f"{spec.name}: {text}", mend)

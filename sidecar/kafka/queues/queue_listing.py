@@ -21,7 +21,7 @@ from sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitio
 from sidecar.kafka.client_config import follower_config, whole_fetches
 from sidecar.kafka.errors import ANSWER_SECONDS
 from sidecar.kafka.messages import to_record
-from sidecar.kafka.queues.queue_thread import queue_reading_of
+from sidecar.kafka.queues.queue_reading import queue_reading_of
 from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.attempt import retry_state_of
 

@@ -4,6 +4,9 @@ Who owns a main partition owns the queue partition of the same number, so nothin
 in three steps. The group's progress on it is requested, and an open transaction holds the answer back. Then its end is
 requested, as of that moment, whatever is committed. Then it is read up to that end as far as it is committed: the last
 transactions of a dead owner end meanwhile, and later ones are refused by their generation.
+
+Where a queue does not exist, nothing waits in it, and the lane goes on without it. It is looked for again as long as
+the group has a ladder, and opened once it is there.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -24,14 +27,14 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
 from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.log_checks import untouched
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.few_messages import next_messages
-from sidecar.kafka.messages import Reading, reading_of, to_record
+from sidecar.kafka.messages import to_record
+from sidecar.kafka.named_topics import named_topics
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
+from sidecar.kafka.queues.queue_reading import QueueReading, name_cut, queue_reading_of, started
 from sidecar.observability.thread_watch import StopRequest
-from topics.retry_headers import Headers, RetryState
 
 POLL, BUSY_POLL = 0.05, 0.005
 """Seconds of a wait for records, and while records are being read by their offsets. A request by another thread waits
@@ -42,6 +45,9 @@ RETRY_EVERY = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 EDGES_WITHIN = 2.0
 """Seconds for the request for the ends of a log."""
+SURE_AFTER = 5.0
+"""Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it: a broker may
+not know yet of a topic that was made a moment ago, in which a former owner may have written."""
 LATE = 30.0
 """Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
 
@@ -70,28 +76,11 @@ class QueueListener(Protocol):
         """Return whether nothing more may be handed over for now."""
 
 
-@dataclass
-class QueueReading:
-    """One queue: under which epoch it is read, from where, and up to where it must be read first.
-
-    `position`, `end`: −1 while they are not known. `known_end`: the end of the log that was handed over last.
-    """
-
-    epoch: int
-    since: float
-    position: int = -1
-    end: int = -1
-    exists: bool = True
-    known_end: int = -1
-    caught_up: bool = False
-    named: bool = False
-
-
 class QueueThread(threading.Thread):
     """Port `QueueReads` on Kafka. `group`: the one that commits the queues' progress. `room`: bytes of the cache.
 
-    `missing`: returns which of some topics do not exist, or None if Kafka does not tell; for a group that goes on
-    without its queues where there are none. It has no client before there is one to read.
+    `missing`: returns which of some topics do not exist, or None if Kafka does not tell. In a group without a ladder it
+    is asked before there is a client: without queues there is none.
     """
 
     def __init__(
@@ -103,7 +92,7 @@ class QueueThread(threading.Thread):
         policy: Callable[[], Policy],
         registry: CredentialRegistry,
         room: int,
-        missing: Callable[[frozenset[str]], frozenset[str] | None] | None = None,
+        missing: Callable[[frozenset[str]], frozenset[str] | None],
     ) -> None:
         super().__init__(name=f"queues-{group}", daemon=True)
         self.failure: BaseException | None = None
@@ -112,6 +101,7 @@ class QueueThread(threading.Thread):
         config = whole_fetches(follower_config(kafka, group, client_id))
         self._config: Mapping[str, object] = {**config, "auto.offset.reset": "error"}
         self._listener, self._reading, self._missing = listener, queue_reading_of(policy), missing
+        self._policy = policy
         self._credentials = registry.register(self.name)
         self._stopping = StopRequest()
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -166,11 +156,11 @@ class QueueThread(threading.Thread):
             self._drop_clients()
 
     def _turn(self) -> None:
-        self._run_commands(wait=not self._readings)
-        if self._missing is not None and self._open_at <= time.monotonic():
-            self._leave_out(self._missing)
+        self._run_commands(wait=self._has_nothing())
+        if self._open_at <= time.monotonic():
+            self._look_for_unknown()
         if all(not reading.exists for reading in self._readings.values()) or not self._has_clients():
-            self._stopping.wait(BUSY_POLL if self._readings else 0)
+            self._stopping.wait(0 if self._has_nothing() else BUSY_POLL)
             return
         if self._open_at <= time.monotonic():
             self._open_more()
@@ -179,6 +169,10 @@ class QueueThread(threading.Thread):
         else:
             self._stopping.wait(BUSY_POLL)
         self._payloads.turn(self._reader, BUSY_POLL)
+
+    def _has_nothing(self) -> bool:
+        """Whether there is no queue to read, or to open soon."""
+        return all(reading.absent for reading in self._readings.values())
 
     def _run_commands(self, *, wait: bool) -> None:
         try:
@@ -217,7 +211,7 @@ class QueueThread(threading.Thread):
 
     def _open(self, queue: Partition, epoch: int) -> None:
         self._close(queue)
-        self._readings[queue] = QueueReading(epoch, time.monotonic(), exists=self._missing is None)
+        self._readings[queue] = QueueReading(epoch, time.monotonic(), exists=self._policy().queued)
         self._open_at = 0.0
 
     def _close(self, queue: Partition) -> None:
@@ -227,35 +221,61 @@ class QueueThread(threading.Thread):
         if reading is not None and reading.position >= 0 and self._has_both:
             self._following.incremental_unassign([TopicPartition(*queue)])
 
-    def _leave_out(self, missing: Callable[[frozenset[str]], frozenset[str] | None]) -> None:
-        """Go on without the queues that do not exist."""
-        unknown = {queue: reading for queue, reading in self._readings.items() if not reading.exists}
+    def _look_for_unknown(self) -> None:
+        """Find out which queues exist, in a group without a ladder, or that had none when they were looked for."""
+        unknown = {queue: one for queue, one in self._readings.items() if not one.exists and self._needs(one)}
         if not unknown:
             return
         self._open_at = time.monotonic() + RETRY_EVERY
-        absent = missing(frozenset(queue.topic for queue in unknown))
+        absent = self._missing(frozenset(queue.topic for queue in unknown))
         if absent is None:
             return
         for queue, reading in unknown.items():
             if queue.topic in absent:
-                self._drop(queue, reading)
+                self._miss(queue, reading)
             else:
                 reading.exists, self._open_at = True, 0.0
 
-    def _drop(self, queue: Partition, reading: QueueReading) -> None:
-        del self._readings[queue]
-        self._listener.queue_absent(queue, reading.epoch)
+    def _needs(self, reading: QueueReading) -> bool:
+        """Return whether a queue that is not open is to be looked for now."""
+        return reading.look_at <= time.monotonic() and (self._policy().queued or not reading.absent)
+
+    def _miss(self, queue: Partition, reading: QueueReading) -> None:
+        """Note that a queue does not exist; have the lane go on without it once that is sure."""
+        now, is_wanted = time.monotonic(), self._policy().queued
+        reading.missing_since = min(now, reading.missing_since)
+        if not is_wanted:
+            reading.exists = False  # so that there is no client
+        if reading.absent:
+            reading.look_at = now + IDLE
+        elif not is_wanted or now >= reading.missing_since + SURE_AFTER:
+            reading.absent = True
+            if is_wanted:
+                text = (
+                    "%s does not exist: its main partition goes on, and what fails there waits in memory, with its key"
+                )
+                _LOG.error(text, queue, extra={"event": "queue-missing", "partition": str(queue)})
+            self._listener.queue_absent(queue, reading.epoch)
 
     def _open_more(self) -> None:
         """Open the queues whose progress, and whose end, Kafka tells."""
         self._open_at = time.monotonic() + RETRY_EVERY
         waiting = {
-            queue: reading for queue, reading in self._readings.items() if reading.position < 0 and reading.exists
+            queue: reading
+            for queue, reading in self._readings.items()
+            if reading.position < 0 and reading.exists and self._needs(reading)
         }
         for queue, progress in committed(self._following, list(waiting), patient=False).items() if waiting else ():
             self._begin(queue, waiting[queue], progress)
+        missed = {queue.topic for queue, reading in waiting.items() if reading.missing_since < inf}
+        for client in (self._following, self._reader) if missed else ():
+            named_topics(client, missed, EDGES_WITHIN)  # else it would hold for minutes what was true of them before
+        self._name_late()
+
+    def _name_late(self) -> None:
         for queue, reading in self._readings.items():
-            if not reading.caught_up and not reading.named and time.monotonic() - reading.since > LATE:
+            late = time.monotonic() - reading.since > LATE
+            if late and not (reading.caught_up or reading.named or reading.absent):
                 reading.named = True
                 text = "%s is not read up to its end yet, so nothing of its main partition is delivered: %s"
                 why = self.last_error or (
@@ -268,13 +288,15 @@ class QueueThread(threading.Thread):
             low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
         except KafkaException as failure:
             self.last_error = str(failure.args[0])
-            if self._missing is not None and failure.args[0].code() in NO_PARTITION:
-                self._drop(queue, reading)  # the topic is narrower than the main topic
+            if failure.args[0].code() in NO_PARTITION:  # the topic is missing, or narrower than the main topic
+                self._miss(queue, reading)
             return
         if low == OFFSET_INVALID or high == OFFSET_INVALID:
             return
         start = started(queue, progress, low, high)
-        reading.position, reading.end = start.next, high
+        if reading.absent:
+            reading.absent, reading.since = False, time.monotonic()
+        reading.position, reading.end, reading.missing_since = start.next, high, inf
         self._following.incremental_assign([TopicPartition(*queue, start.next)])
         self._listener.queue_opened(AssignedPartition(queue, reading.epoch, start))
         self._hand_over(queue, reading, [], None)
@@ -345,45 +367,3 @@ class QueueThread(threading.Thread):
             extra = {"event": "queue-lost", "partition": str(queue), "offset": offset}
             _LOG.error(text, queue, offset, extra=extra)
             self._listener.queue_fetched(queue, reading.epoch, offset, None)
-
-
-def started(queue: Partition, progress: Progress | None, low: int, high: int) -> Progress:
-    """Return where the reading of a queue begins whose log is from `low` to `high`.
-
-    What is lost, or may be repeated, is named in the log.
-    """
-    extra = {"event": "queue-start", "partition": str(queue)}
-    if progress is None:
-        if high > low:
-            text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
-            _LOG.warning(text, queue, extra=extra)
-        return untouched(low)
-    if progress.next > high:
-        text = "%s ends at %d, before the group's progress: it was made anew, and is read from its beginning"
-        _LOG.warning(text, queue, high, extra=extra)
-        return untouched(low)
-    if progress.next < low:
-        name_cut(queue, progress.next, low)
-        return Progress(low, frozenset(offset for offset in progress.done if offset >= low))
-    return progress
-
-
-def name_cut(queue: Partition, wanted: int, low: int) -> None:
-    """Log that a queue was cut before what waited in it was read."""
-    if wanted < low:
-        text = "%s begins at %d now: what waited from %d on, and was not done, is lost"
-        extra = {"event": "queue-lost", "partition": str(queue), "offset": wanted}
-        _LOG.error(text, queue, low, wanted, extra=extra)
-
-
-def queue_reading_of(policy: Callable[[], Policy]) -> Reading:
-    """Return the function that reads our headers in a queue: those that belong elsewhere are refused."""
-
-    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
-        rules = policy()
-        state, fault = reading_of(rules)(headers, source, offset, timestamp)
-        if state is not None and (why := rules.queue_fault(source, state)):
-            return None, f"bad-header: {why}"
-        return state, fault
-
-    return read

@@ -118,6 +118,21 @@ def test_check_says_all_that_is_wrong_with_a_topic_and_how_to_mend_it(topics: Ca
     assert all(row["mend"].startswith("kafka-") for row in found)
 
 
+@pytest.mark.parametrize(("partitions", "count"), [(1, "1 partition, and"), (3, "3 partitions, and")])
+def test_check_names_a_queue_topic_that_would_lose_or_stop_what_waits(
+    topics: Call, kafka: Broker, group: str, main_topic: str, partitions: int, count: str
+) -> None:
+    ladder = ("--set", "deliver.order=key", "--set", "retry.ordered_ladder=[1s]")
+    queue = f"{group}-ORDERED-{main_topic}"
+    bad = {"cleanup.policy": "compact", "retention.ms": "3600000", "max.message.bytes": "1000"}
+    create_topic(kafka.bootstrap, queue, partitions, bad)
+    found = [row for row in map(json.loads, topics("check", *ladder).stdout.splitlines()) if row["topic"] == queue]
+    said = " ".join(row["finding"] for row in found)
+    for part in (count, "records that wait behind a key", "retention.ms is 3600000 (1h)", "max.message.bytes is 1000"):
+        assert part in said
+    assert all(queue in row["mend"] or "topics apply" in row["mend"] for row in found)
+
+
 def test_dry_run_asks_the_broker_and_creates_nothing(topics: Call) -> None:
     shown = topics("apply", "--dry-run")
     assert shown.exit_code == 0

@@ -15,8 +15,9 @@ from topics.names import Kind, Names
 from topics.specs import Source, TopicSpec, group_specs
 
 SOURCE = Source("orders", partitions=3, replication=3, max_message_bytes=1_000_000, min_insync_replicas=2)
-SPECS = group_specs(Names("billing"), [SOURCE], (1_000, 10_000))
+SPECS = group_specs(Names("billing"), [SOURCE], (1_000, 10_000), ordered=True)
 LEVEL = next(spec for spec in SPECS if spec.name == "billing-RETRY-10s")
+QUEUE = next(spec for spec in SPECS if spec.name == "billing-ORDERED-orders")
 BY_KIND = {spec.kind: spec for spec in SPECS}
 
 
@@ -84,6 +85,23 @@ def test_a_list_in_a_mend_is_bracketed_as_the_tool_wants_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("cleanup_policy", "compact", "compaction would delete all but one of the records that wait behind a key"),
+        ("retention_ms", "3600000", "retention.ms is 3600000 (1h) and must be at least"),
+        ("retention_ms", "86399999", "what waits is written again before it is 12 h old, but not while no instance"),
+        ("max_message_bytes", "1000000", "a copy with our headers would not fit"),
+    ],
+)
+def test_a_queue_that_would_lose_what_waits_is_named_with_its_mend(key: str, value: str, says: str) -> None:
+    (finding,) = make_step(QUEUE, with_config(QUEUE, **{key: value})).findings
+    assert says in finding.finding
+    assert f"--entity-name billing-ORDERED-orders --add-config {key.replace('_', '.')}=" in finding.mend
+    (level,) = make_step(LEVEL, with_config(LEVEL, **{key: value})).findings
+    assert (level.finding == finding.finding) == (key == "max_message_bytes"), "a level topic has its own reason"
+
+
+@pytest.mark.parametrize(
     ("kind", "change", "says"),
     [
         (Kind.LEVEL, {"partitions": 1}, "it has 1 partition and should have 3, to be shared"),
@@ -94,6 +112,12 @@ def test_a_list_in_a_mend_is_bracketed_as_the_tool_wants_it() -> None:
         ),
         (Kind.LEVEL, {"replication": 2}, "it has 2 replicas and should have 3"),
         (Kind.POLICY, {"partitions": 2}, "it has 2 partitions and must have 1"),
+        (
+            Kind.ORDERED,
+            {"partitions": 2},
+            "it has 2 partitions, and its main topic has 3: what fails in the partitions",
+        ),
+        (Kind.ORDERED, {"partitions": 4}, "it has 4 partitions, and its main topic has 3: nobody reads what waits"),
     ],
 )
 def test_too_few_or_too_many_partitions_and_replicas(kind: Kind, change: dict[str, Any], says: str) -> None:

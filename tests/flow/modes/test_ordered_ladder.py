@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group, specs_of
-from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
+from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import FAILED, TOOK, Delivery, Ledger
 from tests.support.proof.quiet import await_quiet
@@ -171,17 +174,39 @@ def test_order_survives_kills_rebalances_and_a_restart_while_a_tenth_of_the_keys
         assert failed >= set(range(len(counts))), f"{ident} was counted for {counts}, and failed at {failed}"
 
 
-def test_a_queue_topic_that_is_missing_is_named_and_all_goes_on_once_it_is_made(
-    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+@pytest.mark.parametrize("wide", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_while_a_queue_is_missing_only_the_keys_that_fail_wait(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, wide: int
 ) -> None:
+    """A key that fails waits in memory, named; all others go on, and it goes on once the topic is made. With two
+    partitions the topic is there, and too narrow."""
     group = replace(new_group(), delays=(), queued=True)
-    create_group(group, 1, leave_out=group.queues)
+    create_group(group, wide, leave_out=group.queues)
+    if wide > 1:
+        create_topic(group.bootstrap, group.queues[0], 1)
     service = start_service(by_name({"bad": (Answer(500), Answer(200))}))
-    sidecar = start_sidecar(group, service.url, overrides=LADDER)
-    produce(group.bootstrap, group.main, [Out(b"bad", b"a"), Out(b"behind", b"a")])
-    sidecar.until(lambda: group.queues[0] in sidecar.log(), 30, "the missing topic is named")
-    create_group(group, 1, leave_out=[topic for topic in _all(group) if topic not in group.queues])
-    sidecar.until(lambda: len(service.ledger.taken()) == 2, 40, "both are taken")
+    sidecar = start_sidecar(group, service.url, overrides={**LADDER, "log": {"format": "json"}})
+    places = produce(
+        group.bootstrap, group.main, [Out(value, b"a", partition=wide - 1) for value in (b"bad", b"behind")]
+    )
+    ids = [f"{group.main}:{number}:{offset}" for number, offset in places]
+    warned = json.loads(sidecar.wait_log('"queue-missing"', 40))
+    assert warned["partition"] == f"{group.queues[0]}[{wide - 1}]"
+    sidecar.until(lambda: bool(service.ledger.of(ids[0])), 20, "the first one is delivered")
+    sidecar.until(lambda: sidecar.metric("reconsume_refused_records") == 1, 20, "its copy is refused")
+    free = [Out(b"free", b"b%d" % number, partition=wide - 1) for number in range(100)]
+    produce(group.bootstrap, group.main, free)
+    sidecar.until(lambda: len(service.ledger.taken()) == len(free), 20, "other keys go on")
+    assert (len(service.ledger.of(ids[0])), len(service.ledger.of(ids[1]))) == (1, 0)
+    if wide > 1:
+        request = [NewPartitions(group.queues[0], wide)]
+        admin = AdminClient({"bootstrap.servers": group.bootstrap})
+        admin.create_partitions(request)[group.queues[0]].result(SECONDS)
+    else:
+        create_group(group, 1, leave_out=[topic for topic in _all(group) if topic not in group.queues])
+    sidecar.until(lambda: len(service.ledger.taken()) == len(free) + 2, 40, "the failing key goes on")
+    assert [d.times for d in service.ledger.of(ids[0])] == [0, 1]
+    assert sidecar.metric("reconsume_refused_records") == 0
     assert sidecar.stop().code == 0
     assert_in_order(group, service.ledger)
 

@@ -76,7 +76,7 @@ def test_a_key_that_fails_is_seen_while_its_queue_fills_and_at_its_bound(
     well.set()
     sidecar.until(lambda: len(service.ledger.taken()) == 135, 60, "all are taken once their keys are free")
     sidecar.until(lambda: queue() == (0, 0), 20, "nothing waits any more")
-    assert sidecar.status()["keys"] == {"blocked": 0, "behind": 0, "oldest_for": None}
+    assert sidecar.status()["keys"] == {"blocked": 0, "behind": 0, "parked": 0, "oldest_for": None}
     assert sidecar.log().count('"queue-fills"') == 1
     assert KEY.decode() not in sidecar.log()
     assert sidecar.stop().code == 0

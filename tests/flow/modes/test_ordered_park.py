@@ -21,6 +21,7 @@ from tests.support.service.behaviours import Answer, Behaviour, Request
 from tests.support.service.puller import Puller
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
+from tests.support.sidecar.process import SidecarProcess
 from topics.events import Event, State, decode_event
 from topics.names import Kind
 from topics.retry_headers import ORIGIN_MESSAGE_ID
@@ -57,6 +58,10 @@ def is_parked(group: GroupTopics, ident: str) -> Callable[[], bool]:
     return lambda: any(event.parked for event in events_of(group, ident))
 
 
+def parked_keys(sidecar: SidecarProcess, group: GroupTopics) -> int:
+    return int(sidecar.metric(f'reconsume_parked_keys{{topic="{group.main}"}}'))
+
+
 def put(group: GroupTopics, *records: tuple[bytes, bytes]) -> list[str]:
     """Produce records, by value and key, and return their ids."""
     places = produce(group.bootstrap, group.main, [Out(value, key) for value, key in records])
@@ -72,6 +77,8 @@ def test_a_parked_head_holds_its_key_over_kills_until_the_setting_gives_it_up(
     sidecar = start_sidecar(group, service.url, overrides=PARK)
     bad, behind, free = put(group, (b"bad", b"a"), (b"behind", b"a"), (b"free", b"b"))
     sidecar.until(is_parked(group, bad), 30, "the head is parked")
+    sidecar.until(lambda: parked_keys(sidecar, group) == 1, 20, "its key is counted as parked")
+    assert sidecar.status()["keys"]["parked"] == 1
     sidecar.kill()
     sidecar.start()
     sidecar.wait_ready()
@@ -86,11 +93,13 @@ def test_a_parked_head_holds_its_key_over_kills_until_the_setting_gives_it_up(
     waiting, told = events_of(group, bad)
     assert (told.state, told.times, told.due, told.level) == (State.WAITING_RETRY, waiting.times, 0, None)
     assert told.at > waiting.at
+    sidecar.until(lambda: parked_keys(sidecar, group) == 1, 20, "the new owner counts it too")
     assert sidecar.stop().code == 0
     given_up: Config = {**PARK, "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 1}}
     other = start_sidecar(group, service.url, "other", overrides=given_up)
     other.until(lambda: bool(service.ledger.of(behind)), 30, "the next of the key goes")
     await_quiet(group, 30)
+    other.until(lambda: parked_keys(other, group) == 0, 20, "no key is parked any more")
     assert other.stop().code == 0
     (letter,) = dump(group.bootstrap, group.dlq)
     assert (dict(letter.headers)[ORIGIN_MESSAGE_ID], RETRY_PARKED in dict(letter.headers)) == (bad.encode(), False)

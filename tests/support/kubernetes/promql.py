@@ -67,7 +67,9 @@ def _uses(node: Any, labels: frozenset[str], functions: frozenset[str]) -> Itera
             yield from _uses(node.expr, labels, functions)
 
 
-QUEUED = frozenset(f"reconsume_{name}" for name in ("blocked_keys", "behind_records", "queue_fill_ratio"))
+QUEUED = frozenset(
+    f"reconsume_{name}" for name in ("blocked_keys", "behind_records", "parked_keys", "queue_fill_ratio")
+)
 """Metrics that have no series but in a group with `retry.ordered_ladder`."""
 
 

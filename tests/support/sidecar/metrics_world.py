@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.core.commit_batch import CommitResult, Refusal
@@ -181,6 +182,12 @@ def queued(topic: str, offset: int, key: bytes, due_at: int = START.wall + 60_00
         f"{topic}:0:{offset}", topic, 1, 0, due_at, START.wall, START.wall, "http-500", order=Order(offset)
     )
     return Record(Partition(f"billing-ORDERED-{topic}", 0), offset, 1, START.wall, key, b"v", [], life)
+
+
+def parked(topic: str, offset: int, key: bytes) -> Record:
+    record = queued(topic, offset, key, 0)
+    assert record.life is not None
+    return replace(record, life=replace(record.life, parked=True))
 
 
 def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:

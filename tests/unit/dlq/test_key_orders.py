@@ -32,7 +32,8 @@ def letter(number: int = 0, offset: int = 7, **more: object) -> Letter:
 class There:
     """A cluster with two partitions of each topic but those that are missing, and the ends of its logs."""
 
-    def __init__(self, missing: Collection[str] = (), queueless: tuple[str, ...] = ()) -> None:
+    def __init__(self, missing: Collection[str] = (), queueless: tuple[str, ...] = (), ladder: bool = False) -> None:
+        self.has_ladder = ladder
         self.names, self.kafka = QUEUED.names, {}
         self.ends = {Partition("orders", 0): 40, Partition("orders", 1): 50}
         self.ends |= {Partition(QUEUE, number): 9 for number in (0, 1)}
@@ -47,7 +48,7 @@ class There:
         return {name: topic(name) for name in names if name not in missing}
 
     def settlements(self) -> object:
-        return NONE._replace(queueless=self.queueless)
+        return NONE._replace(queueless=self.queueless, has_ladder=self.has_ladder)
 
 
 @pytest.fixture
@@ -112,6 +113,15 @@ def test_without_a_ladder_letters_go_to_the_ready_topic(queueless: tuple[str, ..
     orders = KeyOrders(There(queueless=queueless), rules)  # type: ignore[arg-type]
     assert (orders.topics, orders.any, orders.of([letter()])) == ((), None, [None])
     assert target_of(rules.names, orders.topics) == "billing-RETRY"
+
+
+@pytest.mark.parametrize(("drained", "queues"), [(True, (QUEUE,)), (False, ())])
+def test_the_ladder_of_the_groups_policy_counts_as_one_of_the_configuration(
+    drained: bool, queues: tuple[str, ...]
+) -> None:
+    rules = replace(policy(), drained=drained)
+    assert KeyOrders(There(ladder=True), rules).topics == queues  # type: ignore[arg-type]
+    assert KeyOrders(There(ladder=True, queueless=("old-0",)), rules).topics == ()  # type: ignore[arg-type]
 
 
 def test_while_an_instance_reads_no_queues_letters_go_to_the_ready_topic() -> None:

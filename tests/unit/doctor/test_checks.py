@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.cli.doctor import compare
 from sidecar.core.record import Now
 from sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
 from sidecar.doctor.checks.clock import judged
@@ -18,17 +19,19 @@ from sidecar.doctor.checks.policy import in_force, policy
 from sidecar.doctor.checks.progress import retention_of
 from sidecar.doctor.checks.rights import lacking
 from sidecar.doctor.checks.subscriptions import subscriptions
+from sidecar.doctor.checks.topics import differing
 from sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
 from sidecar.doctor.runner import Check, run
 from sidecar.errors import BrokerError
 from sidecar.group_policy.topic import PolicyTopicRecord
 from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import ConsumerGroup
+from sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from sidecar.kafka.credentials.reachability import diagnosed
 from tests.support.deadline import SOON
 from tests.support.sidecar.settings import good
 from topics.acls import Operation, Permission, Resource, User
 from topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
+from topics.specs import Source, queue_spec
 
 NOW = Now(1_000_000_000, 5_000)
 OWN = {"orders": "*"}
@@ -107,6 +110,17 @@ def test_a_report_is_as_bad_as_its_worst_finding_and_shows_the_bad_ones_first() 
     assert report.status is Status.FAIL
     assert [found.finding for found in report.bad] == ["c", "b"]
     assert [found.finding for found in Report("x", (ok("a"),)).bad] == ["a"]
+
+
+@pytest.mark.parametrize(("partitions", "status"), [(2, Status.FAIL), (3, None), (4, Status.WARN)])
+def test_a_queue_that_is_narrower_than_its_main_topic_stops_records_and_a_wider_one_may_hide_some(
+    partitions: int, status: Status | None
+) -> None:
+    spec = queue_spec("billing-ORDERED-orders", Source("orders", 3, 1, 1_000_000, 1))
+    topic = Topic(spec.name, partitions, 1, spec.config)
+    found = list(differing(spec, topic, spec.config, compare))
+    assert [finding.status for finding in found] == ([] if status is None else [status])
+    assert all("its main topic has 3" in finding.finding and finding.mend for finding in found)
 
 
 @pytest.mark.parametrize(

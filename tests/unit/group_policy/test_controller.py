@@ -81,6 +81,26 @@ def test_a_policy_waits_for_its_level_topics_as_a_whole(tmp_path: Path) -> None:
     run(good(tmp_path, *SETS), work)
 
 
+def test_a_ladder_that_keeps_the_order_waits_for_its_queue_topics(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.begin()
+        await seen.tell(policy(ordered_ladder=["1m"], ordered_exhausted="park"))
+        assert not seen.desk.settings.queued
+        assert "its queue topics are missing: billing-ORDERED-orders; create them: " in seen.desk.refused[0]
+        assert "--set 'retry.ordered_ladder=[1m]'" in seen.desk.refused[0]
+        await seen.look(there=[*LEVELS, "billing-ORDERED-orders"])
+        assert seen.desk.refused == ()
+        assert (seen.desk.settings.queued, seen.desk.settings.retry.ordered_exhausted) == (True, "park")
+        await seen.tell(policy(ordered_ladder=["1m"], ordered_max_times=3))
+        assert "retry.ordered_max_times" in seen.desk.refused[0]
+        await seen.tell(policy(ordered_exhausted="park"))
+        assert "retry.ordered_exhausted" in seen.desk.refused[0]
+        await seen.tell(policy(ordered_ladder=None))
+        assert (seen.desk.settings.queued, seen.desk.refused) == (False, ())
+
+    run(good(tmp_path, *SETS, "deliver.order=key"), work)
+
+
 def test_levels_that_the_configuration_needs_and_misses_are_no_reason_against_another_value(tmp_path: Path) -> None:
     """They hold their records as ever; the policy did not ask for them."""
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
 from sidecar.core.record import Now, Partition
 from sidecar.observability.metrics import bounded_reason
-from tests.support.sidecar.metrics_world import LEVELS, START, World, fresh, queued, retried
+from tests.support.sidecar.metrics_world import LEVELS, START, World, fresh, parked, queued, retried
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> No
         "progress_lag": "gauge",
         "blocked_keys": "gauge",
         "behind_records": "gauge",
+        "parked_keys": "gauge",
         "queue_fill_ratio": "gauge",
         "pace": "gauge",
         "pace_changes": "counter",
@@ -125,6 +126,15 @@ def test_blocked_keys_and_what_is_behind_them_are_counted_by_main_topic(world: W
     assert world.sample("reconsume_behind_records", topic="orders") == 2
     assert world.sample("reconsume_queue_fill_ratio", topic="orders") == 4 / 20_000
     assert world.sample("reconsume_behind_records", topic="invoices") == 0
+    assert world.sample("reconsume_parked_keys", topic="orders") == 0
+
+
+def test_of_the_blocked_keys_those_are_parked_whose_first_record_is() -> None:
+    world = World(queued=True)
+    world.queue("orders", parked("orders", 0, b"a"), queued("orders", 1, b"a"), queued("orders", 2, b"b"))
+    assert world.sample("reconsume_parked_keys", topic="orders") == 1
+    assert world.sample("reconsume_blocked_keys", topic="orders") == 2
+    assert world.sample("reconsume_parked_keys", topic="invoices") == 0
 
 
 def test_lateness_is_in_seconds(world: World) -> None:

@@ -26,7 +26,7 @@ from sidecar.core.outcome import (
 from sidecar.core.record import Now, Partition, Record
 from sidecar.core.tag_filter import TagFilter
 from sidecar.observability.metrics import TRANSACTION_RESULTS
-from tests.support.sidecar.metrics_world import START, World, fresh, queued, retried
+from tests.support.sidecar.metrics_world import START, World, fresh, parked, queued, retried
 from topics.rates import Rate
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -169,6 +169,7 @@ MOVES: dict[str, Move] = {
     "progress_lag": ended_in_time,
     "blocked_keys": behind_a_key,
     "behind_records": behind_a_key,
+    "parked_keys": lambda world: world.queue("orders", parked("orders", 0, b"a")),
     "queue_fill_ratio": behind_a_key,
     "pace": lambda world: delivered(world, NotSent("connection-refused")),
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
@@ -206,7 +207,7 @@ CONSTANT = {"build_info"}
 SET_UP: dict[str, Callable[[], World]] = {
     "passed_over": lambda: World(wanted=TagFilter({"orders": frozenset({b"TagA"})})),
     "forwarded": lambda: World(relay=True),
-    **dict.fromkeys(("blocked_keys", "behind_records", "queue_fill_ratio"), lambda: World(queued=True)),
+    **dict.fromkeys(("blocked_keys", "behind_records", "parked_keys", "queue_fill_ratio"), lambda: World(queued=True)),
 }
 
 

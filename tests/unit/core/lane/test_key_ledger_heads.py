@@ -217,3 +217,13 @@ def test_a_greater_copy_that_is_read_while_one_is_written_stands_once_that_is_in
     assert ledger.written(HIGH) == [4]
     assert asked(ledger) == [HIGH]
     assert ledger.taken(HIGH, 5)
+
+
+def test_records_of_a_key_share_its_bytes_and_the_counts_of_what_was_never_tried() -> None:
+    """A hundred thousand may wait: each object of its own is megabytes."""
+    ledger = ledger_of(*(copy((at, 1), 900 + at, times=0, key=bytes(bytearray(b"key"))) for at in (5, 3, 1_000)))
+    low, *others = sorted(ledger.entries(), key=lambda entry: entry.identity)
+    assert all(entry.key is low.key and entry.counts is low.counts for entry in others)
+    assert all(entry.order.offset is entry.identity[0] for entry in ledger.entries())
+    assert [entry.key for entry in ledger.entries()] == [b"key"] * 3
+    ledger.check()

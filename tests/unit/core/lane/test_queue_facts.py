@@ -80,11 +80,11 @@ def test_status_shows_what_waits_of_the_partitions_that_have_queues() -> None:
         {},
         0,
         {},
-        {ORDERS: QueueFacts(2, 3, MOST), other: QueueFacts(0, 0, MOST)},
+        {ORDERS: QueueFacts(2, 3, MOST, 1), other: QueueFacts(0, 0, MOST)},
     )
     shown = statuses(lane, Standing(), Now(WALL, 0), {ORDERS: WALL - 700})
-    fields = [(one.blocked_keys, one.behind_records, one.oldest_for) for one in shown]
-    assert fields == [(2, 3, 700), (0, 0, None), (None, None, None)]
-    assert keys_status(shown) == {"blocked": 2, "behind": 3, "oldest_for": 700}
-    assert keys_status(shown[1:]) == {"blocked": 0, "behind": 0, "oldest_for": None}
+    fields = [(one.blocked_keys, one.behind_records, one.parked_keys, one.oldest_for) for one in shown]
+    assert fields == [(2, 3, 1, 700), (0, 0, 0, None), (None, None, None, None)]
+    assert keys_status(shown) == {"blocked": 2, "behind": 3, "parked": 1, "oldest_for": 700}
+    assert keys_status(shown[1:]) == {"blocked": 0, "behind": 0, "parked": 0, "oldest_for": None}
     assert keys_status(shown[2:]) is None, "a group without queues"

@@ -1,0 +1,87 @@
+"""One queue that is read: how far, where it begins, what the log says of it, and how its records are read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from sidecar.core.policy import Policy
+from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
+from sidecar.kafka.consumer.log_checks import untouched
+from sidecar.kafka.messages import Reading, reading_of
+from topics.retry_headers import Headers, RetryState
+
+_LOG = logging.getLogger("reconsume.queues")
+
+
+@dataclass
+class QueueReading:
+    """One queue: under which epoch it is read, from where, and up to where it must be read first.
+
+    `position`, `end`: −1 while they are not known. `known_end`: the end of the log that was handed over last. `exists`:
+    nothing says that it does not. `missing_since`: when it was missing first; infinite if it never was. `absent`: the
+    lane goes on without it. `look_at`: when it is looked for again. All times are monotonic seconds.
+    """
+
+    epoch: int
+    since: float
+    position: int = -1
+    end: int = -1
+    exists: bool = True
+    known_end: int = -1
+    caught_up: bool = False
+    named: bool = False
+    missing_since: float = inf
+    absent: bool = False
+    look_at: float = 0.0
+
+
+def started(queue: Partition, progress: Progress | None, low: int, high: int) -> Progress:
+    """Return where the reading of a queue begins whose log is from `low` to `high`.
+
+    What is lost, or may be repeated, is named in the log.
+    """
+    extra = {"event": "queue-start", "partition": str(queue)}
+    if progress is None:
+        if high > low:
+            text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
+            _LOG.warning(text, queue, extra=extra)
+        return untouched(low)
+    if progress.next > high:
+        text = "%s ends at %d, before the group's progress: it was made anew, and is read from its beginning"
+        _LOG.warning(text, queue, high, extra=extra)
+        return untouched(low)
+    if progress.next < low:
+        name_cut(queue, progress.next, low)
+        return Progress(low, frozenset(offset for offset in progress.done if offset >= low))
+    return progress
+
+
+def name_cut(queue: Partition, wanted: int, low: int) -> None:
+    """Log that a queue was cut before what waited in it was read."""
+    if wanted < low:
+        text = "%s begins at %d now: what waited from %d on, and was not done, is lost"
+        extra = {"event": "queue-lost", "partition": str(queue), "offset": wanted}
+        _LOG.error(text, queue, low, wanted, extra=extra)
+
+
+def name_missing(queue: Partition) -> None:
+    """Log that a queue does not exist, in a group with a ladder."""
+    text = "%s does not exist: its main partition goes on, and what fails there waits in memory, with its key"
+    _LOG.error(text, queue, extra={"event": "queue-missing", "partition": str(queue)})
+
+
+def queue_reading_of(policy: Callable[[], Policy]) -> Reading:
+    """Return the function that reads our headers in a queue: those that belong elsewhere are refused."""
+
+    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
+        rules = policy()
+        state, fault = reading_of(rules)(headers, source, offset, timestamp)
+        if state is not None and (why := rules.queue_fault(source, state)):
+            return None, f"bad-header: {why}"
+        return state, fault
+
+    return read
