@@ -43,7 +43,7 @@ class Flaky(threading.Thread):
                 for name, sign, value in (line.partition(": ") for line in head.split("\r\n")[1:]):
                     if sign:
                         fields[name.lower()] = value
-                fields[":body"] = (await reader.readexactly(int(fields["content-length"]))).decode("latin-1")
+                fields[":body"] = (await reader.readexactly(int(fields.get("content-length", "0")))).decode("latin-1")
                 if self._after > 0:
                     await asyncio.sleep(self._after)
                 status = b"200 OK" if self._takes(fields, at) else b"500 No"

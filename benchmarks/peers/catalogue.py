@@ -7,7 +7,7 @@ import sys
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks import cluster
-from benchmarks.peers import java_peers, python_peers
+from benchmarks.peers import go_peers, java_peers, python_peers
 from benchmarks.peers.job import Command, Job, Peer, topic
 from benchmarks.sidecar import CODE
 
@@ -140,6 +140,20 @@ PEERS = (
         "https://smallrye.io/smallrye-reactive-messaging/latest/kafka/receiving-kafka-records/#delayed-retry-topic",
         java_peers.program("SmallRyePeer", "smallrye.lock", smallrye),
         lambda job: [topic(retry_topic(job)), topic(f"{job.group}-dlq")],
+    ),
+    Peer(
+        "Dapr 1.14.0",
+        "in place",
+        "https://docs.dapr.io/operations/resiliency/policies/",
+        go_peers.built("dapr", go_peers.dapr_files, go_peers.dapr_words),
+        lambda job: [topic(f"{job.group}-dlq")],
+    ),
+    Peer(
+        "Redpanda Connect",
+        "in place",
+        "https://docs.redpanda.com/redpanda-connect/components/outputs/fallback/",
+        go_peers.installed("redpanda-connect", go_peers.connect_files, go_peers.connect_words),
+        lambda job: [topic(f"{job.group}-dlq")],
     ),
 )
 YARDSTICK = "loop, requests"

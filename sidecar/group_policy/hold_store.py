@@ -30,6 +30,7 @@ from topics.hold_record import (
     HoldRecord,
     fault_of_hold,
     hold_key,
+    parse_hold,
     render_hold,
 )
 from topics.names import Names
@@ -119,9 +120,10 @@ def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:
         raise ContractError(f"the reason must have 1 to {LONGEST_WHY} characters")
     at = wall()
     record = HoldRecord(at, at + lasts, why, who, *selection)
-    if fault := fault_of_hold(record):
-        raise ContractError(fault)
-    return record
+    read = fault_of_hold(record) or parse_hold(render_hold(record))  # the second knows how long each text may be
+    if isinstance(read, str):
+        raise ContractError(read)
+    return read
 
 
 def holds_of(messages: Iterable[Message], now: int) -> HoldsThere:

@@ -30,7 +30,7 @@ from sidecar.ui.alarms import LastAlarms
 from sidecar.ui.audit_log import AuditLog
 from sidecar.ui.endpoint import Endpoints, Page, ThreadQueries
 from sidecar.ui.forms import Forms
-from sidecar.ui.hold_forms import HoldForms
+from sidecar.ui.hold_forms import HoldForms, HoldPage
 from sidecar.ui.key_pages import KeyPages
 from sidecar.ui.letter_forms import LetterForms
 from sidecar.ui.letter_pages import LetterPages
@@ -106,6 +106,7 @@ class Dashboard:
                 "topics": settings.topic_names,
                 "levels": settings.delays,
                 "ordered": settings.order_by is not None,
+                "may_be_held": not settings.deliver.broadcast,
                 "may_change": wanted.token_file is not None,
                 "session": None,
                 "why": why,
@@ -142,6 +143,7 @@ class Dashboard:
         if is_ordered := self._looks.settings.order_by is not None:
             keys = KeyPages(self._render, self._scans, self._looks)
             routes += _pages(front, {"/keys": keys.keys, "/keys/queue": keys.queue})
+        routes += _pages(front, {"/holds": HoldPage(self._render, self._asker, self._looks).holds})
         if self._tokens is not None:
             if self._tokens.too_short():
                 text = (
@@ -151,7 +153,8 @@ class Dashboard:
             forms = Forms(self._render, self._asker, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
-            acts = {"/holds/release": HoldForms(self._asker, self._looks, self._audit).release}
+            holding = HoldForms(self._asker, self._looks, self._audit)
+            acts = {"/holds/begin": holding.begin, "/holds/release": holding.release}
             if is_ordered:
                 acts["/keys/settle"] = SettleForm(self._render, self._scans, self._looks, self._audit).settle
             routes += [Route(path, front(form), methods=["POST"]) for path, form in acts.items()]

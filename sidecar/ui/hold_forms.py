@@ -1,24 +1,90 @@
-"""The form that releases a hold, beside its banner. Each release is logged."""
+"""The page of holds, and the forms that begin and release one. Each is logged, a hold with its reason and its end."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sidecar.errors import RecordError
-from sidecar.ui.audit_log import AuditLog
+from sidecar.errors import ContractError, ReconsumeError, RecordError
+from sidecar.group_policy.hold_store import Selection, built
+from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.forms import actor_of
+from sidecar.ui.letter_form import BadFormError
 from sidecar.ui.plans import RefusedError
 from sidecar.ui.queries import Queries
 from sidecar.ui.security import Session, expect_token, read_form
+from sidecar.ui.templating import Renderer
+from topics.durations import parse_duration, render_duration
+from topics.hold_record import WORDS, HoldRecord, read_key, read_level
+
+MOST_NAMED = 10
+"""Instances, and records that are not obeyed, that the page names."""
+PAGE = "/holds"
+
+
+class WantedHold(NamedTuple):
+    """What a user wants to hold, for so many ms, and why."""
+
+    selection: Selection
+    lasts_ms: int
+    why: str
+
+
+class HoldPage:
+    """The page that shows which holds are in force, and has the form for a new one."""
+
+    def __init__(self, render: Renderer, asker: ThreadQueries, looks: Queries) -> None:
+        self._render, self._ask, self._looks = render, asker, looks
+        words = WORDS if looks.settings.order_by is not None else tuple(word for word in WORDS if word != "ordered")
+        self._levels = (*words, *map(render_duration, looks.settings.delays))
+
+    async def holds(self, request: Request, session: Session | None) -> Response:
+        """Show the holds, who does not obey them, and the form."""
+        there = await self._ask(self._looks.holds)
+        return self._render(
+            "holds.html",
+            session=session,
+            here=PAGE,
+            rows=there.live.items(),
+            ignored=there.ignored[:MOST_NAMED],
+            unaware=there.unaware[:MOST_NAMED],
+            held_levels=self._levels,
+        )
 
 
 class HoldForms:
-    """The endpoint of this form; created only if there is a token file."""
+    """The endpoints of the forms; created only if there is a token file."""
 
     def __init__(self, asker: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
         self._ask, self._looks, self._audit = asker, looks, audit
+
+    async def begin(self, request: Request, session: Session | None) -> Response:
+        """Begin a hold, then show the page of holds."""
+        fields = (await read_form(request)).fields
+        actor, wanted = actor_of(request, expect_token(session, fields)), hold_in(fields)
+        await self._ask(lambda: self._begin(wanted, actor))
+        return RedirectResponse(PAGE, 303)
+
+    def _begin(self, wanted: WantedHold, actor: Actor) -> None:
+        """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
+        planned = planned_hold(wanted, actor)
+        lasts = render_duration(wanted.lasts_ms)
+        self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
+        ident, error = "", ""
+        try:
+            ident = self._looks.hold(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
+        except ContractError as fault:
+            error = str(fault)
+            raise RefusedError(error) from fault
+        except ReconsumeError as fault:
+            error = str(fault)
+            raise
+        finally:
+            self._audit.write("hold-end", actor, hold=ident, error=error)
 
     async def release(self, request: Request, session: Session | None) -> Response:
         """Release a hold, then show the first page."""
@@ -34,3 +100,30 @@ class HoldForms:
 
         await self._ask(write)
         return RedirectResponse("/", 303)
+
+
+def planned_hold(wanted: WantedHold, actor: Actor) -> HoldRecord:
+    """Return the record of a hold that begins now. Raises BadFormError if it may not be."""
+    try:
+        return built(wanted.selection, wanted.lasts_ms, wanted.why, f"{actor.who}@ui")
+    except ContractError as fault:
+        raise BadFormError(str(fault)) from fault
+
+
+def hold_in(fields: Mapping[str, str]) -> WantedHold:
+    """Return what a form wants to hold. Raises BadFormError. A key's blanks count; no other text's do."""
+    topic, level, base64, lasts, why = (
+        fields.get(name, "").strip() for name in ("topic", "level", "base64", "for", "why")
+    )
+    key, everything = fields.get("key") or None, fields.get("all") == "yes"
+    if everything == bool(topic or level or key or base64):
+        raise BadFormError("choose a topic, a level or a key, or everything alone")
+    if not lasts:
+        raise BadFormError("say when the hold ends by itself: 1s to 7d")
+    try:
+        named = Selection(
+            topic or None, read_level(level) if level else None, read_key(key, base64 or None), everything
+        )
+        return WantedHold(named, parse_duration(lasts), why)
+    except ValueError as fault:
+        raise BadFormError(str(fault)) from None

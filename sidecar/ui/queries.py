@@ -15,7 +15,7 @@ from sidecar.dlq.topics import DlqTopics
 from sidecar.errors import BrokerError, ConfigError
 from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from sidecar.group_policy.hold_book import HoldBook
-from sidecar.group_policy.hold_store import HoldStore
+from sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
 from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
 from sidecar.group_policy.topic import read_policy_topic
 from sidecar.kafka.admin.cluster import Cluster
@@ -97,6 +97,7 @@ class Queries:
         self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
         self.cluster = Cluster(settings.kafka)
         self._progress = Progress(self.cluster, settings)
+        self._hold_store = HoldStore(settings.kafka, settings.names)
 
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
@@ -124,10 +125,18 @@ class Queries:
             rows.append(Instance(name, record.at, alive, record.subscription, record.pace, host, holds, record.overdue))
         return rows
 
+    def holds(self) -> HoldsThere:
+        """Return the holds in force, and who does not obey them. Raises ContractError and BrokerError."""
+        return self._hold_store.read()
+
+    def hold(self, selection: Selection, lasts_ms: int, why: str, who: str) -> str:
+        """Begin a hold and return its id. Raises ContractError if it may not be, and BrokerError."""
+        ident, _ = self._hold_store.begin(selection, lasts_ms, why, who, self._hold_store.read())
+        return ident
+
     def release(self, ident: str, who: str) -> None:
         """Release a hold. Raises RecordError if it is not in force, ContractError and BrokerError."""
-        store = HoldStore(self.settings.kafka, self.settings.names)
-        store.release([ident], who, store.read())
+        self._hold_store.release([ident], who, self._hold_store.read())
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""

@@ -19,7 +19,7 @@ from tests.ui.web import Visitor
 from topics import retry_headers as wire
 from topics.events import State, decode_event
 
-PAGES = ("/", "/records", "/dlq", "/policy", "/instances", "/sign-in", "/audit")
+PAGES = ("/", "/records", "/dlq", "/holds", "/policy", "/instances", "/sign-in", "/audit")
 
 
 def sign_in(page: Any, who: str = "alice") -> None:

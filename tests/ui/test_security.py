@@ -22,9 +22,20 @@ from tests.ui.web import Visitor
 
 CHANGING = (
     *("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop"),
-    *("/dlq/dismissal", "/dlq/dismiss", "/dlq/export", "/holds/release"),
+    *("/dlq/dismissal", "/dlq/dismiss", "/dlq/export", "/holds/begin", "/holds/release"),
 )
-PAGES = ("/", "/part/group", "/records", "/record?id=x", "/dlq", "/policy", "/instances", "/sign-in", "/nowhere")
+PAGES = (
+    "/",
+    "/part/group",
+    "/records",
+    "/record?id=x",
+    "/dlq",
+    "/holds",
+    "/policy",
+    "/instances",
+    "/sign-in",
+    "/nowhere",
+)
 
 
 @pytest.fixture
@@ -41,7 +52,7 @@ def test_every_answer_forbids_inline_scripts_frames_and_caches(visitor: Visitor,
     assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
 
 
-@pytest.mark.parametrize("page", ["/", "/records", "/dlq", "/policy", "/instances", "/sign-in"])
+@pytest.mark.parametrize("page", ["/", "/records", "/dlq", "/holds", "/policy", "/instances", "/sign-in"])
 def test_no_page_has_an_inline_script_or_style_or_asks_elsewhere(visitor: Visitor, page: str) -> None:
     body = visitor.get(page).body.decode()
     assert body.count("<script") == body.count('<script src="/static/')

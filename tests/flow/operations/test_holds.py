@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from tests.support.sidecar.config import Config
 from tests.support.sidecar.policy import CALM, SECONDS, with_policy, write
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, waiting
+from tests.ui.scene import dashboard
+from tests.ui.web import Visitor
 from topics.hold_record import hold_key
 from topics.names import Kind
 
@@ -284,6 +287,29 @@ def test_the_api_of_any_instance_holds_and_releases_for_all(
     assert values(service) == []
     assert pods[1].request("DELETE", f"/v1/holds/{made.json['id']}").status == 204
     obeyed(pods, 0)
+    pods[0].until(lambda: len(values(service)) == 20, 20, "all is delivered")
+
+
+def test_a_hold_that_is_begun_on_the_dashboard_is_obeyed_and_its_release_too(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    group = with_policy(new_group())
+    service = start_service(SCRIPT)
+    pods = [start_sidecar(group, service.url, pod, CALM) for pod in ("pod-0", "pod-1")]
+    with dashboard(group, tmp_path) as scene:
+        visitor = Visitor(scene)
+        visitor.sign_in()
+        form = {"csrf": visitor.csrf(), "key": "bad", "for": "1h", "why": "one customer"}
+        assert visitor.post("/holds/begin", form).status == 303
+        obeyed(pods, 1)
+        produce(group.bootstrap, group.main, [Out(b"good:%d" % n, b"bad" if n % 2 else b"k") for n in range(20)])
+        pods[0].until(lambda: len(values(service)) == 10, 20, "all others are delivered")
+        page = visitor.get("/holds").body.decode()
+        (ident,) = {row["id"] for pod in pods for row in pod.status()["holds"]}
+        assert f"Release {ident}" in page
+        assert all(int(value.split(b":")[1]) % 2 == 0 for value in values(service))
+        assert visitor.post("/holds/release", {"csrf": form["csrf"], "hold": ident}).status == 303
+        obeyed(pods, 0)
     pods[0].until(lambda: len(values(service)) == 20, 20, "all is delivered")
 
 
