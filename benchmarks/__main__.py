@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks import cluster
 from benchmarks.lateness import lateness
+from benchmarks.pairs import PAIRS, Pair, Run, compared
 from benchmarks.pull import pulled
 from benchmarks.relay import fill, relay
 from benchmarks.service import OUTPUT_TOPIC, Nginx
@@ -23,11 +24,14 @@ from benchmarks.shares import shares
 from benchmarks.sidecar import Sidecar, Usage
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 
-SCENARIOS = ("push", "unix", "keyed", "batch", "pull", "fail", "output", "relay")
+SCENARIOS = ("push", "unix", "keyed", "ladder", "batch", "pull", "fail", "ladder-fail", "output", "relay")
 console = Console(width=120)
 talk = Console(stderr=True)
 
 BATCH = ("deliver.batch.max_size=128", "deliver.concurrency=8")
+LADDER = ("deliver.order=key", "retry.ordered_ladder=[1h]", "retry.ordered_max_waiting=1000000")
+MOST_WAITING = 100_000
+"""Records that may fail in an order: beyond 16 384 offsets of a queue its main partition is paused."""
 BATCHED_TIMES = 5
 """So many times the records of other scenarios: they are through in a second otherwise."""
 NO = "no target of its own"
@@ -46,11 +50,11 @@ class Row(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """What is measured, its target, and the run: records/s, CPU µs a record, peak memory, seconds to the first one."""
+    """What is measured, its target, and the run."""
 
     name: str
     target: str
-    run: Callable[[], tuple[float, float, int, float]]
+    run: Callable[[], Run]
 
 
 class Bench:
@@ -105,18 +109,19 @@ class Bench:
             "log.level=warning",
         ]
 
-    def through(self, path: str, done: Callable[[str, str], int], *more: str) -> tuple[float, float, int, float]:
-        """Send all records through a sidecar: records/s, CPU µs a record, peak memory, seconds to the first one."""
+    def through(self, path: str, done: Callable[[str, str], int], *more: str, most: int = 1 << 31) -> Run:
+        """Send all records, or `most`, through a sidecar."""
         topic, sets = self.sets(path)
         sets += more
+        records = min(self.records, most)
         cluster.create(self.bootstrap, topic, cluster.settings_of(sets))
-        cluster.fill(self.bootstrap, topic, self.records)
+        cluster.fill(self.bootstrap, topic, records)
         before = self.nginx.count()
         sidecar = Sidecar(sets)
         try:
             first = self._first(sidecar, before)
-            last, finished = self._until(sidecar, lambda: done(topic, sets[0].removeprefix("group=")))
-            return (
+            last, finished = self._until(sidecar, records, lambda: done(topic, sets[0].removeprefix("group=")))
+            return Run(
                 finished / (last.at - first.at),
                 (last.cpu - first.cpu) / finished * 1e6,
                 sidecar.peak,
@@ -133,11 +138,11 @@ class Bench:
             time.sleep(0.005)
         return sidecar.usage()
 
-    def _until(self, sidecar: Sidecar, done: Callable[[], int]) -> tuple[Usage, int]:
+    def _until(self, sidecar: Sidecar, records: int, done: Callable[[], int]) -> tuple[Usage, int]:
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             usage = sidecar.usage()
-            if (count := done()) >= self.records:
+            if (count := done()) >= records:
                 return usage, count
             time.sleep(0.02)
         raise SystemExit("the records did not get through in 300 s")
@@ -157,7 +162,7 @@ class Bench:
         """Counts the records that the group has committed."""
         return cluster.committed(self.bootstrap, group, topic)
 
-    def batched(self) -> tuple[float, float, int, float]:
+    def batched(self) -> Run:
         """Send records in batches; what `through` gives. The last request is the end: progress is known too late."""
         topic, sets = self.sets("ok")
         records = self.records * BATCHED_TIMES
@@ -172,7 +177,7 @@ class Bench:
             if (count := cluster.committed(self.bootstrap, group, topic)) < records:
                 raise SystemExit(f"only {count} of {records} records got through")
             rate, cpu = records / (last.at - first.at), (last.cpu - first.cpu) / records * 1e6
-            return rate, cpu, sidecar.peak, first.at - sidecar.started_at
+            return Run(rate, cpu, sidecar.peak, first.at - sidecar.started_at)
         finally:
             sidecar.close()
 
@@ -186,7 +191,7 @@ class Bench:
             seen = count
         return last
 
-    def with_outputs(self) -> tuple[float, float, int, float]:
+    def with_outputs(self) -> Run:
         """Send records, each of which is answered with a record to write; what `through` gives."""
         if self._output_size is None:
             cluster.create(self.bootstrap, OUTPUT_TOPIC)
@@ -208,14 +213,24 @@ class Bench:
             "keyed": Scenario(
                 "push, ordered by key", NO, lambda: self.through("ok", self.delivered(), "deliver.order=key")
             ),
+            "ladder": Scenario("the same, with the ladder", NO, lambda: self.through("ok", self.delivered(), *LADDER)),
             "batch": Scenario("push, batch of 128", "must 0.8, aim 1.0", self.batched),
-            "pull": Scenario("pull, receive 128 + ack", NO, lambda: pulled(self.bootstrap, self.records, self.sets)),
+            "pull": Scenario(
+                "pull, receive 128 + ack", NO, lambda: Run(*pulled(self.bootstrap, self.records, self.sets))
+            ),
             "fail": Scenario(
                 "all fail → level topics", "must 0.15, aim 0.30", lambda: self.through("fail", self.committed)
             ),
+            "ladder-fail": Scenario(
+                "all fail, ordered by key → queue topics",
+                NO,
+                lambda: self.through("fail", self.committed, *LADDER, most=MOST_WAITING),
+            ),
             "output": Scenario("success with one output", "CPU: must 1.3 of all fail", self.with_outputs),
             "relay": Scenario(
-                "relay of due records", "must 0.5, aim 0.8", lambda: relay(self.bootstrap, self._number(), self.records)
+                "relay of due records",
+                "must 0.5, aim 0.8",
+                lambda: Run(*relay(self.bootstrap, self._number(), self.records)),
             ),
         }
 
@@ -223,7 +238,7 @@ class Bench:
         """The scenarios that are asked for, each repeated; medians, and the ratio to the round's copy loop."""
         bare: list[tuple[float, float]] = []
         bare_due: list[tuple[float, float]] = []
-        runs: dict[str, list[tuple[float, float, int, float]]] = {name: [] for name in self.scenarios if name in only}
+        runs: dict[str, list[Run]] = {name: [] for name in self.scenarios if name in only}
         for number in range(self.repeats):
             talk.print(f"round {number + 1} of {self.repeats}")
             bare.append(self.bare_copy(self.fill))
@@ -234,19 +249,24 @@ class Bench:
         rows = [self._yardstick("bare copy loop", "consume → produce, Python", bare, bare)]
         if bare_due:
             rows.append(self._yardstick("the same on due records", "13 headers instead of 3", bare_due, bare))
-        return rows + [self._row(self.scenarios[name], found, bare) for name, found in runs.items()]
+        rows += [self._row(self.scenarios[name], found, bare) for name, found in runs.items()]
+        return rows + [_beside(pair, runs) for pair in PAIRS if {pair.one, pair.other} <= runs.keys()]
 
     def _yardstick(self, name: str, note: str, runs: list[tuple[float, float]], bare: list[tuple[float, float]]) -> Row:
         ratio = _median([run[0] / yard[0] for run, yard in zip(runs, bare, strict=True)])
         return Row(name, _median([rate for rate, _ in runs]), ratio, _median([cpu for _, cpu in runs]), note)
 
-    def _row(
-        self, scenario: Scenario, runs: list[tuple[float, float, int, float]], bare: list[tuple[float, float]]
-    ) -> Row:
-        ratio = _median([run[0] / yard[0] for run, yard in zip(runs, bare, strict=True)])
-        peak, first = max(run[2] for run in runs), _median([run[3] for run in runs])
+    def _row(self, scenario: Scenario, runs: list[Run], bare: list[tuple[float, float]]) -> Row:
+        ratio = _median([run.rate / yard[0] for run, yard in zip(runs, bare, strict=True)])
+        peak, first = max(run.peak for run in runs), _median([run.first_s for run in runs])
         note = f"{scenario.target}; peak {peak / 1e6:.0f} MB, first delivery after {first:.1f} s"
-        return Row(scenario.name, _median([run[0] for run in runs]), ratio, _median([run[1] for run in runs]), note)
+        return Row(
+            scenario.name, _median([run.rate for run in runs]), ratio, _median([run.cpu_us for run in runs]), note
+        )
+
+
+def _beside(pair: Pair, runs: Mapping[str, Sequence[Run]]) -> Row:
+    return Row(f"{pair.one} beside {pair.other}", None, None, None, compared(pair, runs[pair.one], runs[pair.other]))
 
 
 def idle_memory(bench: Bench) -> Row:

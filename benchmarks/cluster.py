@@ -30,7 +30,9 @@ def create(bootstrap: str, main: str, settings: Settings | None = None, partitio
 
 def group_topics(main: str, settings: Settings, partitions: int = PARTITIONS) -> list[NewTopic]:
     """Every topic of a group for a main topic that is there."""
-    specs = group_specs(settings.names, [Source(main, partitions, 1, 1_048_588, 1)], settings.delays)
+    specs = group_specs(
+        settings.names, [Source(main, partitions, 1, 1_048_588, 1)], settings.delays, ordered=settings.queued
+    )
     return [NewTopic(spec.name, spec.partitions, spec.replication, config=spec.config) for spec in specs]
 
 

@@ -101,6 +101,8 @@ def _report(console: Console, outcome: Outcome, seed: int, folder: Path) -> None
     for line in (*outcome.journeys, *outcome.growth):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    for line in outcome.ordered:
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(f"seed {seed}: {outcome.figures}; {memory:.0f} MiB at most", highlight=False, soft_wrap=True)
     if not outcome.clean:
         console.print(f"journal, ledger and logs are in {folder}", style="red", soft_wrap=True)

@@ -37,6 +37,12 @@ class Ends(NamedTuple):
     high: int
 
 
+def lag_of(done: Progress | None, end: Ends) -> int:
+    """How many offsets are left; what was cut from the log's front is not."""
+    reached = end.low if done is None else max(done.next, end.low)
+    return max(0, end.high - reached)
+
+
 def insist(ask: Callable[[], T], what: str, seconds: float = INSIST) -> T:
     """The first truthy answer; an error of Kafka, silence, and an empty answer are asked again. Raises NotSoError."""
     end = time.monotonic() + seconds
@@ -86,7 +92,8 @@ class Cluster:
     @property
     def lanes(self) -> Mapping[str, tuple[str, ...]]:
         """Each consumer group of the product, and what it reads."""
-        return {self.group.group: self.group.mains, self.group.names.retry_group: self.group.retries}
+        mains = (*self.group.mains, *self.group.queues)
+        return {self.group.group: mains, self.group.names.retry_group: self.group.retries}
 
     def lane_of(self, topic: str) -> str:
         """The consumer group that reads a topic."""
@@ -144,6 +151,15 @@ class Cluster:
             if place.error is not None:
                 raise KafkaException(place.error)
         return {(p.topic, p.partition): read_progress(p.offset, p.metadata) for p in found if p.offset >= 0}
+
+    def left(self) -> dict[PartitionName, int]:
+        """How many offsets of each partition are not done, where there are any.
+
+        All progress before any end: what moves from one topic to another meanwhile is seen at the latter.
+        """
+        progress = {place: done for asked in self.lanes.values() for place, done in self.progress(*asked).items()}
+        ends = self.ends([topic for asked in self.lanes.values() for topic in asked])
+        return {place: lag for place, end in ends.items() if (lag := lag_of(progress.get(place), end))}
 
     # --- topics ------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from tests.soak.pods import SLOTS
+from tests.soak.layout import SLOTS
 from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
 from tests.support.kafka.packet_loss import AVAILABLE

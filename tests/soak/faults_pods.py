@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.soak.cluster import insist
-from tests.soak.pods import SLOTS, Pod
+from tests.soak.layout import SLOTS
+from tests.soak.pod import Pod
+from tests.soak.pods import Pods
 from tests.soak.schedule import Step
 from tests.soak.world import Fault, World
 
@@ -71,20 +73,19 @@ def joined(world: World, step: Step) -> Iterator[str]:
 def rolled_out(world: World, step: Step) -> Iterator[str]:
     """Every pod is replaced by one of another configuration, and later back: for a while two are in one group."""
     try:
-        yield _roll(world, step.kind, step)
+        yield roll(world, world.pods, step.kind, step.pick // SLOTS % SLOTS)
     finally:
-        world.confirm(step, _roll(world, "base", step))
+        world.confirm(step, roll(world, world.pods, "base", step.pick // SLOTS % SLOTS))
 
 
-def _roll(world: World, variant: str, step: Step) -> str:
-    """One pod after another: the new one first, then the old one ends. Now and then one is killed in the midst."""
+def roll(world: World, pods: Pods, variant: str, killed_slot: int) -> str:
+    """One pod after another: the new one first, then the old one ends. The one in `killed_slot` is killed."""
     said = []
-    for slot in range(SLOTS):
-        old = world.pods.pod(slot)
-        new = world.pods.launch(slot, variant)
-        ready = world.pods.await_ready(new)
-        violent = step.pick // SLOTS % SLOTS == slot
-        said.append(world.pods.kill(old) if violent else world.pods.terminate(old))
+    for slot in range(pods.slots):
+        old = pods.pod(slot)
+        new = pods.launch(slot, variant)
+        ready = pods.await_ready(new)
+        said.append(pods.kill(old) if slot == killed_slot else pods.terminate(old))
         said.append(f"{new.name} ({variant}) is {'ready' if ready else 'not ready yet'}")
         world.sleep(BETWEEN)
     return "; ".join(said)
@@ -107,15 +108,20 @@ def _ended(world: World, pods: list[Pod]) -> Iterator[list[Pod]]:
 
 def heal_all(world: World) -> None:
     """Whatever was left behind by faults that broke: three pods of the base configuration run, and no other."""
-    world.pods.end_former()
-    for pod in world.pods.all():
-        if pod.slot == FOURTH and pod.process.running:
-            world.pods.terminate(pod)
-        elif pod.slot < SLOTS and pod.variant != "base":
-            world.pods.terminate(pod)
-            world.pods.launch(pod.slot)
-        elif pod.slot < SLOTS and not pod.process.running:
-            world.pods.start_again(pod)
+    heal(world.pods)
+
+
+def heal(pods: Pods) -> None:
+    """A pod of the base configuration runs in each slot, and no other."""
+    pods.end_former()
+    for pod in pods.all():
+        if pod.slot >= pods.slots and pod.process.running:
+            pods.terminate(pod)
+        elif pod.slot < pods.slots and pod.variant != "base":
+            pods.terminate(pod)
+            pods.launch(pod.slot)
+        elif pod.slot < pods.slots and not pod.process.running:
+            pods.start_again(pod)
 
 
 FAULTS: dict[str, Fault] = {

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import psutil
 
-from tests.soak.pods import Pod, Pods
+from tests.soak.pod import Pod
+from tests.soak.pods import Pods
 
 LOOK = 2.0
 """Seconds between two looks at all pods."""

@@ -12,6 +12,8 @@ from topics.names import Kind
 
 PARTITIONS, REPLICAS, IN_SYNC = 4, 3, 2
 MAINS = ("orders", "invoices", "returns")
+SLOTS = 3
+"""Pods, beside one that joins for a while."""
 TIMEOUT = 3.0
 """Seconds that a delivery may take."""
 ASKED = 20.0

@@ -6,19 +6,19 @@ import http.client
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from tests.soak.journal import Journal
-from tests.soak.layout import Layout
+from tests.soak.pod import Pod, Stood
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
+from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import CHECKED, SidecarProcess
 
-SLOTS = 3
 GRACE = 25.0
 """Seconds from SIGTERM to SIGKILL, as `terminationGracePeriodSeconds`."""
 READY = 90.0
@@ -28,52 +28,33 @@ UNWELL = 30
 """So many looks in a row at which /livez says 503, and the keeper restarts the container."""
 
 
-class Pod:
-    """One sidecar, and what is wanted of it."""
-
-    def __init__(self, slot: int, generation: int, variant: str, process: SidecarProcess) -> None:
-        self.slot, self.generation, self.variant, self.process = slot, generation, variant, process
-        self.wanted = False
-        self.unwell = 0
-        self._logged = 0
-        """How long its log was when its container was started last."""
-
-    @property
-    def name(self) -> str:
-        """The pod's name."""
-        return self.process.pod
-
-    def start(self) -> None:
-        """Start its container, for the first time or again."""
-        self._logged = len(self.process.log())
-        self.process.start()
-
-    @property
-    def begun(self) -> bool:
-        """Whether the process has come so far that it handles signals."""
-        return "started: " in self.process.log()[self._logged :]
-
-
 class Pods(threading.Thread):
-    """The pods by slot. The thread is the keeper: a container that ended by itself is started anew, and noted."""
+    """The pods by slot. The thread is the keeper: a container that ended by itself is started anew, and noted.
+
+    `slots`: how many there are beside one that joins for a while. `config`: what differs from a test's sidecar, by the
+    variant that is rolled out. `name`: what the names of pods begin with.
+    """
 
     def __init__(
         self,
         group: GroupTopics,
         url: str,
-        bootstrap: str,
         folder: Path,
         journal: Journal,
-        layout: Layout,
-        sets: Mapping[str, object],
+        slots: int,
+        config: Callable[[str], Config],
+        name: str = "pod",
     ) -> None:
-        super().__init__(name="keeper", daemon=True)
+        super().__init__(name=f"keeper of {name}s", daemon=True)
+        self.slots = slots
+        self.stood: list[Stood] = []
+        """Every pause that is over."""
         self.findings: list[str] = []
         self.crashes: list[str] = []
         """What a pod did by itself that no fault explains: it ended, or was stuck until it was restarted."""
         """What no pod should do."""
         self._group, self._url, self._folder, self._journal = group, url, folder, journal
-        self._layout, self._sets = layout, {"kafka.bootstrap.servers": bootstrap, **sets}
+        self._config, self._name = config, name
         self._slots: dict[int, Pod] = {}
         self._every: list[Pod] = []
         self._lock = threading.RLock()
@@ -105,13 +86,13 @@ class Pods(threading.Thread):
         with self._lock:
             before = self._slots.get(slot)
             generation = 0 if before is None else before.generation + 1
-            name = f"pod-{slot}-{generation}"
+            name = f"{self._name}-{slot}-{generation}"
             process = SidecarProcess(
                 self._group,
                 f"{self._url}/{name}",
                 self._folder,
                 pod=name,
-                overrides=self._layout.config(self._group, variant, self._sets),
+                overrides=self._config(variant),
                 fresh=True,
                 environ=CHECKED,
             )
@@ -163,13 +144,24 @@ class Pods(threading.Thread):
         """SIGSTOP, and SIGCONT at the end; the keeper leaves it alone."""
         with self._lock:
             pod.wanted = False
+        since = time.time_ns() // 1_000_000
         pod.process.pause()
         try:
             yield f"{pod.name} is {await_state(pod.process.pid, psutil.STATUS_STOPPED)}"
         finally:
             pod.process.cont()
+            self.stood.append(Stood(pod.name, since, time.time_ns() // 1_000_000))
             with self._lock:
                 pod.wanted = True
+
+    def launch_all(self) -> None:
+        """A pod for each slot, and the keeper; RuntimeError if one does not start."""
+        for slot in range(self.slots):
+            self.launch(slot)
+        for slot in range(self.slots):
+            if not self.await_ready(self.pod(slot)):
+                raise RuntimeError(f"a sidecar does not start: {self.pod(slot).process.log()[-2_000:]}")
+        self.start()
 
     def await_ready(self, pod: Pod, seconds: float = READY) -> bool:
         """Wait until a pod has started; False when it did not."""

@@ -9,19 +9,23 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
-from tests.soak import faults_network, faults_nodes, faults_operator, faults_pods, faults_service
+from tests.soak import faults_network, faults_nodes, faults_operator, faults_ordered, faults_pods, faults_service
 from tests.soak.account import collect
 from tests.soak.growth import Growth
 from tests.soak.journal import Journal
-from tests.soak.layout import Layout
+from tests.soak.layout import SLOTS, Layout
 from tests.soak.load import SoakLoad
 from tests.soak.network import Network, network
-from tests.soak.pods import SLOTS, Pods
+from tests.soak.ordered.judging import judge_ordered
+from tests.soak.ordered.kinds import ORDERED
+from tests.soak.ordered.side import OrderedSide
+from tests.soak.pods import Pods
 from tests.soak.repeats import keep_repeats
 from tests.soak.report import EVIDENCE, Verdict, figures, journeys, judge, keep
 from tests.soak.schedule import GAPS, Schedule
@@ -35,6 +39,7 @@ FAULTS: dict[str, Fault] = {
     **faults_network.FAULTS,
     **faults_service.FAULTS,
     **faults_operator.FAULTS,
+    **faults_ordered.FAULTS,
 }
 NO_ELR = {"eligible.leader.replicas.version": 0}
 """Kafka 4.3.1 forgets a topic's eligible leader replicas (KIP-966) when its min.insync.replicas is changed, but not for
@@ -52,6 +57,8 @@ class Outcome:
     """What a soak came to."""
 
     figures: str = ""
+    ordered: list[str] = field(default_factory=list)
+    """The figures of the ordered groups."""
     violations: list[str] = field(default_factory=list)
     """What breaks a rule, the product's or the cluster's doing."""
     journeys: list[str] = field(default_factory=list)
@@ -83,27 +90,33 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
         between.connect(kafka)
         stack.callback(lambda: _keep_logs(kafka, folder))
         world = _world(schedule, folder, kafka, between, journal, stack, sets or {})
-        watch, growth = Watch(world, schedule.seconds, console), Growth(world.pods)
-        for looker in (watch, growth):
+        watch, growths = Watch(world, schedule.seconds, console), [Growth(pods) for pods in world.all_pods]
+        lookers: list[Watch | Growth] = [watch, *growths]
+        for looker in lookers:
             looker.start()
             stack.callback(looker.end)
-        world.load.start()
+        for load in world.loads:
+            load.start()
         _carry_out(world, schedule)
         rest, bound = _come_to_rest(world, watch)
         faulthandler.dump_traceback_later(JUDGING, exit=True)
         watch.phase = "checking"
-        growth.end()
-        world.pods.end()
+        for growth, pods in zip(growths, world.all_pods, strict=True):
+            growth.end()
+            pods.end()
         verdict = _judge(world, outcome, folder)
         outcome.figures = figures(verdict, rest, bound)
         if rest is None:
             outcome.violations.insert(0, f"not at rest within {bound:.0f} s: {'; '.join(watch.seen.behind)}")
-        outcome.violations = [*world.pods.crashes, *growth.violations, *outcome.violations]
-        outcome.growth = growth.report
-        outcome.broken, outcome.findings = world.broken, world.pods.findings
+        crashes = [line for pods in world.all_pods for line in pods.crashes]
+        grown = [line for growth in growths for line in growth.violations]
+        outcome.violations = [*crashes, *grown, *outcome.violations]
+        outcome.growth = [line for growth in growths for line in growth.report]
+        outcome.broken, outcome.findings = world.broken, [line for pods in world.all_pods for line in pods.findings]
         journal.tell(
             "outcome",
             figures=outcome.figures,
+            ordered=outcome.ordered,
             violations=outcome.violations,
             findings=outcome.findings,
             growth=outcome.growth,
@@ -124,17 +137,15 @@ def _world(
     group = layout.new_group(kafka.bootstrap)
     service, ledger = soak_service(folder)
     stack.enter_context(service)
-    pods = Pods(group, service.url, kafka.proxied_bootstrap, folder, journal, layout, sets)
+    config = partial(layout.config, group, sets={"kafka.bootstrap.servers": kafka.proxied_bootstrap, **sets})
+    pods = Pods(group, service.url, folder, journal, SLOTS, config)
     stack.callback(pods.abandon)
     load = SoakLoad(group, lambda: schedule.rate(journal.seconds), schedule.seed)
-    world = World(kafka, group, layout, service, ledger, pods, load, journal, between)
+    ordered = [OrderedSide(kind, schedule.seed, folder, kafka, journal, stack) for kind in ORDERED]
+    world = World(kafka, group, layout, service, ledger, pods, load, journal, between, ordered)
     stack.callback(world.cluster.close)
-    for slot in range(SLOTS):
-        pods.launch(slot)
-    for slot in range(SLOTS):
-        if not pods.await_ready(pods.pod(slot)):
-            raise RuntimeError(f"a sidecar does not start: {pods.pod(slot).process.log()[-2_000:]}")
-    pods.start()
+    for each in world.all_pods:
+        each.launch_all()
     journal.begun = time.monotonic()
     return world
 
@@ -152,14 +163,14 @@ def _carry_out(world: World, schedule: Schedule) -> None:
     for track in tracks:
         track.join()
     world.stopping.clear()
-    for part in (faults_nodes, faults_network, faults_service, faults_operator, faults_pods):
+    for part in (faults_nodes, faults_network, faults_service, faults_operator, faults_pods, faults_ordered):
         part.heal_all(world)
     world.journal.tell("healed")
 
 
 def _come_to_rest(world: World, watch: Watch) -> tuple[float | None, float]:
     """How long it took until nothing was left to do, or None; and how long it might have taken."""
-    unconfirmed = world.load.end()
+    unconfirmed = sum(load.end() for load in world.loads)
     if unconfirmed:
         world.broken.append(f"{unconfirmed} records of the load are not confirmed")
     begin, looks = time.monotonic(), watch.looks
@@ -177,9 +188,17 @@ def _come_to_rest(world: World, watch: Watch) -> tuple[float | None, float]:
             return rest, bound
         if watch.seen.behind:
             looks = watch.looks - 1
+            _settle(world)
         time.sleep(0.5)
     world.journal.tell("no rest", behind=watch.seen.behind)
     return None, bound
+
+
+def _settle(world: World) -> None:
+    """What is parked waits for a person, and is at rest only then."""
+    for side in world.ordered:
+        if side.settler.parked():
+            world.journal.tell("settled", said=side.settler.settle())
 
 
 def _judge(world: World, outcome: Outcome, folder: Path) -> Verdict:
@@ -191,6 +210,11 @@ def _judge(world: World, outcome: Outcome, folder: Path) -> Verdict:
             keep_repeats(world, topic, evidence.retries[topic])
     outcome.violations = list(verdict.found)
     outcome.journeys = list(journeys(evidence, verdict.found))
+    for side in world.ordered:
+        said = judge_ordered(side)
+        outcome.ordered.append(said.figures)
+        outcome.violations += said.violations
+        outcome.journeys += said.journeys
     return verdict
 
 

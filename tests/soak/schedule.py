@@ -1,7 +1,8 @@
 """What a soak does and when: a pure function of the seed, the length and the kinds of faults that are switched on.
 
-Five tracks run beside each other (nodes, pods, network, service, operator); within a track one fault follows another. A
-fault carries `pick`, a number from which whoever carries it out chooses its node, pod, topic or values.
+Tracks run beside each other (`GAPS`); within a track one fault follows another. A fault carries `pick`, a number from
+which whoever carries it out chooses its node, pod, topic or values. Each track has a chance of its own, so one more
+changes nothing of the others.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ KINDS: Mapping[str, Kind] = {
     "level-recreated": Kind("operator", 1, 0, 8),
     "dlq-recreated": Kind("operator", 1, 0, 8),
     "policy-set": Kind("operator", 2, 5, 25),
+    "ordered-kill": Kind("ordered", 2, 0.1, 6, ends=True),
+    "ordered-all-killed": Kind("ordered", 1, 0.1, 12, ends=True),
+    "ordered-pause": Kind("ordered", 1, 12, 22),
+    "ordered-rollout": Kind("ordered", 1, 5, 20, ends=True),
+    "parked-settled": Kind("settling", 1, 0, 1),
 }
 """Every fault. Shorter and longer than 8 s, the session timeout, is the difference between the two pauses of a pod;
 that of a node is 3 s."""
@@ -79,6 +85,8 @@ GAPS: Mapping[str, tuple[float, float]] = {
     "network": (5, 20),
     "service": (8, 30),
     "operator": (5, 20),
+    "ordered": (5, 20),
+    "settling": (10, 30),
 }
 """Seconds between the end of a fault and the next of its track."""
 

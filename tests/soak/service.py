@@ -38,13 +38,13 @@ def well(request: Request) -> Behaviour:
     kind, times = luck(request.id), request.times
     if kind < 300:
         failing = kind < ALWAYS_FAIL or times < (1 if kind < 200 else 2)
-        return Answer(500 if failing else 200, after=_pause(request))
+        return Answer(500 if failing else 200, after=pause_of(request))
     if kind < 304:
         return verdict("dead-letter; reason=bad-sku")
-    return ODD.get(kind // 4, OK) if times == 0 and kind < 320 else Answer(after=_pause(request))
+    return ODD.get(kind // 4, OK) if times == 0 and kind < 320 else Answer(after=pause_of(request))
 
 
-def _pause(request: Request) -> float:
+def pause_of(request: Request) -> float:
     """A few milliseconds; for one of a hundred more than half a second, so that progress has gaps."""
     place = luck(f"{request.id}/{request.times}")
     return 0.6 if place < 10 else place / 100_000

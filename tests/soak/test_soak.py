@@ -25,6 +25,6 @@ def test_a_group_under_two_minutes_of_faults_loses_nothing_and_comes_to_rest(
     schedule = plan(SEED, SECONDS, highest=WAVES)
     outcome = soak(schedule, tmp_path, Console())
     with capsys.disabled():
-        print("", outcome.figures, *outcome.growth, sep="\n  ", end=" ")  # noqa: T201 - the numbers are what the run is for
+        print("", outcome.figures, *outcome.ordered, *outcome.growth, sep="\n  ", end=" ")  # noqa: T201 - the numbers are what the run is for
     told = "\n".join([*outcome.broken, *outcome.findings, *outcome.violations[:40], *outcome.journeys])
     assert outcome.clean, f"{told}\nkept in {tmp_path}"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tests.soak.cluster import UNSAID, Ends
+from tests.soak.cluster import UNSAID, lag_of
 from tests.soak.world import World
 from tests.support.proof.evidence import PartitionName, Progress
 
@@ -78,6 +78,7 @@ class Watch(threading.Thread):
             "committed": len(world.ledger.took),
             "waiting": seen.waiting,
             "dead": seen.dead,
+            "ordered": sum(side.ledger.seen for side in world.ordered),
             "overdue": f"{seen.overdue:.0f} s",
         }
         faults = ", ".join(world.in_force.values()) or "none"
@@ -90,13 +91,16 @@ class Watch(threading.Thread):
         progress = {place: done for asked in cluster.lanes.values() for place, done in cluster.progress(*asked).items()}
         self._world.book.looked(progress, began)
         ends = cluster.ends((*group.mains, *group.retries))
-        lags = {place: lag for place, end in ends.items() if (lag := _lag(progress.get(place), end))}
+        lags = {place: lag for place, end in ends.items() if (lag := lag_of(progress.get(place), end))}
         return Seen(
             waiting=sum(lag for (topic, _), lag in lags.items() if topic not in group.mains),
             dead=self._letters.count(),
             overdue=self._overdue(progress, lags),
-            behind=tuple(f"{topic}[{number}]: {lag} left" for (topic, number), lag in sorted(lags.items())),
+            behind=(*self._ordered(), *_told(lags)),
         )
+
+    def _ordered(self) -> tuple[str, ...]:
+        return tuple(line for side in self._world.ordered for line in _told(side.cluster.left()))
 
     def _overdue(self, progress: Mapping[PartitionName, Progress], lags: Mapping[PartitionName, int]) -> float:
         """For how long, beyond its level's delay, a partition with something left has not come forward."""
@@ -146,7 +150,5 @@ class Letters:
         self._consumer.close()
 
 
-def _lag(done: Progress | None, end: Ends) -> int:
-    """How many offsets are left; what was cut from the log's front is not."""
-    reached = end.low if done is None else max(done.next, end.low)
-    return max(0, end.high - reached)
+def _told(lags: Mapping[PartitionName, int]) -> tuple[str, ...]:
+    return tuple(f"{topic}[{number}]: {lag} left" for (topic, number), lag in sorted(lags.items()))

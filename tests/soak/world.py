@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
@@ -14,6 +14,8 @@ from tests.soak.journal import Journal
 from tests.soak.layout import Layout
 from tests.soak.load import SoakLoad
 from tests.soak.network import Network
+from tests.soak.ordered.load import OrderedLoad
+from tests.soak.ordered.side import OrderedSide
 from tests.soak.pods import Pods
 from tests.soak.schedule import Step
 from tests.soak.service import SlimLedger
@@ -35,15 +37,27 @@ class World:
         load: SoakLoad,
         journal: Journal,
         network: Network,
+        ordered: Sequence[OrderedSide],
     ) -> None:
         self.kafka, self.group, self.layout, self.service, self.ledger = kafka, group, layout, service, ledger
         self.pods, self.load, self.journal, self.network = pods, load, journal, network
+        self.ordered = ordered
         self.cluster = Cluster(kafka, group)
         self.book = Book()
         self.stopping = threading.Event()
         self.in_force: dict[int, str] = {}
         self.broken: list[str] = []
         """Faults that did not do what they say: the soak's own trouble, or the cluster's."""
+
+    @property
+    def all_pods(self) -> list[Pods]:
+        """The pods of every group, the soak's own first."""
+        return [self.pods, *(side.pods for side in self.ordered)]
+
+    @property
+    def loads(self) -> list[SoakLoad | OrderedLoad]:
+        """What produces, for every group."""
+        return [self.load, *(side.load for side in self.ordered)]
 
     def sleep(self, seconds: float) -> bool:
         """Wait; True when the schedule is over."""

@@ -1,0 +1,1 @@
+"""Ordered groups in a soak: order by key, from the ledger of a service of their own."""
