@@ -32,6 +32,7 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "200",
 }
@@ -40,7 +41,6 @@ LOCAL: dict[str, str] = {
     # Driver and executor are one process: no other machine needs to reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.showConsoleProgress": "false",
 }
 """The settings of a session whose master is local."""
 

@@ -21,6 +21,8 @@ ANSWER_SECONDS = 5
 signal."""
 FRESH_SECONDS = 1.0
 """Seconds for which an answer is used again, because several queries ask the same question."""
+MOST_NAMED = 20_000
+"""Partitions whose names are kept in Java."""
 LISTED = re.compile(r"\(name=([^,]+), topicId=([^,]+), internal=")
 DESCRIBED = re.compile(r"\(name=([^,]+), internal=|\(partition=(\d+),")
 COMMITTED = re.compile(r"([\w.-]+)-(\d+)=OffsetAndMetadata\{offset=(\d+), leaderEpoch=[^,]*, metadata='([^']*)'\}")
@@ -46,6 +48,9 @@ class Cluster:
         self._topics: dict[str, str] = {}
         self._asked_at: float | None = None
         self._failure: Exception | None = None
+        # Each object that is made in Java is a call. With thousands of partitions they are most of a commit's CPU.
+        self._named: dict[PartitionName, Any] = {}
+        self._asked: dict[str, tuple[tuple[PartitionName, ...], Any]] = {}
 
     def topics(self) -> Mapping[str, str]:
         """Return the id of each topic that Kafka shows to this client, by name.
@@ -82,14 +87,26 @@ class Cluster:
         return self._offsets(partitions, "earliest")
 
     def _offsets(self, partitions: Collection[PartitionName], which: str) -> Mapping[PartitionName, int]:
-        wanted = getattr(self._java.org.apache.kafka.clients.admin.OffsetSpec, which)()
-        questions = self._java.java.util.HashMap()
-        for partition in partitions:
-            questions.put(self._partition(partition), wanted)
-        return begins(self._answer(self._admin.listOffsets(questions).all()))
+        return begins(self._answer(self._admin.listOffsets(self._questions(tuple(sorted(partitions)), which)).all()))
+
+    def _questions(self, partitions: tuple[PartitionName, ...], which: str) -> Any:
+        """Return what is asked of partitions: the map of the last call, if it was about the same ones."""
+        former, questions = self._asked.get(which, ((), None))
+        if questions is None or former != partitions:
+            wanted = getattr(self._java.org.apache.kafka.clients.admin.OffsetSpec, which)()
+            questions = self._java.java.util.HashMap()
+            for partition in partitions:
+                questions.put(self._partition(partition), wanted)
+            self._asked[which] = partitions, questions
+        return questions
 
     def _partition(self, partition: PartitionName) -> Any:
-        return self._java.org.apache.kafka.common.TopicPartition(partition[0], int(partition[1]))
+        if (named := self._named.get(partition)) is None:
+            if len(self._named) >= MOST_NAMED:  # of groups that came and went
+                self._named.clear()
+            named = self._java.org.apache.kafka.common.TopicPartition(partition[0], int(partition[1]))
+            self._named[partition] = named
+        return named
 
     def committed(self, groups: Collection[str]) -> Mapping[PartitionName, Position]:
         """Return what consumer groups have committed, by partition: no two of them may have committed in one topic."""

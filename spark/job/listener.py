@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     )
 
 
+RESTS = 9
+"""Times as long as a commit took, there is no other while batches come: a job of many groups spends a tenth of its time
+on commits, and not more. What was read meanwhile is committed at the latest when there is nothing to read."""
+
+
 class Kafka(Protocol):
     """The requests of a listener to the brokers."""
 
@@ -41,11 +46,19 @@ class Kafka(Protocol):
 class Listener(StreamingQueryListener):
     """A listener that passes each batch to the metrics and the board, and logs faults that need a sentence."""
 
-    def __init__(self, meters: Meters, say: Callable[[str], None], kafka: Kafka, positions: ReadPositions) -> None:
-        self._meters, self._say, self._kafka = meters, say, kafka
+    def __init__(
+        self,
+        meters: Meters,
+        say: Callable[[str], None],
+        kafka: Kafka,
+        positions: ReadPositions,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._meters, self._say, self._kafka, self._now = meters, say, kafka, now
         self._positions, self._silent = positions, False
+        self._commit_at = 0.0
         self._lock = threading.Lock()
-        self._progress = ProgressBoard(time.monotonic())
+        self._progress = ProgressBoard(now())
         self._names: dict[str, str] = {}
         self._settled: set[str] = set()
 
@@ -56,7 +69,7 @@ class Listener(StreamingQueryListener):
     def rows(self) -> list[tuple[str, ...]]:
         """Return the board's cells; rates are since the last call."""
         with self._lock:
-            return self._progress.rows(time.monotonic())
+            return self._progress.rows(self._now())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Keep the query's name: later events may carry only the id of its run."""
@@ -79,11 +92,18 @@ class Listener(StreamingQueryListener):
                 self._say(f"{batch.bad} records are no events, and ignored; one of them: {batch.first_bad[:1_000]}")
             if self._positions.take(progress):
                 self._count_lost(progress)
-                self._commit_positions()
+                if self._now() >= self._commit_at:
+                    self._commit_positions()
 
     def _commit_positions(self) -> None:
         """Commit how far the view has read. A failure is logged once, until all commits succeed."""
-        news = self._positions.news(time.monotonic())
+        began = self._now()
+        self._try_commit(began)
+        now = self._now()
+        self._commit_at = now + (now - began) * RESTS
+
+    def _try_commit(self, now: float) -> None:
+        news = self._positions.news(now)
         try:
             refused = dict(self._kafka.commit(news))
         except Exception as error:  # noqa: BLE001 - for the reason below

@@ -66,7 +66,9 @@ class Queries:
         """The function that starts each query, by the query's name."""
         return {"view": self._view, "stats": self._stats}
 
-    def _followed(self, name: str, target: str, begin: Callable[[Plan], Running], more: str | None = None) -> Running:
+    def _followed(
+        self, name: str, target: str, begin: Callable[[Plan], SparkQuery], more: str | None = None
+    ) -> Running:
         """Return a query over the groups that have events and the topic it writes.
 
         The query restarts when these groups change.
@@ -77,7 +79,7 @@ class Queries:
             with raising_gone():
                 return planned(options.groups, options.pattern, self._cluster.topics(), target, more)
 
-        def begun(plan: Plan) -> Running:
+        def begun(plan: Plan) -> SparkQuery:
             with raising_gone():
                 return begin(plan)
 

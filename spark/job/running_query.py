@@ -50,6 +50,16 @@ class SparkQuery:
             with raising_gone():
                 while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
                     time.sleep(STEP)
+        finally:
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        """Stop the query, within a batch if one is under way, which is repeated at the next start.
+
+        Raises GoneError if Java has ended, and an error of Java if the query does not stop.
+        """
+        try:
+            with raising_gone():
                 self._query.stop()
         finally:
             self._after()

@@ -6,15 +6,24 @@ As `supervisor`, this module imports nothing of Spark.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from spark.errors import GoneError, first_line
 from spark.job.groups import Plan
 from spark.job.supervisor import Running, fault_of
 
-LOOK_SECONDS = 5.0
-"""Seconds between two checks which groups exist."""
+LOOK_SECONDS = 3.0
+"""Seconds between two checks which groups exist. All queries check in the same turn of the supervisor, the view first,
+so that the first row of a new group does not wait for the stop of the sums."""
 DOUBT_SECONDS = 1.0
 """Seconds until the check that confirms that a topic is missing or another one. Meanwhile a batch may hang on it."""
+
+
+class Query(Running, Protocol):
+    """A query that was started for the groups of a plan."""
+
+    def cut_off(self) -> None:
+        """Stop the query, within a batch if one is under way. Raises GoneError if Java has ended."""
 
 
 class NothingToReadError(RuntimeError):
@@ -32,7 +41,7 @@ class Followed:
     def __init__(
         self,
         look: Callable[[], Plan],
-        begin: Callable[[Plan], Running],
+        begin: Callable[[Plan], Query],
         now: Callable[[], float],
         say: Callable[[str], None],
         *,
@@ -41,7 +50,7 @@ class Followed:
     ) -> None:
         self._look, self._begin, self._now, self._say = look, begin, now, say
         self._open_end, self._alive = open_end, alive
-        self._plan, self._look_at = look(), now() + LOOK_SECONDS
+        self._plan, self._look_at = look(), next_look(now())
         self._doubted: Plan | None = None
         self._blind = False
         self._tell(Plan((), {}))
@@ -62,7 +71,7 @@ class Followed:
         if self._running is not None:
             self._running.stop()
 
-    def _started(self) -> Running | None:
+    def _started(self) -> Query | None:
         if self._plan.served:
             return self._begin(self._plan)
         if not self._open_end:
@@ -72,7 +81,7 @@ class Followed:
     def _follow(self) -> None:
         if self._now() < self._look_at:
             return
-        self._look_at = self._now() + LOOK_SECONDS
+        self._look_at = next_look(self._now())
         if self._running is None:
             self._alive()
         if (plan := self._list_groups()) is None or plan == self._plan:
@@ -110,8 +119,10 @@ class Followed:
         self._tell(before)
         if (plan.served, plan.ids) != (before.served, before.ids):
             running, self._running = self._running, None
-            if running is not None:
+            if running is not None and before.ids.items() <= plan.ids.items():
                 running.stop()
+            elif running is not None:
+                running.cut_off()  # a batch hangs on what is missing
             self._running = self._started()
 
     def _tell(self, before: Plan) -> None:
@@ -125,3 +136,8 @@ class Followed:
         for group in self._plan.served:
             if group in before.lacking:
                 self._say(f"{group} has its topics now; the job reads it from its first event")
+
+
+def next_look(now: float) -> float:
+    """Return when the groups are listed next: a time that is the same for all queries."""
+    return (now // LOOK_SECONDS + 1) * LOOK_SECONDS

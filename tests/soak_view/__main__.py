@@ -17,9 +17,7 @@ from rich.console import Console
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak_view.run import ViewSoak
 from tests.soak_view.schedule import KINDS, rounds
-
-MASTER = "local-cluster[2,1,1024]"
-"""Two executors of one core and 1 GB each, which can be killed; `local[2]` is what most users run."""
+from tests.soak_view.world import PROPERTIES, STANDALONE
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -34,7 +32,10 @@ def main(words: Sequence[str] | None = None) -> int:
     def say(line: str) -> None:
         console.print(f"{time.monotonic() - began:6.0f} s {line}", highlight=False, markup=False, soft_wrap=True)
 
-    with EmbeddedKafka.start() as kafka, ViewSoak(kafka.bootstrap, folder, seed, asked.master, say) as soak:
+    with (
+        EmbeddedKafka.start(properties=PROPERTIES) as kafka,
+        ViewSoak(kafka, folder, seed, asked.master, say) as soak,
+    ):
         verdict = soak.run(plan, asked.minutes * 60)
     console.print(f"seed {seed}: {verdict}", highlight=False, soft_wrap=True)
     for line in verdict.violations[:25]:
@@ -50,7 +51,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--minutes", type=float, default=float(os.environ.get("MINUTES") or 20), help="how long (20)")
     seed = os.environ.get("SEED")
     found.add_argument("--seed", type=int, default=int(seed) if seed else None, help="repeats a run's faults")
-    found.add_argument("--master", default=MASTER, help=f"Spark's master, such as local[2]; {MASTER} where not given")
+    masters = f"Spark's master, such as local[2]; {STANDALONE}, a cluster of two workers, where not given"
+    found.add_argument("--master", default=STANDALONE, help=masters)
     found.add_argument("--only", default="", help=f"kinds of faults, by commas: {', '.join(KINDS)}")
     return found
 

@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from random import Random
 from typing import Any
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from tests.support.deadline import until
-from tests.support.kafka.topic_io import SECONDS, Row, dump
-from tests.support.kafka.view_topics import create_view_topics, event, folded, summed, tell
+from tests.support.kafka.topic_io import SECONDS, Row, delete_topics, dump
+from tests.support.kafka.view_topics import KINDS, create_view_topics, event, folded, summed, tell
 from topics.events import Event, State
-from topics.names import Names
+from topics.names import Kind, Names
 
 LEVELS = ("10s", "1m", "2h")
 REASONS = ("http-500", "timeout", "é|😀")
+TOLD_AT_ONCE = 10_000
 
 
 class Group:
     """One group. `complete`: whether the view must be exactly what all events say, as none was ever deleted."""
 
-    def __init__(self, bootstrap: str, name: str, random: Random) -> None:
+    def __init__(self, bootstrap: str, name: str, random: Random, kinds: Collection[Kind] = KINDS) -> None:
         self.names, self.complete, self.there = Names(name), True, False
-        self._bootstrap, self._random = bootstrap, random
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.bootstrap, self._random = bootstrap, random
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # the broker is killed meanwhile
         self._written: set[Row] = set()
         """Every record that was ever on an events topic of this name."""
         self._first = 0
         self._read_twice = False
         """Whether the job may have read events before it noticed that their topic was another one."""
-        self.create()
+        self.create(kinds)
 
-    def create(self) -> None:
-        """Make its topics."""
-        create_view_topics(self._bootstrap, self.names.group)
+    def create(self, kinds: Collection[Kind] = KINDS) -> None:
+        """Make its topics, or some of them."""
+        create_view_topics(self.bootstrap, self.names.group, kinds)
         self.there = True
 
     def delete(self) -> None:
         """Delete its topics, and wait until they are gone."""
         self._note()
         topics = {self.names.events, self.names.view, self.names.stats}
-        for future in self._admin.delete_topics(sorted(topics)).values():
-            future.result(SECONDS)
-        until(lambda: not self._admin.list_topics(timeout=SECONDS).topics.keys() & topics, SECONDS, "they are gone")
+        delete_topics(self.bootstrap, *sorted(topics))
         # A job goes on with the sums of the minute, and the rows of what was are gone with their topic.
         self.there = self.complete = False
+
+    def make_outputs_anew(self, pick: int) -> None:
+        """Delete the VIEW topic, the STATS topic or both, and create them again."""
+        kinds = ((Kind.VIEW,), (Kind.STATS,), (Kind.VIEW, Kind.STATS))[pick % 3]
+        delete_topics(self.bootstrap, *(getattr(self.names, kind) for kind in kinds))
+        self.create(kinds)
+
+    def fill(self, events: int) -> None:
+        """Tell of so many records, of each that it has failed once."""
+        for first in range(0, events, TOLD_AT_ONCE):
+            numbers = range(first, min(first + TOLD_AT_ONCE, events))
+            tell(self.bootstrap, [event(self.names.group, number) for number in numbers])
 
     def made_anew_while_read(self) -> None:
         """The job may count its events twice, until it notices."""
@@ -60,7 +71,7 @@ class Group:
             batch = [life.pop(0) for life in lives if self._random.random() < 0.5]
             lives = [life for life in lives if life]
             if batch:
-                tell(self._bootstrap, batch)
+                tell(self.bootstrap, batch)
 
     def _life(self, number: int) -> list[Event]:
         random, told, at = self._random, list[Event](), time.time_ns() // 1_000_000
@@ -107,14 +118,14 @@ class Group:
 
     def ends(self) -> dict[int, int]:
         """The end of each partition of its events that is not empty."""
-        return {row.partition: row.offset + 1 for row in dump(self._bootstrap, self.names.events)}
+        return {row.partition: row.offset + 1 for row in dump(self.bootstrap, self.names.events)}
 
     def _note(self) -> None:
-        self._written |= set(dump(self._bootstrap, self.names.events))
+        self._written |= set(dump(self.bootstrap, self.names.events))
 
     def bounds(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
         """The least and the most that the view, and the sums, may say: of what is there, and of all that ever was."""
-        there = dump(self._bootstrap, self.names.events)
+        there = dump(self.bootstrap, self.names.events)
         self._written |= set(there)
         counted = [*self._written, *self._written] if self._read_twice else self._written
         return dict(folded(there)), dict(folded(self._written)), dict(summed(there)), dict(summed(counted))

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from tests.soak.schedule import chosen
 
 KINDS: Mapping[str, int] = {
-    "driver-killed": 3,
+    "all-killed": 3,
+    "driver-killed": 2,
     "java-killed": 2,
     "job-stopped": 2,
     "checkpoint-lost": 2,
@@ -22,6 +23,12 @@ KINDS: Mapping[str, int] = {
     "second-job": 1,
     "second-job-on-the-checkpoint": 1,
     "executor-killed": 2,
+    "worker-killed": 2,
+    "outputs-made-anew": 2,
+    "outputs-made-anew-while-stopped": 2,
+    "first-reading": 1,
+    "broker-killed": 2,
+    "broker-paused": 2,
 }
 """Every fault, and how often it is in the deck."""
 MOST_PICK = 1 << 20

@@ -10,7 +10,7 @@ from spark.errors import GoneError
 from spark.job.cluster import UnansweredError, begins, described, listed, positions_in
 from spark.job.groups import Plan, planned
 from spark.job.positions import Position
-from spark.job.serving_groups import DOUBT_SECONDS, LOOK_SECONDS, Followed, NothingToReadError
+from spark.job.serving_groups import DOUBT_SECONDS, LOOK_SECONDS, Followed, NothingToReadError, next_look
 
 VIEW = "-RETRY-VIEW"
 
@@ -78,7 +78,7 @@ class Query:
     """A query that runs for a plan until it is stopped or given a fault."""
 
     def __init__(self, plan: Plan) -> None:
-        self.served, self.stopped = plan.served, False
+        self.served, self.stopped, self.is_cut_off = plan.served, False, False
         self.fault: str | None = None
 
     def turn(self) -> str | None:
@@ -86,6 +86,9 @@ class Query:
 
     def stop(self) -> None:
         self.stopped = True
+
+    def cut_off(self) -> None:
+        self.stopped = self.is_cut_off = True
 
 
 def ids_of(*groups: str, made: int = 1) -> dict[str, str]:
@@ -154,17 +157,29 @@ def test_a_group_is_taken_for_gone_when_it_is_so_in_two_looks() -> None:
     gone = Plan(("a",), {"b": "b-RETRY-VIEW"}, ids_of("a"))
     assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
     assert world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a", "b")]
-    assert world.after(DOUBT_SECONDS, gone) == [("a", "b")]
+    assert world.after(LOOK_SECONDS, gone) == [("a", "b")]
     assert world.after(DOUBT_SECONDS, gone) == [("a", "b"), ("a",)], "the second look comes soon"
     world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan((), {"b": "b-RETRY-VIEW"}))
     assert world.said[-1] == "a is no longer read: its topics were deleted"
     assert world.begun[-1].stopped
 
 
+def test_a_batch_is_waited_for_where_a_group_comes_and_cut_off_where_it_may_hang_on_a_missing_topic() -> None:
+    world = World("a")
+    world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b")))
+    world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan(("b",), {}, ids_of("b")))
+    world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan(("b",), {}, ids_of("b", made=2)))
+    assert [query.is_cut_off for query in world.begun] == [False, True, True, False]
+
+
+def test_all_queries_list_the_groups_in_the_same_turn_whenever_they_were_begun() -> None:
+    assert {next_look(at) for at in (600.0, 600.1, 602.9)} == {603.0}
+
+
 def test_a_pattern_waits_for_its_first_group_and_is_well_meanwhile() -> None:
     world = World()
     assert world.after(20, Plan((), {})) == []
-    assert world.lived == 4
+    assert world.lived == 20 // LOOK_SECONDS
     assert world.after(LOOK_SECONDS, Plan(("a",), {}, ids_of("a"))) == [("a",)]
 
 

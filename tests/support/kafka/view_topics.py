@@ -32,7 +32,7 @@ def create_view_topics(bootstrap: str, group: str, kinds: Collection[Kind] = KIN
     def readable() -> bool:
         # A broker may be named as a partition's leader a moment before it knows.
         with suppress(KafkaException):
-            for topic in (names.view, names.stats):
+            for topic in (getattr(names, kind) for kind in kinds):
                 dump(bootstrap, topic)  # a job that runs may have written into it already
             return True
         return False
