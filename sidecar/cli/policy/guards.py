@@ -54,11 +54,11 @@ def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
     from sidecar.group_policy.topic import read_policy_topic, unaware
     from sidecar.kafka.admin.cluster import Cluster
 
-    asked = {word: text for key, word, text in READERS if new.get(key)}
-    if not asked:
+    needed = {word: text for key, word, text in READERS if new.get(key)}
+    if not needed:
         return
     records = read_policy_topic(Cluster(settings.kafka), settings.names) or ()
-    for word, text in asked.items():
+    for word, text in needed.items():
         if old := unaware(records, word, wall() - SILENT_AFTER):
             names = ", ".join(old[:3]) + (" and others" if len(old) > 3 else "")
             raise ContractError(

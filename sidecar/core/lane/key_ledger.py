@@ -147,6 +147,8 @@ class KeyLedger:
     def __init__(self) -> None:
         self.read_to = 0
         """Every record of the main partition below this offset was read."""
+        self._former_from = NEVER
+        """Heads from this offset on are of a former log of the main partition, which has no such offsets now."""
         self._entries: dict[Identity, Entry] = {}
         self._lines: dict[bytes, KeyLine] = {}
         self._numbers = count()
@@ -298,6 +300,21 @@ class KeyLedger:
         while self._due and self._due[0][0] <= steady:
             self._pass(heappop(self._due)[2], under_way)
 
+    def lowest_ahead(self) -> int:
+        """Return the lowest offset up to which a head that is due waits for main to be read; NEVER if none does."""
+        return self._unread[0][0] if self._unread else NEVER
+
+    def take_as_former(self, offset: int, under_way: Callable[[bytes], bool]) -> None:
+        """Let heads go that wait for main to be read up to `offset` or further: it has no such offsets."""
+        self._former_from, waiting = offset, self._unread
+        self._unread = []
+        for *_, entry in waiting:
+            self._pass(entry, under_way)
+
+    def _is_ahead(self, entry: Entry) -> bool:
+        """Return whether main records may come that stand before an entry."""
+        return self.read_to < entry.order.offset < self._former_from
+
     def main_ended(self, key: bytes) -> None:
         """Note that no main record of a key is under way any more."""
         if self._behind_main and (entry := self._behind_main.pop(key, None)) is not None:
@@ -316,7 +333,7 @@ class KeyLedger:
                 entry.listed = False
             elif is_held(entry.key):
                 self._held.append(entry)
-            elif entry.order.offset > self.read_to or under_way(entry.key):
+            elif self._is_ahead(entry) or under_way(entry.key):
                 self._pass(entry, under_way)
             else:
                 entry.listed, entry.phase = False, Phase.REQUESTED
@@ -357,7 +374,7 @@ class KeyLedger:
         """Let a head that is due go one step further: main is read up to it, nothing of its key is under way."""
         if not self._is_free_head(entry):
             entry.listed = False
-        elif entry.order.offset > self.read_to:
+        elif self._is_ahead(entry):
             heappush(self._unread, (entry.order.offset, next(self._numbers), entry))
         elif under_way(entry.key):
             if (before := self._behind_main.get(entry.key)) is not None:

@@ -272,6 +272,8 @@ class Lane:
             self._gate.log_ended(partition, now)
         if partition.paused is None and partition.tracker.reached(end):
             self.commits.soon(partition)
+        if self.queues is not None:
+            self.queues.main_ended(partition, end)
 
     def _after_wait(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""

@@ -12,6 +12,7 @@ While it is not in memory it counts as let go (`Tracker.dropped`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.decide import dead_letter_unreadable
@@ -33,6 +34,7 @@ from sidecar.core.lane.read_aside import (
     take_aside,
 )
 from sidecar.core.lane.settling import counts_of, meant_for
+from sidecar.core.lane.short_main import look_for_former
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.attempt import retry_state_of
@@ -208,6 +210,14 @@ class LongWaits:
         most = self._ties.policy().max_waiting
         return len(ledger) >= max(1, most * span // self.span) or queue.tracker.span(queue.tracker.next) >= span
 
+    def main_ended(self, main: LanePartition, end: int) -> None:
+        """Note that a main partition was read up to its end."""
+        owned = self._queues.get(main.source)
+        if owned is not None:
+            owned.main_end = end
+            if owned.ledger.waits_for_main():
+                self._stale.add(main.source)
+
     def keeps(self, main: LanePartition, record: Record) -> bool:
         """Return whether a main record that begins is not to be delivered: its copy waits, or its key is blocked."""
         owned = self._queues.get(record.source)
@@ -313,7 +323,9 @@ class LongWaits:
         owned.out_of_reach = -1
         if queue.paused is not None:
             self._forget_what_was_let_go(queue, owned)
-        ledger.advance(now.steady, main.tracker.unread, lambda line: self._ties.waiting.holds(main.source, line))
+        unread, holds = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
+        ledger.advance(now.steady, unread, holds)
+        look_for_former(owned, unread, now.steady, holds)
         if queue.blocked:
             self._stale.add(main.source)  # it is looked at as soon as it goes on
         else:

@@ -54,6 +54,12 @@ class OwnedQueue:
     """The steady time (ms) at which old copies are looked for again."""
     out_of_reach: int = -1
     """The offset of a head that is due, too far from the first open record to be delivered; −1: there is none."""
+    main_end: int = -1
+    """Where the main partition ended when it was read up to its end; −1: it was not."""
+    short_of: int = -1
+    short_since: int = NEVER
+    """The lowest place of a head that the main partition does not reach, and the steady time (ms) since which it does
+    not (`short_main.py`)."""
     round_at: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1

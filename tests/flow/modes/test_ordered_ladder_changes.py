@@ -6,10 +6,14 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.flow.modes.test_ordered_park import Bad, put
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 from tests.support.proof.audited import violations
+from tests.support.proof.ledger import TOOK
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request, by_name
 from tests.support.sidecar.redrive import DlqProcess
@@ -88,3 +92,29 @@ def test_a_dead_letter_lets_the_next_of_its_key_go_and_its_redrive_comes_through
     redriven = [dict(row.headers) for row in dump(group.bootstrap, group.queues[0])][-1]
     assert violations(group, tmp_path, LADDER) == []
     assert (redriven["RETRY_REDRIVES"], redriven["ORIGIN_MESSAGE_ID"]) == (b"1", bad.encode())
+
+
+@pytest.mark.long
+def test_what_waits_of_a_main_topic_that_was_made_anew_goes_on(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Its place lies behind the end of the present log, which may never be so long."""
+    group = queued(new_group())
+    bad = Bad()
+    service = start_service(bad)
+    ladder = {**LADDER, "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 20}}
+    sidecar = start_sidecar(group, service.url, overrides=ladder)
+    values = [b"free"] * 9 + [b"bad", b"behind"]
+    head, behind = put(group, *((value, b"a") for value in values))[-2:]
+    sidecar.until(lambda: len(service.ledger.of(head)) > 1, 30, "the head waits in the queue")
+    assert sidecar.stop().code == 0
+    delete_topics(group.bootstrap, group.main)
+    create_topic(group.bootstrap, group.main, 1)
+    sidecar.start()
+    produce(group.bootstrap, group.main, [Out(b"free", b"b")])
+    sidecar.until(lambda: len(service.ledger.of(f"{group.main}:0:0")) == 2, 30, "the present log is delivered")
+    bad.well.set()
+    sidecar.until(lambda: bool(service.ledger.of(behind)), 100, "what waits of the former log goes on")
+    taken = next(d for d in service.ledger.of(head) if d.means == TOOK)
+    assert service.ledger.of(behind)[0].received >= (taken.answered or 0)
+    assert sidecar.stop().code == 0

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
-from tests.flow.modes.test_ordered_park import Bad
-from tests.support.kafka.topic_io import Out, dump, produce
+from tests.flow.modes.test_ordered_park import Bad, put
+from tests.support.kafka.topic_io import dump
 from tests.support.proof.audited import violations
 from tests.support.proof.quiet import await_quiet
 from tests.support.sidecar.config import Config
@@ -25,8 +25,7 @@ def test_a_key_that_fails_in_place_waits_in_its_queue_once_the_group_has_a_ladde
     service = start_service(bad)
     sidecar = start_sidecar(group, service.url, overrides=IN_PLACE)
     values = (b"bad", b"behind", b"last")
-    places = produce(group.bootstrap, group.main, [Out(value, b"a") for value in values])
-    first, behind, last = (service_id(group.main, place) for place in places)
+    first, behind, last = put(group, *((value, b"a") for value in values))
     sidecar.until(lambda: len(service.ledger.of(first)) > 5, 20, "it is tried in place")
     assert dump(group.bootstrap, group.queues[0]) == []
     set_policy(group, **LADDER, ordered_exhausted="park")
@@ -42,14 +41,9 @@ def test_a_key_that_fails_in_place_waits_in_its_queue_once_the_group_has_a_ladde
     sidecar.until(lambda: bool(service.ledger.of(last)), 30, "what waits in the queue is delivered all the same")
     (letter,) = dump(group.bootstrap, group.dlq)
     assert dict(letter.headers)["RECONSUMETIMES"] == b"1", "tries in place are no retries of the ladder"
-    places = produce(group.bootstrap, group.main, [Out(b"bad", b"b")])
-    again = service_id(group.main, places[0])
-    sidecar.until(lambda: len(service.ledger.of(again)) > 3, 30, "a failure is tried in place again")
+    (later,) = put(group, (b"bad", b"b"))
+    sidecar.until(lambda: len(service.ledger.of(later)) > 3, 30, "a failure is tried in place again")
     bad.well.set()
     await_quiet(group, 30)
     assert sidecar.stop().code == 0
     assert violations(group, tmp_path, {**IN_PLACE, "retry": {"ordered_ladder": ["1s", "2s"]}}) == []
-
-
-def service_id(main: str, place: tuple[int, int]) -> str:
-    return f"{main}:{place[0]}:{place[1]}"

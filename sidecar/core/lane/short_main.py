@@ -1,0 +1,33 @@
+"""Heads whose places lie behind the end of their main partition.
+
+A head waits until the main partition is read up to its place, so that it overtakes nothing of its key. Where the main
+topic was deleted and made anew, or lost its end by an unclean election, the record of that place is no more, and the
+partition may never be so long again. Once all of it was read, nothing can come before such a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sidecar.core.lane.owned_queue import OwnedQueue
+from sidecar.core.record import NEVER
+
+SURE_AFTER_MS = 60_000
+"""ms for which a main partition must end before a place: just after an election a leader may tell an end that lies
+before what was read already."""
+
+
+def look_for_former(owned: OwnedQueue, unread: int, steady: int, under_way: Callable[[bytes], bool]) -> None:
+    """Let heads go that wait for offsets which their main partition does not have, at a steady time (ms).
+
+    `unread`: the first offset that was not read. `under_way`: as in `KeyLedger.advance`.
+    """
+    lowest = owned.ledger.lowest_ahead()
+    if lowest == NEVER or unread != owned.main_end:
+        return
+    if lowest != owned.short_of:
+        owned.short_of, owned.short_since = lowest, steady
+    if steady >= owned.short_since + SURE_AFTER_MS:
+        owned.ledger.take_as_former(lowest, under_way)
+    else:
+        owned.alarm = min(owned.alarm, owned.short_since + SURE_AFTER_MS)
