@@ -263,10 +263,19 @@ class KeyLedger:
         return [] if before is None else [min(before, copy, key=_rank).offset]
 
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
+        """Put a copy in the place of an older one; nothing of the record is out."""
         gone = [] if entry.offset < 0 else [entry.offset]
-        del self._entries[entry.identity]
-        self._remove(entry)
-        self._insert(_queued(copy))
+        new = _queued(copy)
+        if new.order != entry.order or new.key != entry.key:  # the older one was forged, or this one is
+            del self._entries[entry.identity]
+            self._remove(entry)
+            self._insert(new)
+            return gone
+        line = self._lines[entry.key]
+        line.entries[self._index(line, entry)] = new
+        self._forget_listed(entry)
+        self._note(new)
+        self._offer(line)
         return gone
 
     # --- heads go out ------------------------------------------------------------------------------------------------
@@ -282,10 +291,12 @@ class KeyLedger:
         while self._due and self._due[0][0] <= steady:
             self._pass(heappop(self._due)[2], under_way)
 
-    def main_ended(self, key: bytes) -> None:
-        """Note that no main record of a key is under way any more."""
-        if self._behind_main and (entry := self._behind_main.pop(key, None)) is not None:
-            self._wanted.append(entry)
+    def main_ended(self, key: bytes) -> bool:
+        """Note that no main record of a key is under way any more; return whether a head has waited for it."""
+        if not self._behind_main or (entry := self._behind_main.pop(key, None)) is None:
+            return False
+        self._wanted.append(entry)
+        return True
 
     def ask(
         self, under_way: Callable[[bytes], bool], is_held: Callable[[bytes], bool] = lambda _key: False
@@ -359,25 +370,40 @@ class KeyLedger:
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def _insert(self, entry: Entry) -> None:
+        self._note(entry)
+        if (line := self._lines.get(entry.key)) is None:
+            line = self._lines[entry.key] = KeyLine([entry])
+        elif line.entries[-1].at < entry.at:  # as nearly always
+            line.entries.append(entry)
+        else:
+            insort(line.entries, entry, key=_AT)
+        self._offer(line)
+
+    def _note(self, entry: Entry) -> None:
         self._entries[entry.identity] = entry
         if entry.is_parked:
             self._parked[entry.identity] = entry
-        line = self._lines.setdefault(entry.key, KeyLine())
-        insort(line.entries, entry, key=_AT)
-        self._offer(line)
+        elif self._parked:
+            self._parked.pop(entry.identity, None)
+
+    def _index(self, line: KeyLine, entry: Entry) -> int:
+        return 0 if line.entries[0] is entry else bisect_left(line.entries, entry.at, key=_AT)
 
     def _remove(self, entry: Entry) -> None:
         line = self._lines[entry.key]
-        del line.entries[bisect_left(line.entries, entry.at, key=_AT)]
-        entry.listed = False
+        del line.entries[self._index(line, entry)]
+        self._forget_listed(entry)
         self._parked.pop(entry.identity, None)
-        if self._behind_main.get(entry.key) is entry:
-            del self._behind_main[entry.key]
         if not line.entries:
             del self._lines[entry.key]
             return
         self._leave_out(entry)
         self._offer(line)
+
+    def _forget_listed(self, entry: Entry) -> None:
+        entry.listed = False
+        if self._behind_main and self._behind_main.get(entry.key) is entry:
+            del self._behind_main[entry.key]
 
     def _leave_out(self, entry: Entry) -> None:
         line = self._lines[entry.key]
