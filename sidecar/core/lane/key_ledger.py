@@ -61,6 +61,8 @@ class Phase(Enum):
 
 
 OUT = (Phase.REQUESTED, Phase.TAKEN)
+UNCOUNTED = (0, 0)
+"""The counts of a record that was never delivered."""
 
 
 class QueuedCopy(NamedTuple):
@@ -272,6 +274,7 @@ class KeyLedger:
             self._insert(new)
             return gone
         line = self._lines[entry.key]
+        new.identity, new.order, new.key = entry.identity, entry.order, entry.key  # equal, and held already
         line.entries[self._index(line, entry)] = new
         self._forget_listed(entry)
         self._note(new)
@@ -373,10 +376,12 @@ class KeyLedger:
         self._note(entry)
         if (line := self._lines.get(entry.key)) is None:
             line = self._lines[entry.key] = KeyLine([entry])
-        elif line.entries[-1].at < entry.at:  # as nearly always
-            line.entries.append(entry)
         else:
-            insort(line.entries, entry, key=_AT)
+            entry.key = line.entries[0].key  # one object for the whole line
+            if line.entries[-1].at < entry.at:  # as nearly always
+                line.entries.append(entry)
+            else:
+                insort(line.entries, entry, key=_AT)
         self._offer(line)
 
     def _note(self, entry: Entry) -> None:
@@ -442,7 +447,17 @@ class KeyLedger:
 
 def _queued(copy: QueuedCopy) -> Entry:
     where = (copy.offset, copy.due, copy.written, copy.weight)
-    return Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where)
+    return _slim(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where))
+
+
+def _slim(entry: Entry) -> Entry:
+    """Have a record share what it has in common with others: thousands may wait behind one head."""
+    offset, sequence = entry.order
+    if offset == entry.identity[0]:
+        entry.order = Order(entry.identity[0], sequence)
+    if entry.counts == UNCOUNTED:
+        entry.counts = UNCOUNTED
+    return entry
 
 
 def _rank(copy: QueuedCopy) -> tuple[tuple[int, int], int]:

@@ -147,7 +147,9 @@ class LongWaits:
                 self._ties.memory.add(queue, record.weight)
                 self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall), now)
         elif queue.put_off(record.offset):
-            due = NEVER if state.parked else now.steady + max(0, state.due_at - now.wall)
+            due = NEVER if state.parked else now.steady
+            if state.due_at > now.wall:  # else all of them share the number of this call
+                due += state.due_at - now.wall
             identity, count = identity_of(record), (state.redrives, state.times)
             sort = (self._line(record), state.order, count)
             copy = QueuedCopy(record.offset, identity, *sort, due, record.timestamp, record.weight)
