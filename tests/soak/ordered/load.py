@@ -58,5 +58,6 @@ class OrderedLoad(threading.Thread):
         self._sent += 1
 
     def _landed(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
+        # Sent again and known to the broker already, a record is confirmed without its offset.
+        if error is None and message.offset() is not None:
             self.acked.add(f"{message.topic()}:{message.partition()}:{message.offset()}")
