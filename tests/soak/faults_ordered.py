@@ -48,9 +48,9 @@ def rolled_out(world: World, step: Step) -> Iterator[str]:
     side, slot = _chosen(world, step)
     violent = step.pick // 8 % (SLOTS + 1) - 1
     try:
-        yield roll(world, side.pods, "rolled", violent)
+        yield roll(side.pods, world.sleep, "rolled", violent)
     finally:
-        world.confirm(step, roll(world, side.pods, "base", slot))
+        world.confirm(step, roll(side.pods, world.sleep, "base", slot))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.soak.cluster import insist
@@ -73,12 +73,12 @@ def joined(world: World, step: Step) -> Iterator[str]:
 def rolled_out(world: World, step: Step) -> Iterator[str]:
     """Every pod is replaced by one of another configuration, and later back: for a while two are in one group."""
     try:
-        yield roll(world, world.pods, step.kind, step.pick // SLOTS % SLOTS)
+        yield roll(world.pods, world.sleep, step.kind, step.pick // SLOTS % SLOTS)
     finally:
-        world.confirm(step, roll(world, world.pods, "base", step.pick // SLOTS % SLOTS))
+        world.confirm(step, roll(world.pods, world.sleep, "base", step.pick // SLOTS % SLOTS))
 
 
-def roll(world: World, pods: Pods, variant: str, killed_slot: int) -> str:
+def roll(pods: Pods, sleep: Callable[[float], object], variant: str, killed_slot: int) -> str:
     """One pod after another: the new one first, then the old one ends. The one in `killed_slot` is killed."""
     said = []
     for slot in range(pods.slots):
@@ -87,7 +87,7 @@ def roll(world: World, pods: Pods, variant: str, killed_slot: int) -> str:
         ready = pods.await_ready(new)
         said.append(pods.kill(old) if slot == killed_slot else pods.terminate(old))
         said.append(f"{new.name} ({variant}) is {'ready' if ready else 'not ready yet'}")
-        world.sleep(BETWEEN)
+        sleep(BETWEEN)
     return "; ".join(said)
 
 

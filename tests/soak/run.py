@@ -141,7 +141,9 @@ def _world(
     pods = Pods(group, service.url, folder, journal, SLOTS, config)
     stack.callback(pods.abandon)
     load = SoakLoad(group, lambda: schedule.rate(journal.seconds), schedule.seed)
-    ordered = [OrderedSide(kind, schedule.seed, folder, kafka, journal, stack) for kind in ORDERED]
+    ordered = [
+        OrderedSide(kind, schedule.seed, folder, kafka, kafka.proxied_bootstrap, journal, stack) for kind in ORDERED
+    ]
     world = World(kafka, group, layout, service, ledger, pods, load, journal, between, ordered)
     stack.callback(world.cluster.close)
     for each in world.all_pods:

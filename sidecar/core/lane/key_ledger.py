@@ -61,8 +61,8 @@ class Phase(Enum):
 
 
 OUT = (Phase.REQUESTED, Phase.TAKEN)
-UNTRIED = (0, 0)
-"""The counts of most of what waits: it is behind another."""
+UNCOUNTED = (0, 0)
+"""The counts of a record that was never delivered."""
 
 
 class QueuedCopy(NamedTuple):
@@ -103,15 +103,6 @@ class Entry:
     """Whether it waits for its time, for main records before it, or to be asked for."""
     early: QueuedCopy | None = None
     later: QueuedCopy | None = None
-
-    def share_with(self, head: Entry) -> None:
-        """Hold no copy of a value that the head of its key, or it itself, holds already: a hundred thousand may
-        wait."""
-        self.key = head.key
-        if self.counts == UNTRIED:
-            self.counts = UNTRIED
-        if self.order == (self.identity[0], 0):
-            self.order = Order(self.identity[0])
 
     @property
     def is_parked(self) -> bool:
@@ -200,8 +191,8 @@ class KeyLedger:
 
     @property
     def parked_keys(self) -> int:
-        """How many keys have a record that is parked: only a head's retries are used up."""
-        return len(self._parked)
+        """How many keys have a head that is parked. A redriven letter may be ahead of a parked record."""
+        return sum(self._lines[entry.key].entries[0] is entry for entry in self._parked.values())
 
     def largest(self, most: int) -> list[KeyLine]:
         """Return the keys of which the most records wait, the largest first."""
@@ -281,10 +272,20 @@ class KeyLedger:
         return [] if before is None else [min(before, copy, key=_rank).offset]
 
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
+        """Put a copy in the place of an older one; nothing of the record is out."""
         gone = [] if entry.offset < 0 else [entry.offset]
-        del self._entries[entry.identity]
-        self._remove(entry)
-        self._insert(_queued(copy))
+        new = _queued(copy)
+        if new.order != entry.order or new.key != entry.key:  # the older one was forged, or this one is
+            del self._entries[entry.identity]
+            self._remove(entry)
+            self._insert(new)
+            return gone
+        line = self._lines[entry.key]
+        new.identity, new.order, new.key = entry.identity, entry.order, entry.key  # equal, and held already
+        line.entries[self._index(line, entry)] = new
+        self._forget_listed(entry)
+        self._note(new)
+        self._offer(line)
         return gone
 
     # --- heads go out ------------------------------------------------------------------------------------------------
@@ -315,10 +316,12 @@ class KeyLedger:
         """Return whether main records may come that stand before an entry."""
         return self.read_to < entry.order.offset < self._former_from
 
-    def main_ended(self, key: bytes) -> None:
-        """Note that no main record of a key is under way any more."""
-        if self._behind_main and (entry := self._behind_main.pop(key, None)) is not None:
-            self._wanted.append(entry)
+    def main_ended(self, key: bytes) -> bool:
+        """Note that no main record of a key is under way any more; return whether a head has waited for it."""
+        if not self._behind_main or (entry := self._behind_main.pop(key, None)) is None:
+            return False
+        self._wanted.append(entry)
+        return True
 
     def ask(
         self, under_way: Callable[[bytes], bool], is_held: Callable[[bytes], bool] = lambda _key: False
@@ -392,27 +395,42 @@ class KeyLedger:
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def _insert(self, entry: Entry) -> None:
+        self._note(entry)
+        if (line := self._lines.get(entry.key)) is None:
+            line = self._lines[entry.key] = KeyLine([entry])
+        else:
+            entry.key = line.entries[0].key  # one object for the whole line
+            if line.entries[-1].at < entry.at:  # as nearly always
+                line.entries.append(entry)
+            else:
+                insort(line.entries, entry, key=_AT)
+        self._offer(line)
+
+    def _note(self, entry: Entry) -> None:
         self._entries[entry.identity] = entry
         if entry.is_parked:
             self._parked[entry.identity] = entry
-        if (line := self._lines.get(entry.key)) is None:
-            line = self._lines[entry.key] = KeyLine()
-        entry.share_with(line.entries[0] if line.entries else entry)
-        insort(line.entries, entry, key=_AT)
-        self._offer(line)
+        elif self._parked:
+            self._parked.pop(entry.identity, None)
+
+    def _index(self, line: KeyLine, entry: Entry) -> int:
+        return 0 if line.entries[0] is entry else bisect_left(line.entries, entry.at, key=_AT)
 
     def _remove(self, entry: Entry) -> None:
         line = self._lines[entry.key]
-        del line.entries[bisect_left(line.entries, entry.at, key=_AT)]
-        entry.listed = False
+        del line.entries[self._index(line, entry)]
+        self._forget_listed(entry)
         self._parked.pop(entry.identity, None)
-        if self._behind_main.get(entry.key) is entry:
-            del self._behind_main[entry.key]
         if not line.entries:
             del self._lines[entry.key]
             return
         self._leave_out(entry)
         self._offer(line)
+
+    def _forget_listed(self, entry: Entry) -> None:
+        entry.listed = False
+        if self._behind_main and self._behind_main.get(entry.key) is entry:
+            del self._behind_main[entry.key]
 
     def _leave_out(self, entry: Entry) -> None:
         line = self._lines[entry.key]
@@ -451,7 +469,17 @@ class KeyLedger:
 
 def _queued(copy: QueuedCopy) -> Entry:
     where = (copy.offset, copy.due, copy.written, copy.weight)
-    return Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where)
+    return _slim(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where))
+
+
+def _slim(entry: Entry) -> Entry:
+    """Have a record share what it has in common with others: thousands may wait behind one head."""
+    offset, sequence = entry.order
+    if offset == entry.identity[0]:
+        entry.order = Order(entry.identity[0], sequence)
+    if entry.counts == UNCOUNTED:
+        entry.counts = UNCOUNTED
+    return entry
 
 
 def _rank(copy: QueuedCopy) -> tuple[tuple[int, int], int]:

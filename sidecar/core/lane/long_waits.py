@@ -149,11 +149,13 @@ class LongWaits:
                 self._ties.memory.add(queue, record.weight)
                 self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall), now)
         elif queue.put_off(record.offset):
-            due = NEVER if state.parked else now.steady + max(0, state.due_at - now.wall)
+            due = NEVER if state.parked else now.steady
+            if state.due_at > now.wall:  # else all of them share the number of this call
+                due += state.due_at - now.wall
             identity, count = identity_of(record), (state.redrives, state.times)
             sort = (self._line(record), state.order, count)
             copy = QueuedCopy(record.offset, identity, *sort, due, record.timestamp, record.weight)
-            if (settlement := meant_for(self._settlements, state)) is not None:
+            if self._settlements and (settlement := meant_for(self._settlements, state)) is not None:
                 owned.settling[identity] = settlement
             self._pass_over(owned, owned.ledger.read(copy))
 
@@ -251,8 +253,7 @@ class LongWaits:
         elif following is not None:
             waiting.let_next(following)
             return
-        if not waiting.holds(record.source, line):
-            owned.ledger.main_ended(line)
+        if not waiting.holds(record.source, line) and owned.ledger.main_ended(line):
             self._stale.add(record.source)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
@@ -301,7 +302,9 @@ class LongWaits:
     # --- heads go out ------------------------------------------------------------------------------------------------
 
     def turn(self, now: Now) -> None:
-        """Do what the events of this call of the lane have led to, and what is due."""
+        """Do what the events of this call of the lane have led to, and what is due: after most answers nothing."""
+        if not self._stale and not self._behind and now.steady < self.alarm:
+            return
         if self._behind:
             behind, self._behind = self._behind, []
             for main, record in behind:
@@ -492,5 +495,6 @@ class LongWaits:
 
 def identity_of(record: Record) -> Identity:
     """Return which record of the main partition this is, or is a copy of."""
-    state = retry_state_of(record)
+    if (state := record.life) is None:
+        return record.offset, max(record.timestamp, 0)
     return offset_of(state.id), max(state.timestamp, 0)

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from tests.soak.layout import REPLICAS
 from tests.soak.service import luck, pause_of
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.service.behaviours import Answer, Behaviour, Request
+from tests.support.service.behaviours import Answer, Behaviour, Request, Script
 from topics.names import Kind
 
-PARTITIONS, SLOTS, RATE = 4, 2, 30
-"""RATE: records a second."""
+PARTITIONS, SLOTS = 4, 2
 ALWAYS_FAIL = 4
 """Of 1000 records, at every attempt."""
 ILL, TURN = 50, 30
@@ -22,12 +21,25 @@ ILL, TURN = 50, 30
 Retry = Mapping[str, object]
 
 
+def by_key(request: Request) -> Behaviour:
+    """Some keys fail for a while, and a few records always; all else is taken after a few milliseconds."""
+    key = (request.key or b"").decode()
+    ill = luck(f"{key}/{time.time() // TURN:.0f}") < ILL
+    failing = ill or luck(request.id) < ALWAYS_FAIL
+    return Answer(500 if failing else 200, after=pause_of(request))
+
+
 class OrderedKind(NamedTuple):
-    """A group's name, and its section `retry`: in the beginning, and in a roll-out."""
+    """A group's name, and its section `retry`: in the beginning, and in a roll-out. Then its service, how many pods it
+    has, and its load: how many keys, and records a second."""
 
     name: str
     base: Retry
     rolled: Retry
+    script: Script = by_key
+    slots: int = SLOTS
+    keys: int = 200
+    rate: int = 30
 
     def config(self, variant: str, bootstrap: str) -> dict[str, Any]:
         """What differs from a test's sidecar: `base`, or else the roll-out's."""
@@ -64,11 +76,3 @@ PARK = OrderedKind(
     {"ordered_ladder": ["1s", "3s"], "max_reconsume_times": 3},
 )
 ORDERED = (LADDER, PARK)
-
-
-def by_key(request: Request) -> Behaviour:
-    """Some keys fail for a while, and a few records always; all else is taken after a few milliseconds."""
-    key = (request.key or b"").decode()
-    ill = luck(f"{key}/{time.time() // TURN:.0f}") < ILL
-    failing = ill or luck(request.id) < ALWAYS_FAIL
-    return Answer(500 if failing else 200, after=pause_of(request))

@@ -14,16 +14,15 @@ STEP = 0.05
 """Seconds between two portions."""
 FLUSH = 120.0
 """Seconds after which what is unconfirmed at the end is a failure of the cluster."""
-KEYS = 200
 
 
 class OrderedLoad(threading.Thread):
     """Produces records of random keys until it is ended. `acked` has the ids that the broker has confirmed."""
 
-    def __init__(self, group: GroupTopics, rate: int, seed: str) -> None:
+    def __init__(self, group: GroupTopics, keys: int, rate: int, seed: str) -> None:
         super().__init__(name=f"load of {group.group}", daemon=True)
         self.acked: set[str] = set()
-        self._group, self._rate, self._chance = group, rate, random.Random(seed)
+        self._group, self._keys, self._rate, self._chance = group, keys, rate, random.Random(seed)
         self._sent = 0
         self._ended = threading.Event()
         # Idempotent: what is sent again keeps its order within the partition.
@@ -50,7 +49,7 @@ class OrderedLoad(threading.Thread):
         return self._producer.flush(FLUSH)
 
     def _produce(self) -> None:
-        key = b"account %d" % self._chance.randrange(KEYS)
+        key = b"account %d" % self._chance.randrange(self._keys)
         topic = self._chance.choice(self._group.mains)
         try:
             self._producer.produce(topic, b"entry %d" % self._sent, key, on_delivery=self._landed)
@@ -59,5 +58,6 @@ class OrderedLoad(threading.Thread):
         self._sent += 1
 
     def _landed(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
+        # Sent again and known to the broker already, a record is confirmed without its offset.
+        if error is None and message.offset() is not None:
             self.acked.add(f"{message.topic()}:{message.partition()}:{message.offset()}")

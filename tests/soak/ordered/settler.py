@@ -16,7 +16,8 @@ from topics.events import Event, State, decode_event, latest
 WAYS = ("retry-now", "dead-letter", "retry-now", "commit")
 ANSWER = 20.0
 """Seconds: the call itself waits ten for the owner."""
-AT_ONCE = 4
+AT_ONCE = 2
+"""Each call has clients of its own in the pod, some twenty threads: four at once looked like a pod that grows."""
 MOST = 8
 """Decisions in a row: where pods are away each takes its whole time."""
 READ = 10_000

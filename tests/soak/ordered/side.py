@@ -9,7 +9,7 @@ from pathlib import Path
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak.cluster import Cluster
 from tests.soak.journal import Journal
-from tests.soak.ordered.kinds import RATE, SLOTS, OrderedKind, by_key
+from tests.soak.ordered.kinds import OrderedKind
 from tests.soak.ordered.load import OrderedLoad
 from tests.soak.ordered.settler import Settler
 from tests.soak.pods import Pods
@@ -18,21 +18,28 @@ from tests.support.service.service import Service
 
 
 class OrderedSide:
-    """A group beside the soak's own, in the same cluster. What it enters into `stack` ends with the soak."""
+    """A group. What it enters into `stack` ends with the run. `bootstrap`: by which pods reach the cluster."""
 
     def __init__(
-        self, kind: OrderedKind, seed: int, folder: Path, kafka: EmbeddedKafka, journal: Journal, stack: ExitStack
+        self,
+        kind: OrderedKind,
+        seed: int,
+        folder: Path,
+        kafka: EmbeddedKafka,
+        bootstrap: str,
+        journal: Journal,
+        stack: ExitStack,
     ) -> None:
         self.kind, self.folder = kind, folder / kind.name
         self.folder.mkdir()
         self.group = kind.new_group(kafka.bootstrap)
         self.ledger = SlimLedger(self.folder / "ledger.jsonl")
-        service = stack.enter_context(Service(self.ledger, by_key))
-        config = partial(kind.config, bootstrap=kafka.proxied_bootstrap)
-        self.pods = Pods(self.group, service.url, self.folder, journal, SLOTS, config, kind.name)
+        service = stack.enter_context(Service(self.ledger, kind.script))
+        config = partial(kind.config, bootstrap=bootstrap)
+        self.pods = Pods(self.group, service.url, self.folder, journal, kind.slots, config, kind.name)
         stack.callback(self.pods.abandon)
         self.cluster = Cluster(kafka, self.group)
         stack.callback(self.cluster.close)
         self.settler = Settler(self.cluster, self.pods)
         stack.callback(self.settler.close)
-        self.load = OrderedLoad(self.group, RATE, f"{seed}/{kind.name}")
+        self.load = OrderedLoad(self.group, kind.keys, kind.rate, f"{seed}/{kind.name}")

@@ -1,0 +1,46 @@
+"""What a record that waits costs in memory: thousands of them may stand behind one head."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from topics.retry_order import Order
+
+RECORDS = 2_000
+FIRST, WALL = 70_000, 1_763_690_000_000
+MOST = 420
+"""Bytes of a record behind the head of its key: its entry, identity, place, times and its part of the tables."""
+
+
+def copy_of(number: int, now: int) -> QueuedCopy:
+    """A copy as it is read: no object of it is any other's, but for the time at which all of them may go."""
+    offset = FIRST + number
+    identity = (int(str(offset)), WALL + number)
+    return QueuedCopy(3 * offset, identity, bytes(bytearray(b"hot")), Order(int(str(offset))), (0, 0), now, WALL, 900)
+
+
+def test_a_record_behind_a_head_shares_what_it_has_in_common_with_the_others() -> None:
+    ledger, now = KeyLedger(), FIRST
+    tracemalloc.start()
+    try:
+        for number in range(RECORDS):
+            copy = copy_of(number, now)
+            if number % 2:  # this owner has written it
+                main = copy_of(number, now)
+                ledger.writing(main.identity, main.key, main.order, main.counts)
+                ledger.written(main.identity)
+            ledger.read(copy)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    ledger.check()
+    assert taken / RECORDS < MOST
+
+
+def test_the_copies_of_a_line_keep_their_order_when_newer_ones_come_in_their_place() -> None:
+    ledger = KeyLedger()
+    for number in (0, 2, 1, 3, 1, 0):
+        ledger.read(copy_of(number, 0)._replace(counts=(0, 1), offset=100 + len(list(ledger.entries())) + number * 7))
+        ledger.check()
+    assert [entry.order.offset for entry in ledger.largest(1)[0].entries] == [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]
