@@ -58,7 +58,7 @@ def fault_of_decision(waiting: WaitingRecord, how: str) -> str:
 def expect_decidable(there: DlqTopics, policy: Policy, ident: str) -> Settlements:
     """Return the group's settlements. Raises ContractError if no other record may be settled now."""
     needed = {there.names.policy, there.names.events}
-    if missing := sorted(needed - there.cluster.find(needed).keys()):
+    if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
     settled = there.settlements()
     if len(settled.waiting.keys() - {ident}) < MOST_OPEN:

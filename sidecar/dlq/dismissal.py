@@ -45,7 +45,7 @@ def fault_of(letter: Letter, verdict: Eligibility) -> str:
 def expect_room(there: DlqTopics, more: int) -> Settlements:
     """Return the group's settlements. Raises ContractError if `more` of them may not be added."""
     needed = {there.names.policy, there.names.events}
-    if missing := sorted(needed - there.cluster.find(needed).keys()):
+    if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
     settled = there.settlements()
     if settled.unaware:

@@ -87,7 +87,7 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
 
     Raises BrokerError if the topic cannot be read to its end within `within` seconds.
     """
-    if not cluster.find([names.policy]):
+    if not cluster.existing([names.policy]):
         return NONE
     settled: dict[str, SettlementRecord] = {}
     reads: dict[str, tuple[str, ...]] = {}

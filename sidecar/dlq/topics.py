@@ -143,7 +143,7 @@ class DlqTopics:
     def expect_targets(self) -> None:
         """Raise ContractError if a topic that a redrive writes to does not exist."""
         targets = {self.names.ready, self.names.events}
-        missing = sorted(targets - self.cluster.find(targets).keys())
+        missing = sorted(targets - self.cluster.existing(targets).keys())
         if missing:
             raise ContractError(f"{' and '.join(missing)} must exist before anything is redriven; "
                                 "`reconsume topics apply` creates what is missing")  # fmt: skip

@@ -76,7 +76,7 @@ def waiting_in(there: DlqTopics, policy: Policy, queue: Partition, deadline: flo
 
     The copies have no value and no headers: a sidecar has memory for no second queue. Raises BrokerError.
     """
-    topic = there.cluster.find([queue.topic]).get(queue.topic)
+    topic = there.cluster.existing([queue.topic]).get(queue.topic)
     if topic is None or queue not in topic.all_partitions:
         return {}
     newest: dict[str, Record] = {}

@@ -70,7 +70,7 @@ class HoldStore:
     def read(self) -> HoldsThere:
         """Return the holds. Raises ContractError if the topic does not exist, and BrokerError if it cannot be read."""
         cluster = Cluster(self._kafka, CLIENT)
-        if not cluster.find([self._names.policy]):
+        if not cluster.existing([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         return holds_of(read_messages(cluster, self._names, ANSWER_SECONDS), wall())
 

@@ -59,7 +59,7 @@ class PolicyStore:
         Raises ContractError if the topic does not exist, and BrokerError if it cannot be read.
         """
         cluster = Cluster(self._kafka, CLIENT)
-        if not cluster.find([self._names.policy]):
+        if not cluster.existing([self._names.policy]):
             raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
         messages = read_messages(cluster, self._names, ANSWER_SECONDS)
         return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))

@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, Message
 
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.connection import DeniedError
 from sidecar.kafka.client_config import follower_config
 from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from sidecar.kafka.range_reader import RangeReader
@@ -72,10 +71,7 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
 
     Raises BrokerError.
     """
-    topics, denied = cluster.topics([names.policy])
-    if denied:
-        raise DeniedError(f"this user may not see {names.policy}")
-    if not topics:
+    if not cluster.existing([names.policy]):
         return None
     latest = Latest()
     for message in read_messages(cluster, names, FIRST_ANSWER_SECONDS):

@@ -80,6 +80,8 @@ def must_be(path: KeyPath) -> str:
 def unknown(path: KeyPath) -> str:
     """Return the sentence about an unknown key, with the most similar known key."""
     name, known = str(path[-1]), siblings(path)
+    if path[0] == "topics" and len(path) > 1 and name == "order":
+        return "a group has one order for all its topics: give this topic a group of its own, with its deliver.order"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"unknown key; did you mean {dotted((*path[:-1], close[0]))}?"

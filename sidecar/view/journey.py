@@ -86,7 +86,7 @@ def events_since(
 
 
 def _events_topic(cluster: Cluster, name: str) -> Topic:
-    topics = cluster.find([name])
+    topics = cluster.existing([name])
     if name not in topics:
         raise ContractError(f"{name} does not exist; `reconsume topics apply` creates it")
     return topics[name]

@@ -67,11 +67,19 @@ class Cluster(Connection):
         except KafkaException as error:
             raise self.fault("the list of topics", error) from error
 
-    def find(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Return the topics that exist, with their settings. Raises DeniedError if this user may not see them."""
+    def existing(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return the topics that exist, without their settings, which a sidecar's own user may not see.
+
+        Raises DeniedError if this user may not see the topics.
+        """
         topics, denied = self.topics(names)
         if denied:
             raise DeniedError(f"this user may not see {', '.join(sorted(denied))}")
+        return topics
+
+    def find(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return the topics that exist, with their settings. Raises DeniedError if this user may not see them."""
+        topics = self.existing(names)
         configs = self._configs(ResourceType.TOPIC, topics, frozenset())
         return {name: topic._replace(config=configs[name]) for name, topic in topics.items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,12 @@ from tests.support.kafka.guarded import GuardedKafka
 from tests.support.kafka.topic_io import Out, Row, create_topic, dump, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
+from tests.support.proof.ledger import Ledger
 from tests.support.service.behaviours import FAIL, OK, Script, by_name
+from tests.support.service.puller import Puller
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, Posted, post, post_of, waiting
 from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
@@ -390,3 +394,40 @@ def test_a_login_that_fails_is_told_by_its_cause(guarded: GuardedKafka, changed:
 def test_a_login_where_none_is_asked_for_is_told_by_its_cause(guarded: GuardedKafka) -> None:
     (found,) = reach({**guarded.login("sidecar"), "bootstrap.servers": guarded.bootstrap})
     assert "SASL: the broker asks for no login on this port" in found.finding
+
+
+def test_the_api_holds_releases_and_settles_with_the_sidecars_least_rights(
+    guarded: GuardedKafka, tmp_path: Path
+) -> None:
+    group = replace(fresh_group(guarded.bootstrap, delays=()), queued=True)
+    create_group(group, partitions=1, also=ALL)
+    guarded.allow("sidecar", permissions_of(User.SIDECAR, rights_group(group, ordered=True)))
+    overrides: Config = {
+        "kafka": guarded.login("sidecar"),
+        "deliver": {"order": "key", "outage_failures": None},
+        "retry": {"ordered_ladder": ["5m"]},
+    }
+    with (
+        closing(Ledger(tmp_path / "calls")) as calls,
+        Service(tmp_path / "ledger", SCRIPT) as service,
+        SidecarProcess(group, service.url, tmp_path, overrides=overrides) as sidecar,
+    ):
+        sidecar.wait_ready()
+        api, ident = Puller(sidecar, calls), f"{group.main}:0:0"
+        produce(guarded.bootstrap, group.main, [Out(b"poison:1", b"a"), Out(b"good:1", b"a")])
+        waits = {"id": ident, "how": "dead-letter", "why": "never right"}
+        sidecar.until(lambda: any(row.key == ident.encode() for row in dump(guarded.bootstrap, group.names.events)),
+                      SECONDS, "it waits")  # fmt: skip
+        made = api.call("holds", {"key": "a", "for": "1h", "why": "the account is checked"})
+        assert made.status == 201, made.body
+        sidecar.until(lambda: len(sidecar.status()["holds"]) == 1, SECONDS, "the hold is in force")
+        settled = api.call("settle", waits)
+        assert settled.status == 200, settled.body
+        assert (settled.json["done"], settled.json["state"]) == (True, "DLQ")
+        assert len(dump(guarded.bootstrap, group.dlq)) == 1
+        assert service.ledger.taken() == set()
+        assert sidecar.request("DELETE", f"/v1/holds/{made.json['id']}").status == 204
+        sidecar.until(lambda: f"{group.main}:0:1" in service.ledger.taken(), SECONDS, "the next of the key goes")
+        assert sidecar.status()["last_error"] is None
+        assert sidecar.stop().code == 0
+    assert "authoriz" not in sidecar.log().lower()

@@ -33,7 +33,7 @@ def test_an_entry_may_have_each_setting_of_its_own(tmp_path: Path) -> None:
         ("rate: 5", "with its time: 5/s, say"),
         ("rate: 0/s", "must be a rate like 100/s"),
         ("rate: 5/d", "must be a rate like 100/s"),
-        ("order: key", "unknown key"),
+        ("order: key", "give this topic a group of its own, with its deliver.order"),
     ],
 )
 def test_what_is_none_is_refused_with_its_name(entry: str, sentence: str, tmp_path: Path) -> None:

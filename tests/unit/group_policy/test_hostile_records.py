@@ -1,0 +1,106 @@
+"""Whatever stands on a policy topic, under every kind of key: nothing changes but what that kind may change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sidecar.clock import wall
+from sidecar.group_policy.heard_settlements import HeardSettlements
+from sidecar.group_policy.hold_book import MOST_KEPT, HoldBook
+from sidecar.settings.group_policy import KEYS
+from sidecar.settings.model import Settings
+from tests.support.hostile_policy import UNSHOWABLE, forged, hostile
+from tests.support.sidecar.policy_desk import SETS, Seen, run
+from tests.support.sidecar.settings import good
+from topics.hold_record import CLOCKS_DIFFER_MS, LONGEST_HOLD_MS, MOST_HOLDS, HoldHeard
+from topics.policy_record import (
+    LONGEST_WHY,
+    MOST_OPEN,
+    WAYS,
+    BadRecord,
+    NewerRecord,
+    PolicyHeard,
+    SettlementHeard,
+    parse_record,
+)
+
+COUNT = 1_500
+LONGEST_SENTENCE = 600
+MAY = {b"hold/": HoldHeard, b"settle/": SettlementHeard, b"policy": PolicyHeard}
+SEEDS = [1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_record_says_only_what_its_key_may_or_one_sentence_that_can_be_shown(seed: int) -> None:
+    heard = [(key, parse_record(key, value)) for key, value in hostile(seed, COUNT)]
+    for key, told in heard:
+        (may,) = [kind for prefix, kind in MAY.items() if key.startswith(prefix)]
+        assert isinstance(told, (may, BadRecord, NewerRecord)), key
+        if isinstance(told, BadRecord):
+            assert told.text.isprintable(), told.text
+            assert 0 < len(told.text) <= LONGEST_SENTENCE
+    kinds = {type(told) for _, told in heard}
+    assert kinds == {*MAY.values(), BadRecord, NewerRecord}, "each comes to pass in this test"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_holds_have_an_end_within_a_week_and_settlements_a_way_and_both_are_bounded(seed: int) -> None:
+    book, now = HoldBook(), wall()
+    settled: dict[str, object] = {}
+    settlements = HeardSettlements(lambda ident, record: settled.update({ident: record}))
+    for key, value in hostile(seed, COUNT):
+        match parse_record(key, value):
+            case HoldHeard(id=ident, record=record):
+                assert book.hear(ident, record, now).isprintable()
+            case SettlementHeard(id=ident, record=decision):
+                if not settlements.hear(ident, decision) and decision is not None and not decision.position:
+                    assert decision.how in WAYS
+                    assert len(decision.why) <= LONGEST_WHY
+    force = book.in_force(now)
+    assert 0 < len(force.records) <= MOST_HOLDS
+    assert all(now < one.until <= now + LONGEST_HOLD_MS + CLOCKS_DIFFER_MS for one in force.records.values())
+    assert all(text.isprintable() for one in force.records.values() for text in (one.what, one.who, one.why))
+    assert len(settled) <= MOST_OPEN
+
+
+def test_a_flood_of_good_ones_is_bounded_too() -> None:
+    book, now, told = HoldBook(), wall(), list[str]()
+    settlements = HeardSettlements(lambda ident, _record: told.append(ident))
+    hold, decision = (msgspec.json.encode(forged(kind)) for kind in (b"hold/", b"settle/"))
+    for number in range(10_000):
+        for key, value in ((b"hold/h%d" % number, hold), (b"settle/orders:0:%d" % number, decision)):
+            match parse_record(key, value):
+                case HoldHeard(id=ident, record=record):
+                    book.hear(ident, record, now)
+                case SettlementHeard(id=ident, record=made):
+                    settlements.hear(ident, made)
+    assert (len(book.in_force(now).records), len(told)) == (MOST_HOLDS, MOST_OPEN)
+    assert len(book.absent(now)) <= MOST_KEPT
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_running_instance_keeps_all_settings_that_no_policy_may_change(seed: int, tmp_path: Path) -> None:
+    settings = good(tmp_path, *SETS)
+
+    def others(of: Settings) -> dict[str, Any]:
+        tree = of.model_dump()
+        for section, field in KEYS.values():
+            tree[section].pop(field)
+        return tree
+
+    async def work(seen: Seen) -> None:
+        await seen.begin()
+        await seen.tell(*(parse_record(key, value) for key, value in hostile(seed, COUNT)))
+        assert others(seen.desk.settings) == others(settings)
+        assert seen.desk.settings.retry.max_deaths in (3, 7), "as a good policy says, whoever wrote it"
+        assert seen.desk.bad_records > COUNT // 4
+
+    run(settings, work)
+
+
+def test_the_texts_that_must_not_be_shown_are_in_the_generator() -> None:
+    assert all(not text.isprintable() for text in UNSHOWABLE)
