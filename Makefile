@@ -46,7 +46,8 @@ help:
 	@echo "make bench    throughput, lateness and memory, as ratios to a bare copy loop"
 	@echo "make bench-everyday  CPU by thread and latency at 0 to 5 000 records/s, beside a bare consumer; 6 minutes"
 	@echo "make bench-peers  ours beside what else a user could pick, which is fetched first; an hour"
-	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness"
+	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness; groups that"
+	@echo "              come and go, and 200 of them; 20 minutes"
 	@echo "make image    the sidecar's image (docker or podman); image-spark: the view job's; image-test: built and tried"
 	@echo "make sbom     the bill of materials of the image's environment; make lock: its versions, pinned by hash"
 	@echo "make clean    remove .venv, caches and build results"
@@ -163,7 +164,9 @@ bench-peers: $(READY)
 
 bench-spark: $(READY)
 	$(BIN)/python -m benchmarks.spark_bench $(ARGS)
-	$(BIN)/python -m benchmarks.spark_freshness $(ARGS)
+	$(BIN)/python -m benchmarks.spark_freshness
+	$(BIN)/python -m benchmarks.spark_life
+	$(BIN)/python -m benchmarks.spark_life --groups 200 --rate 1000
 
 include deploy/image/image.mk
 

@@ -1,7 +1,11 @@
 """`python -m benchmarks.spark_bench`: what an event costs the Spark view, and what the driver needs, at many keys.
 
 File source → parse → view → JSON → nowhere, in a session as the job starts it. Each measurement is a process of its
-own; its CPU is that of the whole tree, Java included, after every key was there once and one more batch.
+own; its CPU is that of the whole tree, Java included, after every key was there once and one more batch. Small batches
+follow, as a job has them that keeps up.
+
+`--before FOLDER` measures the view of another working tree of this repository in the same run, on the same input, and
+`--before-spark FOLDER` on another PySpark.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,25 +30,26 @@ from pyspark.sql import functions as fn
 
 from spark import schema, session, stats, view
 from spark.checkpoint import write_plainly
-from topics.events import State
 
-BASE = 1_763_690_000_000
 QUIET = {"spark.log.level": "ERROR"}
 PERIOD = 0.1
 """Seconds between two looks at the processes."""
-BATCH = 100_000
+BATCH, SMALL = 100_000, 1_000
+"""Events in a large batch and in a small one."""
+ROOT = Path(__file__).parents[1]
 
 
 class Usage(NamedTuple):
-    """The process tree at one moment."""
+    """The process tree at one moment; `written` are bytes that its JVM has written."""
 
     seconds: float
     cpu: float
     rss: int
+    written: int
 
 
 class Result(NamedTuple):
-    """What one measurement found; memory in bytes, of the driver's JVM, at its highest."""
+    """What one measurement found; memory in bytes, of the driver's JVM, at its highest. `small_…`: of a small batch."""
 
     query: str
     keys: int
@@ -53,72 +58,21 @@ class Result(NamedTuple):
     rate: float
     rss: int
     state_rows: int
-
-
-def events_of(spark: SparkSession, ids: DataFrame, keys: int) -> DataFrame:
-    """Rows of Kafka's source with one event for each of `ids` (`id`, `times`), as the sidecar writes them."""
-    number, times = fn.col("id"), fn.col("times")
-    at = fn.lit(BASE) + number * 20 + times * 10_000
-    state = fn.when(times % 4 == 0, State.COMMIT.value).otherwise(State.WAITING_RETRY.value)
-    value: dict[str, Any] = {
-        "group": fn.lit("billing"),
-        "id": fn.concat(fn.lit("orders:3:"), number),
-        "state": state,
-        "times": times,
-        "redrives": fn.lit(0),
-        "level": fn.when(times % 4 != 0, fn.lit("10s")),
-        "due": at + 10_000,
-        "at": at,
-        "reason": fn.concat(fn.lit("http-5"), number % 10),
-        "topic": fn.lit("orders"),
-        "partition": fn.lit(3),
-        "offset": number,
-        "timestamp": fn.lit(BASE) + number * 20 - 500,
-        "first_failed_at": fn.lit(BASE) + number * 20,
-        "instance": fn.lit("billing-7c9f-x2x"),
-        "v": fn.lit(1),
-    }
-    columns = fn.struct(*(column.alias(name) for name, column in value.items()))
-    return ids.select(
-        fn.encode(fn.concat(fn.lit("orders:3:"), number), "UTF-8").alias("key"),
-        fn.encode(fn.to_json(columns, {"ignoreNullFields": "false"}), "UTF-8").alias("value"),
-        fn.lit("billing-RETRY-EVENTS").alias("topic"),
-        fn.lit(3).alias("partition"),
-        fn.monotonically_increasing_id().alias("offset"),
-        fn.timestamp_millis(at).alias("timestamp"),
-        fn.lit(0).alias("timestampType"),
-    )
-
-
-def write(folder: Path, keys: int, batches: int) -> None:
-    """The input as parquet files, one a batch: every key once, then random keys."""
-    spark = session.build("input", options={**QUIET, "spark.sql.shuffle.partitions": "1"})
-    for number in range(max(1, keys // BATCH)):
-        first = number * BATCH
-        ids = spark.range(first, min(first + BATCH, keys)).select("id", fn.lit(1).alias("times"))
-        save(events_of(spark, ids, keys), folder, number)
-    for number in range(batches):
-        picked = (fn.rand(number) * keys).cast("bigint").alias("id")
-        times = (fn.rand(number + 1000) * 8).cast("int") + 2
-        ids = spark.range(BATCH).select(picked, times.alias("times"))
-        save(events_of(spark, ids, keys), folder, 1000 + number)
-    spark.stop()
-
-
-def save(frame: DataFrame, folder: Path, number: int) -> None:
-    """One file."""
-    frame.coalesce(1).write.mode("overwrite").parquet(str(folder / f"{number:05}"))
+    small_cpu_ms: float
+    small_written: float
 
 
 def tree() -> Usage:
     """What this process and its children have used, and what its JVM holds."""
     me = psutil.Process()
-    cpu, jvm = 0.0, 0
+    cpu, jvm, written = 0.0, 0, 0
     for each in (me, *me.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # Spark starts small helpers that end at once
-            cpu += sum(each.cpu_times()[:2])
-            jvm = max(jvm, each.memory_info().rss if each.name() == "java" else 0)
-    return Usage(time.monotonic(), cpu, jvm)
+            # With those of children that have ended: a checkpoint has a `chmod` for each file.
+            cpu += sum(each.cpu_times()[:4])
+            if each.name() == "java":
+                jvm, written = max(jvm, each.memory_info().rss), written + each.io_counters().write_chars
+    return Usage(time.monotonic(), cpu, jvm, written)
 
 
 class Peak:
@@ -142,14 +96,30 @@ class Peak:
             self.rss = max(self.rss, tree().rss)
 
 
+STATELESS = hasattr(view, "outputs")
+"""False of a working tree in which the view kept a row of each record, before version 0.2."""
+
+
+def rows_of(raw: DataFrame) -> DataFrame:
+    """What the view's query writes, in this working tree or a former one."""
+    return view.outputs(raw) if STATELESS else view.records(view.view(schema.events(raw).good, None))
+
+
+@contextlib.contextmanager
+def uncounted(spark: SparkSession) -> Iterator[None]:
+    """As the view's query is started: a former one counted no rows of its state."""
+    with contextlib.nullcontext() if STATELESS else session.counting(spark, False):  # type: ignore[attr-defined]
+        yield
+
+
 QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
-    "view": (view.outputs, "append"),
+    "view": (rows_of, "append" if STATELESS else "update"),
     "stats": (lambda raw: stats.records(stats.sums(schema.events(raw).good)), "update"),
     "parse": (lambda raw: schema.events(raw).good.select(fn.to_json(fn.struct(*schema.FIELDS))), "append"),
 }
 
 
-def measure(query: str, folder: Path, keys: int, batches: int) -> Result:
+def measure(query: str, folder: Path, keys: int, batches: int, small: int) -> Result:
     """Run one query over the input and take the figures of all batches but the first ones."""
     spark = session.build("bench", options=QUIET)
     source = spark.read.option("recursiveFileLookup", "true").parquet(str(folder)).schema
@@ -157,19 +127,23 @@ def measure(query: str, folder: Path, keys: int, batches: int) -> Result:
     raw = spark.readStream.schema(source).options(**options).parquet(str(folder))
     build, mode = QUERIES[query]
     warm = max(1, keys // BATCH) + 1
-    with tempfile.TemporaryDirectory() as checkpoint, Peak() as peak:
+    with tempfile.TemporaryDirectory() as checkpoint, Peak() as peak, uncounted(spark):
         write_plainly(spark, checkpoint)
         writer = build(raw).writeStream.outputMode(mode).format("noop")
         running = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
         before, first = when_done(running, warm)
         after, last = when_done(running, warm + batches - 1)
+        # A sweep of the state may be under way when the first of them begins.
+        begin, fewest = when_done(running, last + max(1, small // 4))
+        end, most = when_done(running, warm + batches - 1 + small)
         running.stop()
-    count = (last - first) * BATCH
+    count, few = (last - first) * BATCH, max(1, most - fewest)
     rows = max((state.numRowsTotal for state in running.recentProgress[-1].stateOperators), default=0)
     spark.stop()
     seconds = after.seconds - before.seconds
     cpu_us = (after.cpu - before.cpu) / count * 1e6
-    return Result(query, keys, count, cpu_us, count / seconds, peak.rss, rows)
+    small_cpu_ms, small_written = (end.cpu - begin.cpu) / few * 1e3, (end.written - begin.written) / few
+    return Result(query, keys, count, cpu_us, count / seconds, peak.rss, rows, small_cpu_ms, small_written)
 
 
 def when_done(running: Any, batches: int) -> tuple[Usage, int]:
@@ -185,10 +159,11 @@ def when_done(running: Any, batches: int) -> tuple[Usage, int]:
     raise TimeoutError(f"{batches} batches were not done in 10 minutes")
 
 
-def child(*arguments: str) -> str:
-    """What another process of this module prints."""
-    command = [sys.executable, "-m", "benchmarks.spark_bench", *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1800).stdout
+def child(paths: Sequence[Path], *arguments: str) -> str:
+    """What another process of Python prints, which imports from `paths` first."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1800, env=environ).stdout
 
 
 def main() -> None:
@@ -197,30 +172,41 @@ def main() -> None:
     parser.add_argument("--keys", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--queries", nargs="+", default=["view", "stats"], choices=list(QUERIES))
     parser.add_argument("--batches", type=int, default=8, help="batches of 100 000 events that are measured")
-    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--small", type=int, default=16, help="batches of 1 000 events that follow")
+    parser.add_argument("--before", type=Path, help="another working tree, whose view is measured too")
+    parser.add_argument("--before-spark", type=Path, help="a folder with the PySpark that it runs on")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.write is not None:
-        write(given.write, given.keys[0], given.batches + 1)
-    elif given.measure is not None:
-        print(json.dumps(measure(given.queries[0], given.measure, given.keys[0], given.batches)))
+    if given.measure is not None:
+        print(json.dumps(measure(given.queries[0], given.measure, given.keys[0], given.batches, given.small)))
     else:
-        report(given.keys, given.queries, given.batches)
+        report(given)
 
 
-def report(many: list[int], queries: list[str], batches: int) -> None:
+def report(given: argparse.Namespace) -> None:
     """Measure all and print a table."""
+    runs = [(query, query, [ROOT]) for query in given.queries]
+    if given.before is not None:
+        paths = [path.absolute() for path in (given.before, given.before_spark) if path is not None]
+        runs.append(("view", f"view of {given.before.name}", paths))
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()}")
-    print("| query | keys | CPU µs an event | events/s | driver RSS MB, peak | state rows |\n|---|---|---|---|---|---|")
-    for keys in many:
+    print("| query | keys | CPU µs an event | events/s | MB, peak | state rows | small batch: CPU ms | MB written |")
+    print("|---|---|---|---|---|---|---|---|")
+    for keys in given.keys:
         with tempfile.TemporaryDirectory() as folder:
-            size = ("--keys", str(keys), "--batches", str(batches))
-            child("--write", folder, *size)
-            for query in queries:
-                found = Result(*json.loads(child("--measure", folder, "--queries", query, *size)))
-                rss = found.rss / 2**20
-                cells = (f"{found.cpu_us:.1f}", f"{found.rate:,.0f}", f"{rss:,.0f}", f"{found.state_rows:,}")
-                print(f"| {query} | {keys:,} | " + " | ".join(cells) + " |", flush=True)
+            size = ("--keys", str(keys), "--batches", str(given.batches), "--small", str(given.small))
+            child([ROOT], "-m", "benchmarks.spark_input", "--folder", folder, *size)
+            for query, name, paths in runs:
+                # `-P`, without this file's folder: the imports are those of the working tree that is measured.
+                line = child(paths, "-P", __file__, "--measure", folder, "--queries", query, *size)
+                print(row(name, Result(*json.loads(line))), flush=True)
+
+
+def row(name: str, found: Result) -> str:
+    """One line of the table."""
+    large = (f"{found.cpu_us:.1f}", f"{found.rate:,.0f}", f"{found.rss / 2**20:,.0f}", f"{found.state_rows:,}")
+    small = (f"{found.small_cpu_ms:.0f}", f"{found.small_written / 1e6:.2f}")
+    return f"| {name} | {found.keys:,} | " + " | ".join((*large, *small)) + " |"
 
 
 if __name__ == "__main__":

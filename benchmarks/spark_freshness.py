@@ -123,10 +123,12 @@ class Reader:
         self._consumer.close()
 
 
-def start_job(bootstrap: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
+def start_job(
+    bootstrap: str, folder: Path, words: list[str], groups: tuple[str, ...] = ("--groups", GROUP)
+) -> subprocess.Popen[bytes]:
     """The job, as users start it."""
     sets = [f"--set=kafka={{bootstrap.servers: '{bootstrap}'}}", "--checkpoint", str(folder / "place")]
-    command = [sys.executable, "-m", "sidecar", "view", "run", "--groups", GROUP, *sets, *words]
+    command = [sys.executable, "-m", "sidecar", "view", "run", *groups, *sets, *words]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(folder)}
     return subprocess.Popen(command, cwd=folder, env=environ)
 

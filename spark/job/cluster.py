@@ -50,7 +50,7 @@ class Cluster:
         self._failure: Exception | None = None
         # Each object that is made in Java is a call. With thousands of partitions they are most of a commit's CPU.
         self._named: dict[PartitionName, Any] = {}
-        self._asked: dict[str, tuple[tuple[PartitionName, ...], Any]] = {}
+        self._questions_by_spec: dict[str, tuple[tuple[PartitionName, ...], Any]] = {}
 
     def topics(self) -> Mapping[str, str]:
         """Return the id of each topic that Kafka shows to this client, by name.
@@ -87,17 +87,17 @@ class Cluster:
         return self._offsets(partitions, "earliest")
 
     def _offsets(self, partitions: Collection[PartitionName], which: str) -> Mapping[PartitionName, int]:
-        return begins(self._answer(self._admin.listOffsets(self._questions(tuple(sorted(partitions)), which)).all()))
+        return begins(self._answer(self._admin.listOffsets(self._question_map(tuple(sorted(partitions)), which)).all()))
 
-    def _questions(self, partitions: tuple[PartitionName, ...], which: str) -> Any:
+    def _question_map(self, partitions: tuple[PartitionName, ...], which: str) -> Any:
         """Return what is asked of partitions: the map of the last call, if it was about the same ones."""
-        former, questions = self._asked.get(which, ((), None))
+        former, questions = self._questions_by_spec.get(which, ((), None))
         if questions is None or former != partitions:
             wanted = getattr(self._java.org.apache.kafka.clients.admin.OffsetSpec, which)()
             questions = self._java.java.util.HashMap()
             for partition in partitions:
                 questions.put(self._partition(partition), wanted)
-            self._asked[which] = partitions, questions
+            self._questions_by_spec[which] = partitions, questions
         return questions
 
     def _partition(self, partition: PartitionName) -> Any:

@@ -46,7 +46,8 @@ def followed(group: Group) -> Iterator[ViewFollower]:
     """A sidecar's own copy of the view, as it follows it."""
     kafka = {"bootstrap.servers": group.bootstrap}
     with tempfile.TemporaryDirectory(prefix="soak-view-copy-") as folder:
-        follower = ViewFollower(kafka, group.names, Path(folder), "soak", source=Source.SPARK)
+        # It checks more often than a sidecar does: then its answers differ from one question to the next.
+        follower = ViewFollower(kafka, group.names, Path(folder), "soak", check_every=0.1, source=Source.SPARK)
         follower.start()
         try:
             yield follower

@@ -72,8 +72,8 @@ class World:
             self.spark.close()
 
     def _job(self, name: str, checkpoint: Path, words: tuple[str, ...]) -> ViewProcess:
-        asked = (*WORDS, *words, f"--pattern={self._prefix}-.*", f"--checkpoint={checkpoint}")
-        return ViewProcess(self.bootstrap, self.folder / name, *asked, environ=self._environ)
+        all_words = (*WORDS, *words, f"--pattern={self._prefix}-.*", f"--checkpoint={checkpoint}")
+        return ViewProcess(self.bootstrap, self.folder / name, *all_words, environ=self._environ)
 
     def group(self, kinds: Collection[Kind] = KINDS) -> Group:
         """A group that the job will serve, with these of its topics."""
