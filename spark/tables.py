@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INCOMING = "reconsume_incoming"
 """The temporary view that holds the rows of one batch, in the session of its query."""
-PART = r"`(?:[^`]|``)+`|[^`.]+"
+SEGMENT = r"`(?:[^`]|``)+`|[^`.]+"
 """A part of a table's name: in backticks, or as it is."""
 TEXTS = ("group", "id", "state", "level", "reason", "topic", "instance")
 POSITION_TYPES = {"rank": "INT", "from_view": "BOOLEAN", "from_partition": "INT"}
@@ -56,9 +56,9 @@ def merge_into(spark: SparkSession, table: str, using: str | None = None) -> Cal
 
 def quoted(name: str) -> str:
     """Return a name with each part in backticks. Raises ValueError if it is not a name."""
-    if not re.fullmatch(f"(?:{PART})(?:\\.(?:{PART}))*", name):
+    if not re.fullmatch(f"(?:{SEGMENT})(?:\\.(?:{SEGMENT}))*", name):
         raise ValueError(f"{name!r} is not the name of a table")
-    return ".".join(part if part.startswith("`") else f"`{part}`" for part in re.findall(PART, name))
+    return ".".join(each if each.startswith("`") else f"`{each}`" for each in re.findall(SEGMENT, name))
 
 
 def columns_ddl() -> str:
