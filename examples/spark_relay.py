@@ -15,8 +15,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark.consumer import Counts, Record, Rules, build_rules, dead_letter, for_each_record, read_relay, retry
-from spark.session import build
+from reconsume.spark.consumer import Counts, Record, Rules, build_rules, dead_letter, for_each_record, read_relay, retry
+from reconsume.spark.session import build
 
 
 def handle(record: Record) -> object:

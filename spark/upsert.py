@@ -1,20 +1,21 @@
 """Write the view into a PostgreSQL table, which can be queried in SQL at any time: a function for `foreachBatch`.
 
-The rows go through the driver, in one transaction for each batch. Only this module needs the package psycopg.
+The executors write, each task in one transaction. Only this module needs the package psycopg.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType
 
-from spark.view import VALUE
+from spark.view import VALUE, newest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 ORDER = ("redrives", "times", "rank", "at", "updated_at")
 """The columns that decide which of two rows of a record is the newer one, as in the view's order of states."""
@@ -40,22 +41,37 @@ def upsert(dsn: str, table: str) -> Callable[[DataFrame, int], None]:
     is not older in the order of states. So a repeated batch changes nothing. The character 0, which PostgreSQL cannot
     store, becomes U+FFFD.
 
-    Raises ImportError if psycopg is not installed. The function raises psycopg.Error if PostgreSQL fails: the query
-    ends, and Spark repeats the batch at the query's next start.
+    Each task of the batch opens a connection of its own, at most as many at once as the cluster has cores. Of a batch
+    that fails some tasks may have written: the batch that repeats it writes the same rows.
+
+    Raises ImportError if psycopg is not installed. The function raises psycopg.Error if PostgreSQL fails the driver,
+    and pyspark.errors.PySparkException if it fails an executor: the query ends, and Spark repeats the batch at the
+    query's next start.
     """
     import psycopg
 
     def write(batch: DataFrame, _: int) -> None:
-        rows = batch.select(*(clean(batch, name) for name in VALUE), fn.col("place.rank").alias("rank"))
-        with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
-            cursor.execute(create(table))
-            cursor.execute(stage(table))
-            with cursor.copy(psycopg.sql.SQL("COPY incoming FROM STDIN")) as copy:
-                for row in rows.toLocalIterator(prefetchPartitions=True):
-                    copy.write_row(row)
-            cursor.execute(merge(table))
+        rows = newest(batch).select(*(clean(batch, name) for name in VALUE), fn.col("place.rank").alias("rank"))
+        with psycopg.connect(dsn) as connection:
+            connection.execute(create(table))  # here: of several tasks that create it at once all but one would fail
+        rows.foreachPartition(partial(write_rows, dsn, table))
 
     return write
+
+
+def write_rows(dsn: str, table: str, rows: Iterator[Row]) -> None:
+    """Write the rows of one task in one transaction; it runs on an executor. Raises psycopg.Error if that fails."""
+    import psycopg
+
+    if (first := next(rows, None)) is None:
+        return
+    with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
+        cursor.execute(stage(table))
+        with cursor.copy(copy_in()) as copy:
+            copy.write_row(first)
+            for row in rows:
+                copy.write_row(row)
+        cursor.execute(merge(table))
 
 
 def clean(batch: DataFrame, name: str) -> Any:
@@ -75,32 +91,41 @@ def create(table: str) -> Any:
 
 
 def stage(table: str) -> Any:
-    """Return the statement that creates the temporary table for one batch; PostgreSQL drops it with the transaction."""
+    """Return the statement that creates the temporary table for one task; PostgreSQL drops it with the transaction."""
     from psycopg.sql import SQL, Identifier
 
-    name = Identifier(*table.split("."))
-    return SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT * FROM {} LIMIT 0").format(name)
+    statement = SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT {} FROM {} LIMIT 0")
+    return statement.format(listed(COLUMNS), Identifier(*table.split(".")))
+
+
+def copy_in() -> Any:
+    """Return the statement that fills the temporary table."""
+    from psycopg.sql import SQL
+
+    return SQL("COPY incoming ({}) FROM STDIN").format(listed(COLUMNS))
+
+
+def listed(names: tuple[str, ...], prefix: str = "") -> Any:
+    """Return the names as a list of SQL, each after the prefix."""
+    from psycopg.sql import SQL, Identifier
+
+    return SQL(", ").join(SQL(prefix) + Identifier(name) for name in names)
 
 
 def merge(table: str) -> Any:
-    """Return the statement that moves a batch into the table.
+    """Return the statement that moves the rows of a task into the table, each if it is not older than the table's.
 
-    Of two rows of a record in the batch it takes the greater one, and only if that is not older than the table's row. A
-    row is a function of one event, so it replaces the other as a whole.
+    A row is a function of one event, so it replaces the other as a whole. The rows go in the order of their key:
+    transactions of several writers that lock the same rows in another order each would end by a deadlock.
     """
     from psycopg.sql import SQL, Identifier
 
-    def listed(names: tuple[str, ...], prefix: str = "") -> Any:
-        return SQL(", ").join(SQL(prefix) + Identifier(name) for name in names)
-
     return SQL(
-        "INSERT INTO {table} AS kept ({columns}) "
-        'SELECT DISTINCT ON ("group", "id") {columns} FROM incoming ORDER BY "group", "id", {newest} '
+        'INSERT INTO {table} AS kept ({columns}) SELECT {columns} FROM incoming ORDER BY "group", "id" '
         'ON CONFLICT ("group", "id") DO UPDATE SET {changes} WHERE ({new}) >= ({old})'
     ).format(
         table=Identifier(*table.split(".")),
         columns=listed(COLUMNS),
-        newest=SQL(", ").join(SQL("{} DESC").format(Identifier(name)) for name in ORDER),
         changes=SQL(", ").join(
             SQL("{0} = excluded.{0}").format(Identifier(name)) for name in COLUMNS if name not in ("group", "id")
         ),

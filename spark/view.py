@@ -141,9 +141,16 @@ def present(raw: DataFrame) -> DataFrame:
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
     rows = view(events(raw.where(~is_view)).good)
     remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, order_key())
-    latest = fn.max(fn.struct("place", *VALUE)).alias("latest")
-    latest_rows = rows.unionByName(remembered).groupBy("group", "id").agg(latest)
-    return latest_rows.select(*(fn.col(f"latest.{name}").alias(name) for name in VALUE))
+    return newest(rows.unionByName(remembered)).select(*VALUE)
+
+
+def newest(rows: DataFrame) -> DataFrame:
+    """Return one row for each record, the one with the greatest `place`: the columns VALUE and `place`.
+
+    `rows` is a batch of `view`, such as `foreachBatch` gives. All rows of a record are in one partition of the result.
+    """
+    latest = rows.groupBy("group", "id").agg(fn.max(fn.struct("place", *VALUE)).alias("latest"))
+    return latest.select(*(fn.col(f"latest.{name}").alias(name) for name in (*VALUE, "place")))
 
 
 def table(spark: SparkSession, bootstrap: str, group: str, options: Mapping[str, str] | None = None) -> DataFrame:

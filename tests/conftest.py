@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import reconsume  # noqa: F401 - before what it gives names to, whose own names warn
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.dev.kafka.releases import lock_of
 from tests.support.canary import betraying, betrays

@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark.consumer.rules import Rules
 from spark.consumer.works import BATCH_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
 
 MOST = 10_000
 """Records in a batch of one source. Without this bound the first batch after an outage is the whole backlog."""
@@ -73,13 +78,25 @@ def read_gated(
         raise ImportError(f"the gated source needs {', '.join(missing)} on the driver and on every executor")
     from spark.consumer.source import CLIENT, NAME, LevelsSource  # here only: relay jobs need none of its packages
 
-    session.dataSource.register(LevelsSource)
+    make_known(session, LevelsSource)
     settings = client if client is not None else {"bootstrap.servers": kafka["bootstrap.servers"]}
     reader = session.readStream.format(NAME).options(**{CLIENT + name: value for name, value in settings.items()})
     reader = reader.option("levels", json.dumps(rules.levels, sort_keys=True))
     levels = reader.option("prefixes", json.dumps(rules.level_prefixes)).option("most", str(most)).load()
     stock = _stock(session, rules, kafka, most, options or {})
     return with_batch_time(stock.unionByName(levels.select(*COLUMNS)))
+
+
+def make_known(session: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source, unless Spark has found it by itself (see `pyspark_reconsume`).
+
+    Raises pyspark.errors.PySparkException if Spark refuses it for another reason.
+    """
+    try:
+        session.dataSource.register(source)
+    except PySparkException as refused:
+        if refused.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def _stock(

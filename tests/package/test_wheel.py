@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("topics", "sidecar", "once", "spark")
+PACKAGES = ("topics", "sidecar", "once", "spark", "reconsume", "pyspark_reconsume")
 UV = (sys.executable, "-m", "uv")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
@@ -147,6 +147,11 @@ def test_it_runs_where_nothing_else_is_installed(installed: Path, tmp_path: Path
     )
     for words in (("config", "check"), ("explain",), ("config", "show")):
         assert run(installed / "reconsume", *words, "-c", file) != ""
+
+
+def test_the_view_job_has_an_entry_point_of_its_own(installed: Path) -> None:
+    assert "keep the views up to date" in run(installed / "reconsume-view", "--help")
+    assert run(installed / "python", "-c", "from reconsume.once import once") == ""
 
 
 def test_the_helper_for_services_needs_nothing_beside_it(installed: Path) -> None:

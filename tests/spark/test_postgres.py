@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark import schema, upsert, view
@@ -88,3 +90,30 @@ def test_two_first_failures_of_a_record_are_one_row(write: Write, server: str, t
 def test_a_text_that_postgresql_cannot_hold_does_not_stop_the_batch(write: Write, server: str, table: str) -> None:
     write([changed(reason='a\0b\t\\N"')])
     assert kept(server, table)[EVENT.group, EVENT.id]["reason"] == 'a\ufffdb\t\\N"'
+
+
+def test_writers_at_the_same_time_end_in_the_fold(write: Write, server: str, table: str) -> None:
+    random = Random(12)
+    events = histories(random, 50)
+    write([events[0]])
+    with ThreadPoolExecutor(3) as writers:
+        for done in [writers.submit(write, disturbed(random, events)) for _ in range(3)]:
+            done.result()
+    assert kept(server, table) == truth(events)
+
+
+def test_what_an_executor_cannot_write_fails_the_batch_which_may_be_repeated(
+    write: Write, server: str, table: str
+) -> None:
+    events = histories(Random(13), 20)
+    write([events[0]])
+    refused = [events[0], changed(group=events[0].group, id="orders:3:refused")]
+    name = psycopg.sql.Identifier(table)
+    with psycopg.connect(server, autocommit=True) as connection:
+        rule = psycopg.sql.SQL("ALTER TABLE {} ADD CONSTRAINT refusing CHECK (id <> 'orders:3:refused')").format(name)
+        connection.execute(rule)
+        with pytest.raises(PySparkException, match="refusing"):
+            write([*refused, *events])
+        connection.execute(psycopg.sql.SQL("ALTER TABLE {} DROP CONSTRAINT refusing").format(name))
+    write([*refused, *events])
+    assert kept(server, table) == truth([*refused, *events])

@@ -86,6 +86,8 @@ HEAVY = (
     "tests/packet_loss",
     "tests/flow/view/test_view_truth.py",
     "tests/flow/view/test_spark_consumer.py",
+    "tests/flow/view/test_lake_tables.py",
+    "tests/flow/view/test_on_a_cluster.py",
     "tests/flow/operations/test_demo.py",
     "tests/flow/operations/test_dev_up.py",
     "tests/flow/faults/test_leaderless.py",

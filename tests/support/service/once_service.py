@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
-from once import DeliveryKey, create_table, once
+from reconsume.once import DeliveryKey, create_table, once
 
 GROUP = "billing"
 BOOKED = "CREATE TABLE booked (record_id VARCHAR(280) NOT NULL, redrives INTEGER NOT NULL)"

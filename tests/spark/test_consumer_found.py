@@ -1,0 +1,60 @@
+"""The gated source is a format that Spark finds by itself, and one that is registered where Spark does not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark.consumer.rules import build_rules
+from spark.consumer.source import NAME, LevelsSource
+from spark.consumer.streams import COLUMNS, make_known, read_gated
+
+OPTIONS = {"client.bootstrap.servers": "localhost:1", "levels": '{"a-RETRY-10s": 10000}'}
+
+
+def test_the_format_is_known_without_being_registered(spark: SparkSession) -> None:
+    assert tuple(spark.readStream.format(NAME).options(**OPTIONS).load().columns) == COLUMNS
+    by_java = spark._jsparkSession.readStream().format(NAME).options(OPTIONS).load()  # what Scala calls
+    assert tuple(by_java.columns()) == COLUMNS
+    listed = ", ".join(f"`{name}` '{value}'" for name, value in OPTIONS.items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW levels USING {NAME} OPTIONS ({listed})")
+    assert tuple(spark.table("levels").columns) == COLUMNS
+
+
+def test_what_is_known_can_still_be_read_by_the_function(spark: SparkSession) -> None:
+    rules = build_rules("billing", ["orders"])
+    frame = read_gated(spark, rules, {"bootstrap.servers": "localhost:1"})
+    assert tuple(frame.columns) == (*COLUMNS, "batch_time")
+
+
+class RefusedError(PySparkException):
+    """What a version of Spark raises for a name that it knows, and for others."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(condition)
+        self.condition = condition
+
+    def getCondition(self) -> str:  # noqa: N802 - Spark's name
+        return self.condition
+
+
+@pytest.mark.parametrize("refused", [None, "DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
+def test_a_source_is_registered_and_only_one_that_is_there_is_no_error(refused: str | None) -> None:
+    registered: list[object] = []
+
+    def register(source: object) -> None:
+        registered.append(source)
+        if refused is not None:
+            raise RefusedError(refused)
+
+    session = cast(Any, SimpleNamespace(dataSource=SimpleNamespace(register=register)))
+    if refused == "DATA_SOURCE_NOT_FOUND":
+        with pytest.raises(RefusedError):
+            make_known(session, LevelsSource)
+    else:
+        make_known(session, LevelsSource)
+    assert registered == [LevelsSource]
