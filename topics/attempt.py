@@ -18,7 +18,7 @@ class ReadRecord(Protocol):
     - `life`: the retry state in the headers; None on a main topic.
     - `fault`: why the record may not be delivered; empty for a good record.
     - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far.
-    - `failed_at`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
+    - `failed_at_ms`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
     """
 
     @property
@@ -42,7 +42,7 @@ class ReadRecord(Protocol):
     @property
     def times(self) -> int: ...
     @property
-    def failed_at(self) -> int: ...
+    def failed_at_ms(self) -> int: ...
 
 
 class Failure(Protocol):

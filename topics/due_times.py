@@ -50,6 +50,6 @@ def last_time(record: ReadRecord, expires: Expiry | None, terms: FailureTerms, n
     expires_at = state.expires_at if expires is None else expires.time(now)
     times = [expires_at] if expires is not None or expires_at else []
     if terms.max_age is not None:
-        first = state.timestamp if 0 < state.timestamp <= now else state.first_failed_at or record.failed_at or now
+        first = state.timestamp if 0 < state.timestamp <= now else state.first_failed_at or record.failed_at_ms or now
         times.append(first + terms.max_age)
     return min(times)

@@ -140,12 +140,12 @@ def retry(
     before, reason = record.life, reason_text(failure.reason, failure.text)
     due_at = due_time(record.id, times, wait, rules.jitter, now, last)
     if before is None:
-        first = record.failed_at or now
+        first = record.failed_at_ms or now
         topic, stamp = record.source.topic, record.timestamp
         state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now)
         state = replace(state, order=rules.order_of(state)) if rules.queued else state
     else:
-        first = before.first_failed_at or record.failed_at or now
+        first = before.first_failed_at or record.failed_at_ms or now
         state = replace(
             before,
             times=times,
@@ -174,7 +174,7 @@ def parked(record: ReadRecord, failure: Failure, rules: GroupRules, now: int) ->
         before,
         times=record.times,
         due_at=0,
-        first_failed_at=before.first_failed_at or record.failed_at or now,
+        first_failed_at=before.first_failed_at or record.failed_at_ms or now,
         reason=reason_text(failure.reason, failure.text),
         postponed_at=0,
         last_failed_at=later_than(before, now),
@@ -229,7 +229,7 @@ def put_behind(record: ReadRecord, rules: GroupRules) -> Hop:
 def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLetter:
     """Return the dead letter of a record whose last attempt ended at `now` (epoch ms)."""
     before, times = retry_state_of(record), record.times
-    first, line = before.first_failed_at or record.failed_at or now, reason_text(reason, text)
+    first, line = before.first_failed_at or record.failed_at_ms or now, reason_text(reason, text)
     last = replace(
         before,
         times=times,

@@ -93,10 +93,10 @@ class LaneCounters:
         known = key in self.failures or len(self.failures) < MOST_REASONS
         self.failures[key if known else (OTHERS, OTHERS)] += 1
 
-    def late(self, record: Record, wait: int | None, wall: int) -> None:
-        """Record how late a retry is released at `wall` (epoch ms) after it waited `wait` ms in its level."""
-        if record.life is not None and wait is not None:
-            self.lateness.add(max(0, wall - max(record.life.due_at, record.timestamp + wait)))
+    def late(self, record: Record, wait_ms: int | None, wall_ms: int) -> None:
+        """Record how late a retry is released at `wall_ms` (epoch ms) after it waited `wait_ms` in its level."""
+        if record.life is not None and wait_ms is not None:
+            self.lateness.add(max(0, wall_ms - max(record.life.due_at, record.timestamp + wait_ms)))
 
     def count(self, decision: Commit | Written) -> None:
         """Count a decision that is in Kafka."""

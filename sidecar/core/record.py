@@ -24,12 +24,12 @@ header alone would cost a retry 0.5 us."""
 class Now(NamedTuple):
     """The time as a value.
 
-    `wall`: epoch milliseconds, for points in time (due times, events). `steady`: milliseconds of a clock that never
-    jumps, for durations. A wall clock that is set back must not prolong a wait.
+    `wall_ms`: epoch milliseconds, for points in time (due times, events). `steady_ms`: milliseconds of a clock that
+    never jumps, for durations. A wall clock that is set back must not prolong a wait.
     """
 
-    wall: int
-    steady: int
+    wall_ms: int
+    steady_ms: int
 
 
 def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, life: RetryState | None) -> int:
@@ -76,10 +76,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """The bytes that the record counts for while it is held in memory: the result of `weight_of`, computed once."""
     again: int = 0
     """Retries made in place, in ordered mode and after a nack. They are counted only in memory."""
-    failed_at: int = 0
+    failed_at_ms: int = 0
     """When the first attempt failed that was followed by one in place, epoch ms; 0 if there is none."""
 
-    postponed_at: int = 0
+    postponed_at_ms: int = 0
     """When the service postponed the record first since its last failure, epoch ms; 0 if it did not, or if the copy
     says so (`life.postponed_at`)."""
 
@@ -101,19 +101,19 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @property
     def memory_only(self) -> bool:
         """Whether memory alone knows of its tries in place, or of a postponement: fetched again it would lack them."""
-        return self.again > 0 or self.postponed_at > 0
+        return self.again > 0 or self.postponed_at_ms > 0
 
-    def tried(self, now: int) -> Record:
-        """Return the record for its next attempt, after one in place that failed at wall time `now` (epoch ms)."""
-        return replace(self, again=self.again + 1, failed_at=self.failed_at or now, postponed_at=0)
+    def tried(self, now_ms: int) -> Record:
+        """Return the record for its next attempt, after one in place that failed at wall time `now_ms` (epoch ms)."""
+        return replace(self, again=self.again + 1, failed_at_ms=self.failed_at_ms or now_ms, postponed_at_ms=0)
 
     def untried(self) -> Record:
         """Return the record without the retries that were made in place."""
         return replace(self, again=0)
 
-    def postponed(self, now: int) -> Record:
-        """Return the record after the service has postponed it at wall time `now` (epoch ms)."""
-        return self if self.postponed_at else replace(self, postponed_at=now)
+    def postponed(self, now_ms: int) -> Record:
+        """Return the record after the service has postponed it at wall time `now_ms` (epoch ms)."""
+        return self if self.postponed_at_ms else replace(self, postponed_at_ms=now_ms)
 
     @property
     def redrives(self) -> int:

@@ -173,13 +173,13 @@ class Redriver:
         refusals = dict[int, Refusal]()
         for number, letter in enumerate(batch):
             if fault := self._orders.fault_of(letter):
-                entry = redrive(letter, self._policy, now().wall, self._orders.any)
+                entry = redrive(letter, self._policy, now().wall_ms, self._orders.any)
                 refusals[number] = Refusal(entry, "record", fault)
         if refusals or not self._refusing:
             return refusals
         self._look_at_targets()
         for number, letter in enumerate(batch):
-            entry = redrive(letter, self._policy, now().wall, self._orders.any)
+            entry = redrive(letter, self._policy, now().wall_ms, self._orders.any)
             if partition := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
                 refusals[number] = Refusal(entry, "partition", f"{partition} takes no records", partition)
         return refusals
@@ -211,7 +211,7 @@ class Redriver:
         """
         orders = self._orders.of(batch)
         entries = [
-            redrive(letter, self._policy, now().wall, order) for letter, order in zip(batch, orders, strict=True)
+            redrive(letter, self._policy, now().wall_ms, order) for letter, order in zip(batch, orders, strict=True)
         ]
         producer = self._producer or self._renewed()
         try:

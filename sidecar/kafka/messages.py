@@ -84,7 +84,7 @@ def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
 
     def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
         foreign = read_foreign(headers, understand)
-        life = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall)
+        life = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall_ms)
         return life, ""
 
     return read

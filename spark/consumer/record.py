@@ -44,7 +44,7 @@ class ParsedRecord(NamedTuple):
     headers: Headers | None
     life: RetryState | None = None
     fault: str = ""
-    failed_at: int = 0
+    failed_at_ms: int = 0
     """0: a job never tries a record again in place."""
 
     @property

@@ -107,7 +107,7 @@ def tries_are_counted_and_spaced(found: Found, where: object, deliveries: list[D
                 wait = found.world.policies[0].delay_of(level) if delay is None else delay
                 wait = INTERVAL if wait is None else min(max(wait, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
                 times, earliest = times + 1, delivery.until + wait
-            case Throttled(after=after):
+            case Throttled(after_ms=after):
                 earliest = delivery.until + after
 
 

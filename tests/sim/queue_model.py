@@ -123,7 +123,7 @@ class QueueModel:
 
     def _record(self, queue: Partition, epoch: int, stored: Stored) -> Record:
         policy = self._process.policy
-        life, fault = read(stored.headers, policy, self._process.now().wall)
+        life, fault = read(stored.headers, policy, self._process.now().wall_ms)
         if life is not None and (why := policy.queue_fault(queue, life)):
             life, fault = None, f"bad-header: {why}"
         weight = weight_of(stored.key, stored.value, stored.headers, life)

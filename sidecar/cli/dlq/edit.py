@@ -129,7 +129,7 @@ def audit_of(who: str, row: Row) -> bytes:
     """Return the value of the audit header."""
     from sidecar.clock import now
 
-    return msgspec.json.encode({"v": 1, "who": who, "at": now().wall, "was": row["was"], "is": row["is"]})
+    return msgspec.json.encode({"v": 1, "who": who, "at": now().wall_ms, "was": row["was"], "is": row["is"]})
 
 
 def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:

@@ -24,7 +24,7 @@ from topics.policy_record import SettlementRecord
 class OwnedQueue:
     """One queue partition, of the partition `main`.
 
-    `opened`: how far the group has read it is known. `caught_up`: what waits is known. `alarm`: the steady time (ms) at
+    `opened`: how far the group has read it is known. `caught_up`: what waits is known. `alarm_ms`: the steady time at
     which it is to be looked at without an event.
     """
 
@@ -34,8 +34,8 @@ class OwnedQueue:
     ledger: KeyLedger = field(default_factory=KeyLedger)
     opened: bool = False
     caught_up: bool = False
-    keep_at: int = NEVER
-    alarm: int = NEVER
+    keep_at_ms: int = NEVER
+    alarm_ms: int = NEVER
     requested: dict[int, Identity] = field(default_factory=dict)
     """The records that are being read, by the offset of their copy."""
     inside: dict[int, Identity] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class OwnedQueue:
     """What people have decided about records that wait here, until it is carried out."""
     old: set[Identity] = field(default_factory=set)
     """Those whose copies are to be written again because they are old."""
-    old_at: int = -NEVER
+    old_at_ms: int = -NEVER
     """The steady time (ms) at which old copies are looked for again."""
     out_of_reach: int = -1
     """The offset of a head that is due, too far from the first open record to be delivered; −1: there is none."""
-    round_at: int = -NEVER
+    round_at_ms: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1
 

@@ -78,7 +78,7 @@ class FailurePosts:
         return PostResult(life.id, copy.topic, life.times, due, life.reason)
 
     def _entry(self, record: Record, failure: Failed) -> SettledRecord:
-        policy, wall = self._policy(), self._now().wall
+        policy, wall = self._policy(), self._now().wall_ms
         role = policy.names.role(record.source.topic, policy.topics)
         if role is None or role.kind not in self._readings:
             raise NotOursError

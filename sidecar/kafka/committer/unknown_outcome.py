@@ -97,5 +97,5 @@ def is_done(record: Record, progress: Progress) -> bool:
     Progress that was made in a former log of the same name covers no record of this one. All of a level's new log is
     younger than what was read of the old one.
     """
-    former = progress.last_at is not None and progress.last_at < record.timestamp
+    former = progress.last_at_ms is not None and progress.last_at_ms < record.timestamp
     return progress.covers(record.offset) and not former

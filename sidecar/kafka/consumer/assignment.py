@@ -188,7 +188,7 @@ class Assignment:
         logs, read = self.starts.lookup(consumer), {source: self._next(source, at) for source, at in wanted.items()}
         edges_of = edges(logs, read)
         cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low}
-        last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at) is not None}
+        last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at_ms) is not None}
         another = recreated(logs, {source: (read[source], at) for source, at in last.items()})
         short = {
             source: edge for source, edge in edges_of.items() if read[source] > edge.high and source not in another
@@ -380,7 +380,7 @@ class Assignment:
                 self.awaited.add(start.partition)
             else:
                 self.awaited.discard(start.partition)
-                slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at or None
+                slot.last, slot.last_at_ms = start.progress.next - 1, start.progress.last_at_ms or None
                 slot.sought = start.progress.next
                 self.client.started(start.partition)
                 grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))

@@ -109,7 +109,7 @@ def outage_that_sends(rig: Rig) -> None:
 
 
 def end_without_end(rig: Rig) -> None:
-    rig.gate.pace.limit, rig.gate.pace.probe_at = 0, NEVER
+    rig.gate.pace.limit, rig.gate.pace.probe_at_ms = 0, NEVER
 
 
 def done_first(rig: Rig) -> None:

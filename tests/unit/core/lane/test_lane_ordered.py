@@ -119,7 +119,7 @@ def test_the_failure_after_the_last_retry_is_a_dead_letter_and_only_then_the_key
     for _ in range(2):
         rig.answer(FAIL)
         rig.run(INTERVAL)
-    failed_last = rig.now.wall
+    failed_last = rig.now.wall_ms
     rig.answer(FAIL)
     assert rig.out_offsets() == [], "the dead letter is not in Kafka yet"
     rig.run(20)

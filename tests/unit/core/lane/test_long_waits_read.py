@@ -121,7 +121,7 @@ def test_a_wait_that_is_over_by_the_wall_clock_is_over() -> None:
     rig.look()
     rig.flow()
     assert rig.out() == [0]
-    rig.run(700 - rig.now.steady - 1)
+    rig.run(700 - rig.now.steady_ms - 1)
     assert rig.reader.wanted == []
     rig.flow(1)
     assert rig.out() == [0, 1]
