@@ -43,7 +43,7 @@ def last_time(record: ReadRecord, expires: Expiry | None, terms: FailureTerms, n
     A record's age counts from its own timestamp. One that has none, or one that is ahead of the clock, is as old as its
     first failure. `expires`: what the service said now; else what it said before counts.
     """
-    state = record.life
+    state = record.retry_state
     if expires is None and terms.max_age is None and (state is None or not state.expires_at):
         return None
     state = retry_state_of(record)

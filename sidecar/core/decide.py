@@ -66,7 +66,7 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now_ms: int) -> Dec
     match outcome:
         # Contract 11.1: only a record that has failed before, or was redriven, has an event for its end.
         case Committed():
-            return DONE if record.life is None else transitions.after_success(record)
+            return DONE if record.retry_state is None else transitions.after_success(record)
         case Failed():
             return _after_failure(record, outcome, policy, now_ms)
         # Contract 1.5: the service refuses the record for good, so no retry is spent. A broadcast (6.11) only counts

@@ -32,7 +32,7 @@ class Now(NamedTuple):
     steady_ms: int
 
 
-def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, life: RetryState | None) -> int:
+def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, retry_state: RetryState | None) -> int:
     """Return the bytes that a record counts for while it is held in memory."""
     weight = RECORD_COST
     if key is not None:
@@ -40,8 +40,8 @@ def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, l
     if value is not None:
         weight += len(value)
     if headers:
-        if life is not None and len(headers) >= len(RENDERED) and headers[-len(RENDERED)][0] == RENDERED[0]:
-            weight += OUR_HEADERS + 2 * len(life.id) + len(life.reason)
+        if retry_state is not None and len(headers) >= len(RENDERED) and headers[-len(RENDERED)][0] == RENDERED[0]:
+            weight += OUR_HEADERS + 2 * len(retry_state.id) + len(retry_state.reason)
             headers = headers[: -len(RENDERED)]
         for name, data in headers:
             weight += HEADER_COST + len(name)
@@ -67,7 +67,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: Headers | None
     """All headers in their order; None if a key is not UTF-8, because the client cannot read them then."""
-    life: RetryState | None
+    retry_state: RetryState | None
     """The retry state from our own headers, on one of our topics. None on a main topic, where ours are ignored, unless
     another system has retried the record before (`retry.understand`)."""
     fault: str = ""
@@ -81,22 +81,26 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     postponed_at_ms: int = 0
     """When the service postponed the record first since its last failure, epoch ms; 0 if it did not, or if the copy
-    says so (`life.postponed_at`)."""
+    says so (`retry_state.postponed_at`)."""
 
     @property
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID: `topic:partition:offset` of the first copy."""
-        return self.life.id if self.life is not None else f"{self.source.topic}:{self.source.number}:{self.offset}"
+        return (
+            self.retry_state.id
+            if self.retry_state is not None
+            else f"{self.source.topic}:{self.source.number}:{self.offset}"
+        )
 
     @property
     def main_topic(self) -> str:
         """REAL_TOPIC: the topic of the first copy."""
-        return self.source.topic if self.life is None else self.life.topic
+        return self.source.topic if self.retry_state is None else self.retry_state.topic
 
     @property
     def times(self) -> int:
         """How often the record was retried: RECONSUMETIMES plus the retries in place."""
-        return self.again + (0 if self.life is None else self.life.times)
+        return self.again + (0 if self.retry_state is None else self.retry_state.times)
 
     @property
     def memory_only(self) -> bool:
@@ -118,7 +122,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @property
     def redrives(self) -> int:
         """RETRY_REDRIVES: how often the record was redriven from the DLQ."""
-        return self.life.redrives if self.life is not None else 0
+        return self.retry_state.redrives if self.retry_state is not None else 0
 
 
 RecordId: TypeAlias = tuple[Partition, int]

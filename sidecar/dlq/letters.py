@@ -194,7 +194,7 @@ def redrive(letter: Letter, policy: Policy, now: int, order: Order | None = None
     """
     assert letter.retry_state is not None
     retry = redriven(letter.retry_state, now, order)
-    return SettledRecord(letter.record, retry, redriven_writes(letter.record, retry.life, policy, now))
+    return SettledRecord(letter.record, retry, redriven_writes(letter.record, retry.retry_state, policy, now))
 
 
 def target_of(names: Names, queues: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ MOST: dict[str, int] = {
     "stories": 0,
     "account": 0,
     "accounts": 0,
-    "life": 127,
+    "life": 4,
     "lives": 8,
     "watch": 15,
     "wish": 0,

@@ -81,7 +81,7 @@ class BlockedPartitions:
         self._outbox.forget(entry)
         partition.unsettle()
         record, policy = replace(entry.record, headers=None), self._calls.policy()
-        failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
+        failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.retry_state
         self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall_ms), now)
 
     def progress_refused(self, result: CommitResult, now: Now) -> None:

@@ -54,10 +54,10 @@ class RelayBulk:
         if run.records and tracker.end_of_done(run.records[0].offset) is not None:
             return run  # the usual way passes over it
         for record in run.records:
-            life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
-            if life is None or life.topic not in topics or not tracker.make_way(offset):
+            retry_state, offset = record.retry_state, record.offset  # None if the headers are broken or cannot be read
+            if retry_state is None or retry_state.topic not in topics or not tracker.make_way(offset):
                 break
-            due_ms = max(life.due_at, record.timestamp + wait_ms)
+            due_ms = max(retry_state.due_at, record.timestamp + wait_ms)
             if due_ms > wall_ms:
                 break
             taken += 1
@@ -66,7 +66,7 @@ class RelayBulk:
                 load += record.weight
                 headers = for_topic(record.headers or [], ready)
                 copy = Copy(ready, record.key, record.value, headers, record.source.number)
-                entries.append(SettledRecord(record, Forward(life), (copy,)))
+                entries.append(SettledRecord(record, Forward(retry_state), (copy,)))
         partition.settled(len(entries))
         self._counters.lateness.add_all(late)
         self._memory.add(partition, load)

@@ -263,7 +263,7 @@ class Lane:
             # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
             elif remaining > 0:
                 self._waiting.delay(record, now.steady_ms + remaining)
-            elif record.life is None or self._after_wait(partition, record, now):
+            elif record.retry_state is None or self._after_wait(partition, record, now):
                 going.append(record)
         self._waiting.release_run(going)
         if run.end is not None:
@@ -308,7 +308,7 @@ class Lane:
         if suspicion is not None and gate is not None and not gate.pass_or_keep(partition, suspicion, record, now):
             return False
         # An attempt in place has no due time of its own, and neither has what came behind another.
-        if record.life is not None and record.again == 0 and not retry_state_of(record).behind:
+        if record.retry_state is not None and record.again == 0 and not retry_state_of(record).behind:
             self.counters.late(record, partition.level_delay_ms, now.wall_ms)
         partition.sent()
         self._ports.deliver(record, self.answered)
@@ -316,7 +316,7 @@ class Lane:
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Process the outcome of a delivery; an answer for an older assignment is counted and dropped."""
-        if self._dispatcher.gathering and outcome is COMMITTED and record.life is None:
+        if self._dispatcher.gathering and outcome is COMMITTED and record.retry_state is None:
             self._bulk_answers.add(record)
             return
         self._dispatcher.answered(record, outcome, now)
@@ -330,7 +330,7 @@ class Lane:
             if partition.suspicion is not None and self._gate is not None:
                 self._gate.answered(partition, partition.suspicion, record, outcome, now)
             self.counters.answered(record, partition.level, label_of(outcome))
-            if outcome is COMMITTED and record.life is None:
+            if outcome is COMMITTED and record.retry_state is None:
                 self._finish(partition, record)
             else:
                 self._decide(partition, record, outcome, now)
@@ -475,7 +475,7 @@ class Lane:
             partition = self.ownership.owner_of(record)
             if partition is None or partition.closing:
                 continue
-            if record.life is None or partition.under is not None or self._after_wait(partition, record, now):
+            if record.retry_state is None or partition.under is not None or self._after_wait(partition, record, now):
                 self._waiting.release(record)
         self.paused.resume_due(self._partitions.values(), now.steady_ms)
         self._end_turn(now)

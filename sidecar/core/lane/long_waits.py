@@ -255,7 +255,7 @@ class LongWaits:
         if (owned := self._of(record)) is None:
             return False
         if isinstance(decision, Retry | Requeue | Hop):
-            state = decision.life
+            state = decision.retry_state
             assert state.order is not None, "a copy in a queue has its place"
             owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
         elif decision == DONE and partition.under is not None:

@@ -298,7 +298,7 @@ class LanePartition:
     def due(self, record: Record) -> int:
         """Return when a record of it could be delivered at the earliest, epoch ms."""
         due_ms = record.timestamp + (self.level_delay_ms or 0)
-        return due_ms if record.life is None else max(due_ms, record.life.due_at)
+        return due_ms if record.retry_state is None else max(due_ms, record.retry_state.due_at)
 
     @property
     def uncommitted(self) -> bool:

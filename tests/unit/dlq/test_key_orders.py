@@ -95,7 +95,7 @@ def test_its_copy_is_in_the_queue_with_its_place_and_a_sidecar_believes_it() -> 
 
 def test_what_a_forged_letter_says_of_its_place_means_nothing() -> None:
     forged = letter(0, 7, order=Order(1, 1), behind=True, parked=True, settled="n1")
-    retry = redrive(forged, QUEUED, WALL).decision.life  # type: ignore[union-attr]
+    retry = redrive(forged, QUEUED, WALL).decision.retry_state  # type: ignore[union-attr]
     assert retry is not None
     assert (retry.order, retry.behind, retry.parked, retry.settled) == (None, False, False, "")
 

@@ -115,15 +115,15 @@ def answered_too_late(world: World) -> None:
 
 
 def broken_headers(world: World) -> None:
-    record = replace(due_retry(), life=None, fault="bad-header: RETRY_DUE_AT is missing")
+    record = replace(due_retry(), retry_state=None, fault="bad-header: RETRY_DUE_AT is missing")
     world.give(world.retry, "billing-RETRY-10s", record)
 
 
 def of_another_instances_topic(world: World) -> None:
     copy = due_retry()
-    assert copy.life is not None
-    life = replace(copy.life, id="parcels:0:1", topic="parcels")
-    world.give(world.retry, "billing-RETRY-10s", replace(copy, life=life))
+    assert copy.retry_state is not None
+    life = replace(copy.retry_state, id="parcels:0:1", topic="parcels")
+    world.give(world.retry, "billing-RETRY-10s", replace(copy, retry_state=life))
     world.commit(world.retry)
 
 

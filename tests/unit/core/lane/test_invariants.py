@@ -80,7 +80,7 @@ def of_no_partition(rig: Rig) -> None:
 
 
 def late_commit(rig: Rig) -> None:
-    rig.part().commit_by_ms, rig.lane.commits._by = 5, NEVER
+    rig.part().commit_by_ms, rig.lane.commits._by_ms = 5, NEVER
 
 
 def refused_elsewhere(rig: Rig) -> None:

@@ -266,7 +266,7 @@ class Model:
             if self.ledger.take_aside(entry) and self.ledger.taken(entry.identity, entry.offset):
                 copied = self.log[entry.offset]
                 self.open.discard(entry.offset)
-                self.write(entry.identity, copied.key, copied.counts, copied.due)
+                self.write(entry.identity, copied.key, copied.counts, copied.due_ms)
 
     def queue_answers(self) -> None:
         if not self.out:

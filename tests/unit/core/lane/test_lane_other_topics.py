@@ -130,7 +130,7 @@ def test_the_instance_that_consumes_the_topic_delivers_it_with_its_count() -> No
     found = stray()
     assert after_wait(found, NEW, WALL) == AT_ONCE
     retry = decide(found, Failed("http-500"), NEW, WALL)
-    assert getattr(retry, "life", STRAY).times == 4
+    assert getattr(retry, "retry_state", STRAY).times == 4
 
 
 def test_the_letter_is_shown_with_its_life_and_redriven_by_who_consumes_the_topic() -> None:

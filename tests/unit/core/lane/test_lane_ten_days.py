@@ -64,7 +64,7 @@ def travel(policy: Policy, delay: int) -> tuple[list[str], int]:
         if entry is None:
             return levels, rig.sent[0].at
         assert isinstance(entry.decision, Hop)
-        assert (entry.decision.life.times, entry.decision.life.due_at) == (1, WALL + delay)
+        assert (entry.decision.retry_state.times, entry.decision.retry_state.due_at) == (1, WALL + delay)
         offsets[copy.topic] += 1
         (copy,) = entry.writes  # no event
         rig.run(HOP)

@@ -320,9 +320,9 @@ def test_what_waits_below_the_shortest_level_never_fills_the_lanes_room() -> Non
     rig.answer_all()
     hops = [entry for batch in rig.settle() for entry in batch.entries if isinstance(entry.decision, Hop)]
     assert len(hops) == 475
-    assert {(entry.writes[0].topic, entry.decision.life.due_at) for entry in hops if entry.decision.life} == {
-        ("billing-RETRY-1h", WALL + HALF)
-    }
+    assert {
+        (entry.writes[0].topic, entry.decision.retry_state.due_at) for entry in hops if entry.decision.retry_state
+    } == {("billing-RETRY-1h", WALL + HALF)}
     assert rig.lane.ownership.load <= 25 * weight
     rig.run(HALF - rig.now.steady_ms - 1)
     assert not rig.sent

@@ -79,7 +79,7 @@ def test_a_key_is_blocked_from_the_decision_on_and_not_from_the_commit() -> None
     rig.arrive(b"a")
     assert rig.out() == []
     rig.flow()
-    assert [record.life.behind for record in rig.log.values() if record.life] == [False, True]
+    assert [record.retry_state.behind for record in rig.log.values() if record.retry_state] == [False, True]
 
 
 def test_a_head_is_read_and_delivered_once_it_is_due_and_no_earlier() -> None:

@@ -169,7 +169,7 @@ def test_the_first_record_of_a_long_queue_is_written_again_at_its_end_as_it_is()
     assert rig.reader.wanted == [0, 20]
     batch = hopped(rig)
     assert [len(entry.writes) for entry in batch.entries] == [1], "a hop has no event"
-    assert states_of(batch, rig.policy) == [rig.log[0].life]
+    assert states_of(batch, rig.policy) == [rig.log[0].retry_state]
     rig.flow(5_000)
     assert rig.queue() == Progress(21)
     assert rig.sent == []
