@@ -30,8 +30,9 @@ from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, planned_target
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from sidecar.dlq.redrive_target import planned_target
 from sidecar.errors import LetterError, SetupError
 from sidecar.files import TemporaryFolder
 from sidecar.printable import plural

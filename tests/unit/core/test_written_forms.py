@@ -14,8 +14,9 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.progress_codec import decode, encode
 from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import Filter, RedriveRequest, read_letter, redrive
+from sidecar.dlq.letters import Filter, RedriveRequest, read_letter
 from sidecar.dlq.redrive_history import Eligibility, RedriveHistory, eligibility
+from sidecar.dlq.redrive_target import redrive
 from tests.sim import samples
 from tests.sim.samples import WALL, life, record
 from tests.support.rings import EXAMPLES

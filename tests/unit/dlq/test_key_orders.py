@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from sidecar.core.record import Partition
 from sidecar.dlq import key_orders
 from sidecar.dlq.key_orders import KeyOrders
-from sidecar.dlq.letters import Letter, redrive, target_of
+from sidecar.dlq.letters import Letter
+from sidecar.dlq.redrive_target import redrive, target_of
 from sidecar.dlq.settlements import NONE
 from sidecar.errors import ContractError
 from tests.sim.samples import WALL, life, policy, record

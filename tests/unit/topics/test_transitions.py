@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.outcome import Failed
-from sidecar.dlq.letters import Letter, redrive
+from sidecar.dlq.letters import Letter
+from sidecar.dlq.redrive_target import redrive
 from spark.consumer.record import ParsedRecord
 from tests.sim.samples import WALL, policy, record
 from topics import transitions

@@ -10,8 +10,9 @@ from sidecar.core.decide import decide
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter, redrive
+from sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter
 from sidecar.dlq.redrive_history import RedriveHistory, eligibility
+from sidecar.dlq.redrive_target import redrive
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
