@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sidecar.core.lane.key_ledger import Entry, Identity
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.settling import counts_of, settled, unparked
+from sidecar.core.lane.settling import counts_of, decided_by_hand, unparked
 from sidecar.core.record import Now, Record
 from topics.attempt import retry_state_of
 from topics.transitions import Commit, Hop, Written
@@ -101,7 +101,7 @@ def decision_about(
     state, settlement = retry_state_of(record), owned.settling.pop(identity, None)
     # Contract 5.7: a decision acts once, on the copy that it names.
     if settlement is not None and settlement.nonce != state.settled:
-        return settled(record, settlement, now)
+        return decided_by_hand(record, settlement, now)
     if (end := unparked(record, ties.policy(), now)) is not None:
         return end
     return Hop(state, None) if record.offset in owned.hopping else None

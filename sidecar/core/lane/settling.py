@@ -35,7 +35,7 @@ def counts_of(settlement: SettlementRecord) -> tuple[int, int]:
     return settlement.redrives, settlement.times
 
 
-def settled(record: Record, settlement: SettlementRecord, now: Now) -> Commit | Written:
+def decided_by_hand(record: Record, settlement: SettlementRecord, now: Now) -> Commit | Written:
     """Return what follows for a record that waits in a queue from a person's decision about it."""
     if settlement.how == DEAD_LETTER:
         return transitions.dead_by_hand(record, settlement.why, now.wall_ms)

@@ -1,4 +1,4 @@
-"""Settle a transaction in doubt: the committed progress says whether it happened."""
+"""End the doubt about a transaction: the committed progress says whether it happened (contract 7.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASK_LIMIT = 10.0
 """Seconds for one request for the committed progress."""
 
 
-def settled(
+def result_in_doubt(
     batch: CommitBatch,
     written: Mapping[Partition, tuple[int, str]],
     supply: ReplaceableProducer,
