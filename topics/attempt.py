@@ -15,10 +15,10 @@ class ReadRecord(Protocol):
 
     - `source`, `offset`, `timestamp`: the position of this copy, and its Kafka timestamp (epoch ms, −1: none).
     - `headers`: all of them; None if they cannot be read.
-    - `life`: the retry state in the headers; None on a main topic.
+    - `retry_state`: the retry state in the headers; None on a main topic.
     - `fault`: why the record may not be delivered; empty for a good record.
     - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far.
-    - `failed_at`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
+    - `failed_at_ms`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
     """
 
     @property
@@ -34,7 +34,7 @@ class ReadRecord(Protocol):
     @property
     def headers(self) -> Headers | None: ...
     @property
-    def life(self) -> RetryState | None: ...
+    def retry_state(self) -> RetryState | None: ...
     @property
     def fault(self) -> str: ...
     @property
@@ -42,7 +42,7 @@ class ReadRecord(Protocol):
     @property
     def times(self) -> int: ...
     @property
-    def failed_at(self) -> int: ...
+    def failed_at_ms(self) -> int: ...
 
 
 class Failure(Protocol):
@@ -66,9 +66,9 @@ class Failure(Protocol):
 
 def topic_of(record: ReadRecord) -> str:
     """Return the main topic of a record."""
-    return record.source.topic if record.life is None else record.life.topic
+    return record.source.topic if record.retry_state is None else record.retry_state.topic
 
 
 def retry_state_of(record: ReadRecord) -> RetryState:
     """Return the retry state from the record's headers, or a new one if it has none (it comes from a main topic)."""
-    return record.life or RetryState(record.id, record.source.topic, timestamp=record.timestamp)
+    return record.retry_state or RetryState(record.id, record.source.topic, timestamp=record.timestamp)

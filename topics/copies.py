@@ -44,23 +44,23 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules, now: int) -> tuple[Copy, ...]:
     """Return the records to publish for a decision, the copy first; empty if there is nothing to write."""
     match decision:
-        case Commit(life=state):
+        case Commit(retry_state=state):
             return () if state is None else (_event(state, State.COMMIT, None, rules, now),)
-        case Retry(life=state, level=level):
+        case Retry(retry_state=state, level=level):
             copy = _copy(record, rules.retry_topic(level, state), state, rules)
             return (copy, _event(state, State.WAITING_RETRY, level, rules, now))
-        case Requeue(life=state):
+        case Requeue(retry_state=state):
             copy = _copy(record, rules.names.ordered(state.topic), state, rules)
             return (copy, _event(state, State.WAITING_RETRY, None, rules, state.due_at or state.last_failed_at))
         case Hop(level=int(level), stray=True):
             return (_passed_on(record, rules.names.level(level, rules.family(record.source.topic)), now),)
-        case Hop(life=state, level=level):
+        case Hop(retry_state=state, level=level):
             return (_copy(record, rules.retry_topic(level, state), state, rules),)
         case Forward():
             ready = rules.names.ready
             headers = for_topic(record.headers or [], ready)
             return (Copy(ready, record.key, record.value, headers, record.source.number),)
-        case DeadLetter(life=state):
+        case DeadLetter(retry_state=state):
             return (_dead_letter(record, decision, rules), _event(state, State.DLQ, None, rules, now))
     assert_never(decision)
 
@@ -84,7 +84,7 @@ def _copy(
     those of this group, though the DLQ has no retry lane that reads them.
     """
     if from_main is None:
-        from_main = record.life is None and not record.fault
+        from_main = record.retry_state is None and not record.fault
     headers = record.headers or []
     headers = kept_originals(headers) if from_main else without_ours(headers)
     if rules.traced and (before := attempt_before(record.headers or [])) is not None:
@@ -107,7 +107,7 @@ def _passed_on(record: ReadRecord, topic: str, now: int) -> Copy:
 
 
 def _dead_letter(record: ReadRecord, decision: DeadLetter, rules: GroupRules) -> Copy:
-    state = decision.life
+    state = decision.retry_state
     family = state.topic if state.topic in rules.topics else record.source.topic
     copy = _copy(record, rules.dlq_of(family), state, rules)
     more = dead_letter_headers(state, rules.names.group, decision.deliveries)

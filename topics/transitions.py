@@ -30,24 +30,24 @@ UNREADABLE = "headers-unreadable"
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The record is done. `life` is the retry state for the COMMIT event; None, and no event, if the record never
-    failed or in broadcast mode."""
+    """The record is done. `retry_state` is that of the COMMIT event; None, and no event, if the record never failed or
+    in broadcast mode."""
 
-    life: RetryState | None
+    retry_state: RetryState | None
 
 
 class Retry(msgspec.Struct, frozen=True):
     """A copy that waits in the level topic of `level` ms (None: the ready topic)."""
 
-    life: RetryState
+    retry_state: RetryState
     level: int | None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A copy for the DLQ. `life` keeps the number of retries made: 16, not 17. `deliveries` is the count of
+    """A copy for the DLQ. `retry_state` keeps the number of retries made: 16, not 17. `deliveries` is the count of
     KIP-1191."""
 
-    life: RetryState
+    retry_state: RetryState
     reason: str
     deliveries: int
     stray: bool = False  # this instance does not consume the record's topic
@@ -59,7 +59,7 @@ class Hop(msgspec.Struct, frozen=True):
     `level` None: the ready topic, whose reader waits in memory, or in the shortest level where such waits are many.
     """
 
-    life: RetryState
+    retry_state: RetryState
     level: int | None
     stray: bool = False  # only other instances consume the record's topic; it may be due already
 
@@ -67,7 +67,7 @@ class Hop(msgspec.Struct, frozen=True):
 class Forward(msgspec.Struct, frozen=True):
     """A copy for the ready topic, uncounted: the record is due, and the service reads that topic itself (relay)."""
 
-    life: RetryState
+    retry_state: RetryState
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -77,10 +77,10 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """A copy for the queue topic whose count stays, and its event: it is parked (`life.parked`), or a person has said
-    that it is to be tried now."""
+    """A copy for the queue topic whose count stays, and its event: it is parked (`retry_state.parked`), or a person has
+    said that it is to be tried now."""
 
-    life: RetryState
+    retry_state: RetryState
 
 
 Written: TypeAlias = Retry | Requeue | DeadLetter | Hop | Forward
@@ -97,7 +97,7 @@ def after_success(record: ReadRecord) -> Commit:
     A copy without retry and redrive waited only because its service had postponed it. No event has reported it, and
     none reports its end.
     """
-    retry_state = record.life
+    retry_state = record.retry_state
     tried_by_hand = retry_state is not None and retry_state.settled and not retry_state.behind
     if retry_state is None or not (retry_state.times or retry_state.redrives or tried_by_hand):
         return DONE
@@ -137,15 +137,15 @@ def retry(
     record: ReadRecord, failure: Failure, times: int, wait: int, rules: GroupRules, now: int, last: int | None = None
 ) -> Retry:
     """Return retry number `times` of a record, in `wait` ms from `now` (epoch ms), and its jitter; not after `last`."""
-    before, reason = record.life, reason_text(failure.reason, failure.text)
+    before, reason = record.retry_state, reason_text(failure.reason, failure.text)
     due_at = due_time(record.id, times, wait, rules.jitter, now, last)
     if before is None:
-        first = record.failed_at or now
+        first = record.failed_at_ms or now
         topic, stamp = record.source.topic, record.timestamp
         state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now)
         state = replace(state, order=rules.order_of(state)) if rules.queued else state
     else:
-        first = before.first_failed_at or record.failed_at or now
+        first = before.first_failed_at or record.failed_at_ms or now
         state = replace(
             before,
             times=times,
@@ -174,7 +174,7 @@ def parked(record: ReadRecord, failure: Failure, rules: GroupRules, now: int) ->
         before,
         times=record.times,
         due_at=0,
-        first_failed_at=before.first_failed_at or record.failed_at or now,
+        first_failed_at=before.first_failed_at or record.failed_at_ms or now,
         reason=reason_text(failure.reason, failure.text),
         postponed_at=0,
         last_failed_at=later_than(before, now),
@@ -229,7 +229,7 @@ def put_behind(record: ReadRecord, rules: GroupRules) -> Hop:
 def dead_letter(record: ReadRecord, reason: str, text: str, now: int) -> DeadLetter:
     """Return the dead letter of a record whose last attempt ended at `now` (epoch ms)."""
     before, times = retry_state_of(record), record.times
-    first, line = before.first_failed_at or record.failed_at or now, reason_text(reason, text)
+    first, line = before.first_failed_at or record.failed_at_ms or now, reason_text(reason, text)
     last = replace(
         before,
         times=times,
@@ -299,7 +299,7 @@ def after_wait(
     shorter than every level, it is spent in memory. If that wait is longer than `patience` ms, it is spent in the
     shortest level.
     """
-    state = record.life
+    state = record.retry_state
     if state is None:
         return AT_ONCE
     if state.topic not in rules.topics:

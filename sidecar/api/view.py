@@ -68,7 +68,7 @@ class ViewCalls:
     async def stats(self, request: Request) -> Response:
         """Return sums by minute, and whether there is a storm."""
         parameters = read_query(request, ("since", "limit", "cursor"))
-        moment, rule = now().wall, self._rule
+        moment, rule = now().wall_ms, self._rule
         since = moment - read_since(parameters.get("since"))
         limit, cursor = read_limit(parameters.get("limit"), MOST_ROWS), parameters.get("cursor")
 

@@ -111,7 +111,7 @@ class Audit:
         """Read everything, in the order that the module docstring explains. Return the terms to judge by."""
         survey = survey_of(settings := self._settings, kafka.topics())
         self._sources = frozenset((*settings.topic_names, *survey.waits))
-        began = now().wall
+        began = now().wall_ms
         before = self._progress(kafka, survey, stable=False)
         service = kafka.progress(settings.names.group, survey.ready, stable=False)
         first = kafka.marks(survey.read)

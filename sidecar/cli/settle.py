@@ -115,13 +115,13 @@ def dismiss_letter(
 
     _, there, policy = open_dlq(options, who)
     letter, verdict = the_letter(there, policy, ident, scan)
-    settled = expect_room(there, more=verdict is not Eligibility.DISMISSED)
-    kept = decision_of(letter, settled)
+    settlements = expect_room(there, more=verdict is not Eligibility.DISMISSED)
+    kept = decision_of(letter, settlements)
     row = row_of(letter, verdict, why if kept is None else kept.why)
     question = f"Dismiss {printable(letter.id)} for good?"
     if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
-    code = carry_out(there, letter, settled, kept, why, author(who))
+    code = carry_out(there, letter, settlements, kept, why, author(who))
     options.output.rows_after([row], COLUMNS, [row])
     return code
 
@@ -137,7 +137,7 @@ def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple
 
 
 def carry_out(
-    there: DlqTopics, letter: Letter, settled: Settlements, kept: SettlementRecord | None, why: str, by: str
+    there: DlqTopics, letter: Letter, settlements: Settlements, kept: SettlementRecord | None, why: str, by: str
 ) -> int:
     """Write the decision unless one was `kept`, then its event if it is missing. Return 3 if only the decision is in
     Kafka."""
@@ -146,7 +146,7 @@ def carry_out(
     if kept is not None and has_event(there, letter, kept):
         talk(before_text(letter.id, kept, why))
         return DONE
-    done = dismiss(there, [letter], settled, why, by)
+    done = dismiss(there, [letter], settlements, why, by)
     if done.event_fault:
         talk(f"dismissed, but {done.event_fault}; the same command tries it again")
         return PARTLY

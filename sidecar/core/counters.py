@@ -84,7 +84,7 @@ class LaneCounters:
 
     def answered(self, record: Record, level: str, label: str) -> None:
         """Count the outcome of one delivery."""
-        topic = record.source.topic if record.life is None else record.life.topic
+        topic = record.source.topic if record.retry_state is None else record.retry_state.topic
         self.deliveries[topic, level, label] += 1
 
     def failed(self, record: Record, reason: str) -> None:
@@ -93,25 +93,25 @@ class LaneCounters:
         known = key in self.failures or len(self.failures) < MOST_REASONS
         self.failures[key if known else (OTHERS, OTHERS)] += 1
 
-    def late(self, record: Record, wait: int | None, wall: int) -> None:
-        """Record how late a retry is released at `wall` (epoch ms) after it waited `wait` ms in its level."""
-        if record.life is not None and wait is not None:
-            self.lateness.add(max(0, wall - max(record.life.due_at, record.timestamp + wait)))
+    def late(self, record: Record, wait_ms: int | None, wall_ms: int) -> None:
+        """Record how late a retry is released at `wall_ms` (epoch ms) after it waited `wait_ms` in its level."""
+        if record.retry_state is not None and wait_ms is not None:
+            self.lateness.add(max(0, wall_ms - max(record.retry_state.due_at, record.timestamp + wait_ms)))
 
     def count(self, decision: Commit | Written) -> None:
         """Count a decision that is in Kafka."""
         match decision:
-            case Retry(life=life, level=level):
-                self.retries[life.topic, "ready" if level is None else render_duration(level)] += 1
-            case DeadLetter(life=life, reason=reason, stray=stray):
-                topic = UNKNOWN if stray else life.topic  # a metric label must not hold text from a header
+            case Retry(retry_state=retry_state, level=level):
+                self.retries[retry_state.topic, "ready" if level is None else render_duration(level)] += 1
+            case DeadLetter(retry_state=retry_state, reason=reason, stray=stray):
+                topic = UNKNOWN if stray else retry_state.topic  # a metric label must not hold text from a header
                 key = (topic, reason)
                 known = key in self.dead_letters or len(self.dead_letters) < MOST_REASONS
                 self.dead_letters[key if known else (topic, "other")] += 1
                 if stray:
-                    self._strayed(life.topic)
-            case Hop(life=life, stray=True):
-                self._strayed(life.topic)
+                    self._strayed(retry_state.topic)
+            case Hop(retry_state=retry_state, stray=True):
+                self._strayed(retry_state.topic)
             case Hop():
                 self.hops += 1
             case Forward():

@@ -61,31 +61,40 @@ LONGEST_IN_MEMORY = 10_000
 """ms. A record that is postponed for as long waits in a level topic: one customer's limit must not fill the room."""
 
 
-def decide(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """Return what follows from the outcome of one delivery, at wall time `now` (epoch ms)."""
+def decide(record: Record, outcome: Outcome, policy: Policy, now_ms: int) -> Decision:
+    """Return what follows from the outcome of one delivery, at wall time `now_ms` (epoch ms)."""
     match outcome:
+        # Contract 11.1: only a record that has failed before, or was redriven, has an event for its end.
         case Committed():
-            return DONE if record.life is None else transitions.after_success(record)
+            return DONE if record.retry_state is None else transitions.after_success(record)
         case Failed():
-            return _after_failure(record, outcome, policy, now)
+            return _after_failure(record, outcome, policy, now_ms)
+        # Contract 1.5: the service refuses the record for good, so no retry is spent. A broadcast (6.11) only counts
+        # it.
         case Rejected(reason=reason, text=text):
-            return DONE if policy.broadcast else transitions.dead_letter(record, reason, text, now)
-        case Throttled(after=after):
-            return Wait(after)
-        case Postponed(after=after):
-            return _after_postponement(record, after, policy, now)
+            return DONE if policy.broadcast else transitions.dead_letter(record, reason, text, now_ms)
+        # Contract 8.5: no retry is used up. The pace, which has seen the same outcome, slows down by itself.
+        case Throttled(after_ms=after_ms):
+            return Wait(after_ms)
+        # Contract 8.6: no retry and no slower pace: one customer's limit says nothing about the service.
+        case Postponed(after_ms=after_ms):
+            return _after_postponement(record, after_ms, policy, now_ms)
+        # Contract 1.6: nothing reached the service, so this was no attempt.
         case NotSent() | Withdrawn():
             return AT_ONCE
+        # Contract 6.6: a lease that ends is an attempt, and its copy is due at once.
         case Expired():
-            return _after_expiry(record, policy, now)
+            return _after_expiry(record, policy, now_ms)
+        # Contract 6.9: nothing is written, so only memory counts a nack.
         case Nacked():
-            return _after_nack(record, policy, now)
+            return _after_nack(record, policy, now_ms)
+        # Contract 9.1, 9.4: the next owner delivers the record again, and counts what comes of it.
         case Cancelled():
             return LEAVE_UNCOMMITTED
     assert_never(outcome)
 
 
-def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) -> Decision:
+def decide_draining(record: Record, outcome: Outcome, policy: Policy, now_ms: int) -> Decision:
     """Return the decision of `decide` while the sidecar drains: the service beside it is being stopped too.
 
     What a service answers in its last seconds says little about the record: its connection is cut, or its pools are
@@ -95,82 +104,89 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now: int) 
     """
     if isinstance(outcome, Failed) and outcome.reason == CONNECTION_LOST:
         return LEAVE_UNCOMMITTED
-    decision = decide(record, outcome, policy, now)
+    decision = decide(record, outcome, policy, now_ms)
     asked_for = isinstance(outcome, Rejected) or (isinstance(outcome, Failed) and outcome.level == -1)
     return LEAVE_UNCOMMITTED if isinstance(decision, DeadLetter | Requeue) and not asked_for else decision
 
 
-def _after_failure(record: Record, failure: Failed, policy: Policy, now: int) -> Decision:
+def _after_failure(record: Record, failure: Failed, policy: Policy, now_ms: int) -> Decision:
     if policy.in_place is not None:
-        return _in_place(record, failure, policy, policy.in_place, now)
+        return _in_place(record, failure, policy, policy.in_place, now_ms)
     if policy.queued:  # what was tried in place before the ladder began is no retry of the ladder
         record = record.untried()
-    return DONE if policy.broadcast else transitions.after_failure(record, failure, policy, now)
+    return DONE if policy.broadcast else transitions.after_failure(record, failure, policy, now_ms)
 
 
-def _after_postponement(record: Record, after: int, policy: Policy, now: int) -> Decision:
-    since = postponed_since(record) or now
-    if now - since >= policy.postpone_limit:
-        return _after_failure(record, POSTPONED_TOO_LONG, policy, now)
-    if after < LONGEST_IN_MEMORY or not policy.delays or policy.in_place is not None or policy.broadcast:
-        return Postpone(after)
-    state = replace(retry_state_of(record), times=record.times, due_at=now + after, postponed_at=since)
-    return Hop(state, policy.level_for(after))
+def _after_postponement(record: Record, after_ms: int, policy: Policy, now_ms: int) -> Decision:
+    since_ms = postponed_since(record) or now_ms
+    if now_ms - since_ms >= policy.postpone_limit:
+        return _after_failure(record, POSTPONED_TOO_LONG, policy, now_ms)
+    # Contract 8.6: a short wait costs no copy; a long one would keep room in memory for one record's sake.
+    if after_ms < LONGEST_IN_MEMORY or not policy.delays or policy.in_place is not None or policy.broadcast:
+        return Postpone(after_ms)
+    state = replace(retry_state_of(record), times=record.times, due_at=now_ms + after_ms, postponed_at=since_ms)
+    return Hop(state, policy.level_for(after_ms))
 
 
 def postponed_since(record: Record) -> int:
     """Return when the service postponed the record first since its last failure, epoch ms; 0 if it did not."""
-    return record.postponed_at or retry_state_of(record).postponed_at
+    return record.postponed_at_ms or retry_state_of(record).postponed_at
 
 
-def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, now: int) -> Decision:
+def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, now_ms: int) -> Decision:
     terms = policy.terms_of(topic_of(record), failure.reason)
+    # Contract 5.2, 2.11: in place a rule may only end a record; level −1 is the service's own wish for the DLQ.
     used_up = rules.max_times is not None and record.times >= rules.max_times
     if used_up or failure.level == -1 or terms.dead_letter:
-        return _dead(record, failure.reason, failure.text, policy, now)
+        return _dead(record, failure.reason, failure.text, policy, now_ms)
     asked = policy.delay_of(failure.level) if failure.delay is None else failure.delay
-    wait = rules.wait(asked)
-    last = last_time(record, failure.expires, terms, now)
-    return transitions.expired(record, failure, now) if last is not None and now + wait > last else RetryInPlace(wait)
+    # Contract 2.12: a retry that would come after the record's last time is not made.
+    wait_ms = rules.wait(asked)
+    last_ms = last_time(record, failure.expires, terms, now_ms)
+    return (
+        transitions.expired(record, failure, now_ms)
+        if last_ms is not None and now_ms + wait_ms > last_ms
+        else RetryInPlace(wait_ms)
+    )
 
 
-def _after_expiry(record: Record, policy: Policy, now: int) -> Decision:
-    return DONE if policy.broadcast else transitions.after_failure(record, LEASE_EXPIRED, policy, now, wait=0)
+def _after_expiry(record: Record, policy: Policy, now_ms: int) -> Decision:
+    return DONE if policy.broadcast else transitions.after_failure(record, LEASE_EXPIRED, policy, now_ms, wait=0)
 
 
-def _after_nack(record: Record, policy: Policy, now: int) -> Decision:
+def _after_nack(record: Record, policy: Policy, now_ms: int) -> Decision:
     terms = policy.terms_of(topic_of(record), NACKED)
     if terms.dead_letter or record.times >= terms.max_reconsume_times:
-        return _dead(record, NACKED, "", policy, now)
-    return RetryInPlace(nack_wait(policy.nack_delay, now))
+        return _dead(record, NACKED, "", policy, now_ms)
+    return RetryInPlace(nack_wait(policy.nack_delay_ms, now_ms))
 
 
-def nack_wait(delay: int, now: int) -> int:
-    """Return the ms from `now` to the first check that finds `delay` over.
+def nack_wait(delay_ms: int, now_ms: int) -> int:
+    """Return the ms from `now_ms` to the first check that finds `delay_ms` over.
 
-    There is a check every third of `delay` (contract 6.9).
+    There is a check every third of `delay_ms` (contract 6.9).
     """
-    step = max(1, delay // 3)
-    return -(-(now + delay) // step) * step - now
+    step = max(1, delay_ms // 3)
+    return -(-(now_ms + delay_ms) // step) * step - now_ms
 
 
-def _dead(record: Record, reason: str, text: str, policy: Policy, now: int) -> DeadLetter | Commit:
-    return DONE if policy.broadcast else transitions.dead_letter(record, reason, text, now)
+def _dead(record: Record, reason: str, text: str, policy: Policy, now_ms: int) -> DeadLetter | Commit:
+    return DONE if policy.broadcast else transitions.dead_letter(record, reason, text, now_ms)
 
 
-def dead_letter_unreadable(record: Record, policy: Policy, now: int) -> DeadLetter | Commit:
+def dead_letter_unreadable(record: Record, policy: Policy, now_ms: int) -> DeadLetter | Commit:
     """Return the dead letter for a record that may not be delivered; in broadcast mode the record is committed."""
-    return DONE if policy.broadcast else transitions.dead_letter_unreadable(record, now)
+    return DONE if policy.broadcast else transitions.dead_letter_unreadable(record, now_ms)
 
 
-def dead_letter_too_large(record: Record, failed: RetryState, policy: Policy, now: int) -> DeadLetter | Commit:
+def dead_letter_too_large(record: Record, failed: RetryState, policy: Policy, now_ms: int) -> DeadLetter | Commit:
     """Return the dead letter for a record with too many headers; in broadcast mode the record is committed."""
-    return DONE if policy.broadcast else transitions.dead_letter_too_large(record, failed, now)
+    return DONE if policy.broadcast else transitions.dead_letter_too_large(record, failed, now_ms)
 
 
-def dead_letter_crashing(record: Record, deaths: int, policy: Policy, now: int) -> DeadLetter | Commit:
+def dead_letter_crashing(record: Record, deaths: int, policy: Policy, now_ms: int) -> DeadLetter | Commit:
     """Return the dead letter for a record that was in flight alone when its service and its sidecar crashed together.
 
     `deaths`: how often in a row that happened (contract 1.10).
     """
-    return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now)
+    return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now_ms)

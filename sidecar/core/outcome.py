@@ -54,14 +54,14 @@ class Rejected(msgspec.Struct, frozen=True):
 class Throttled(msgspec.Struct, frozen=True):
     """The service asked for time (429, or 503 with Retry-After). The record is delivered later; no retry is used up."""
 
-    after: int
+    after_ms: int
     """Milliseconds to wait, already limited."""
 
 
 class Postponed(msgspec.Struct, frozen=True):
     """The service takes this record later, as one customer's limit asks: no retry is used up, and the pace goes on."""
 
-    after: int
+    after_ms: int
     """Milliseconds to wait, already limited."""
 
 

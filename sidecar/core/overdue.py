@@ -21,12 +21,12 @@ from sidecar.core.record import Now, Partition
 class Stand(NamedTuple):
     """A due offset that has not moved.
 
-    `since`: the steady time (ms) of the check that saw it first. `checked`: that of the last check.
+    `since_ms`: the steady time (ms) of the check that saw it first. `checked_ms`: that of the last check.
     """
 
     first: int
-    since: int
-    checked: int
+    since_ms: int
+    checked_ms: int
 
 
 class Standing:
@@ -48,38 +48,47 @@ class Standing:
         for source, partition in facts.partitions.items():
             first = partition.front
             # A record that the service has, or asked to get later, is not stuck. Each delivery has a timeout.
-            if partition.level_delay is None or partition.in_flight or (source, first) in put_off or partition.is_held:
+            if (
+                partition.level_delay_ms is None
+                or partition.in_flight
+                or (source, first) in put_off
+                or partition.is_held
+            ):
                 continue
             if first < heads.get(source, first):
-                stands[source] = self._stand(source, first, now.steady)
+                stands[source] = self._stand(source, first, now.steady_ms)
         self._stands = stands
         self.worst = max(overdue(facts, self, now).values(), default=0)
 
-    def _stand(self, source: Partition, first: int, steady: int) -> Stand:
+    def _stand(self, source: Partition, first: int, steady_ms: int) -> Stand:
         old = self._stands.get(source)
-        return Stand(first, old.since if old is not None and old.first == first else steady, steady)
+        return Stand(first, old.since_ms if old is not None and old.first == first else steady_ms, steady_ms)
 
-    def stuck(self, partition: PartitionFacts, steady: int) -> int:
+    def stuck(self, partition: PartitionFacts, steady_ms: int) -> int:
         """Return for how long (ms) the first due offset has not moved, by two checks at least; else 0."""
         stand = self._stands.get(partition.source)
-        if stand is None or stand.since == stand.checked or partition.in_flight or stand.first != partition.front:
+        if stand is None or stand.since_ms == stand.checked_ms or partition.in_flight or stand.first != partition.front:
             return 0
         if partition.is_held:
             return 0
-        return steady - stand.since
+        return steady_ms - stand.since_ms
 
 
 def overdue(facts: LaneFacts, standing: Standing, now: Now) -> dict[Partition, int]:
     """Return by how many ms the most overdue record of each level partition is late; only partitions that have one."""
     late: dict[Partition, int] = {}
     for source, partition in facts.partitions.items():
-        if partition.level_delay is not None:
-            in_memory = now.wall - facts.due[source] if source in facts.due else 0
-            late[source] = max(in_memory, missed(partition, now.steady), standing.stuck(partition, now.steady))
+        if partition.level_delay_ms is not None:
+            in_memory = now.wall_ms - facts.due[source] if source in facts.due else 0
+            late[source] = max(in_memory, missed(partition, now.steady_ms), standing.stuck(partition, now.steady_ms))
     return {source: ms for source, ms in late.items() if ms > 0}
 
 
-def missed(partition: PartitionFacts, steady: int) -> int:
+def missed(partition: PartitionFacts, steady_ms: int) -> int:
     """Return for how many ms a partition has stayed paused after its next record was due."""
     pause = partition.pause
-    return 0 if pause is None or pause.because is not Because.NOT_DUE else max(0, steady - pause.at - RESUME_EARLY_MS)
+    return (
+        0
+        if pause is None or pause.because is not Because.NOT_DUE
+        else max(0, steady_ms - pause.at_ms - RESUME_EARLY_MS)
+    )

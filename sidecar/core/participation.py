@@ -37,69 +37,72 @@ class Others(NamedTuple):
 class Participation:
     """Whether this instance takes part. All times are steady ms.
 
-    `leave_after`: ms without a well service after which it leaves; None: never. `always`: it takes part from the start,
-    and never leaves. `leaves`: it leaves at all; else it stays a member once it is one.
+    `leave_after_ms`: without a well service it leaves after so long; None: never. `always`: it takes part from the
+    start, and never leaves. `leaves`: it leaves at all; else it stays a member once it is one.
     """
 
-    def __init__(self, leave_after: int | None, now: int, *, always: bool = False, leaves: bool = True) -> None:
+    def __init__(self, leave_after_ms: int | None, now_ms: int, *, always: bool = False, leaves: bool = True) -> None:
         self.member = always
         self._always = always
-        self._leave_after = leave_after if leaves and not always else None
-        self._empty_for = EMPTY_FOR if leave_after is None else leave_after
-        self._not_well_since: int | None = now
+        self._leave_after_ms = leave_after_ms if leaves and not always else None
+        self._empty_for_ms = EMPTY_FOR if leave_after_ms is None else leave_after_ms
+        self._not_well_since_ms: int | None = now_ms
         """None: the service is well, as far as is known."""
-        self._well_since = self._joined_at = now
-        self._rest, self._not_before = FIRST_REST, now
-        self._alone_since: int | None = None
+        self._well_since_ms = self._joined_at_ms = now_ms
+        self._rest_ms, self._not_before_ms = FIRST_REST, now_ms
+        self._alone_since_ms: int | None = None
         """Since when, while it waits, no other instance is well."""
         if always:
-            self._not_well_since = None
+            self._not_well_since_ms = None
 
     @property
     def service_well(self) -> bool:
         """Whether the service could be reached when that was last tried."""
-        return self._not_well_since is None
+        return self._not_well_since_ms is None
 
     @property
     def works(self) -> bool:
         """What the heartbeat says: it is a member, and its service is well."""
         return self.member and self.service_well
 
-    def service(self, well: bool, now: int) -> None:
+    def service(self, well: bool, now_ms: int) -> None:
         """Note whether the service can be reached, or its health URL is well."""
-        if well and self._not_well_since is not None:
-            self._not_well_since, self._well_since = None, now
-        elif not well and self._not_well_since is None:
-            self._not_well_since = now
+        if well and self._not_well_since_ms is not None:
+            self._not_well_since_ms, self._well_since_ms = None, now_ms
+        elif not well and self._not_well_since_ms is None:
+            self._not_well_since_ms = now_ms
 
-    def turn(self, others: Others, now: int) -> bool:
+    def turn(self, others: Others, now_ms: int) -> bool:
         """Join or leave if it is time. Return whether that has changed. Call this every second or so."""
         before = self.member
         if self._always:
             return False
         if self.member:
-            self._leave(others, now)
+            self._leave(others, now_ms)
         else:
-            self._join(others, now)
+            self._join(others, now_ms)
         return self.member != before
 
-    def _join(self, others: Others, now: int) -> None:
+    def _join(self, others: Others, now_ms: int) -> None:
         if others.any_well:
-            self._alone_since = None
-        elif self._alone_since is None:
-            self._alone_since = now
-        alone_for = -1 if self._alone_since is None else now - self._alone_since
-        rested = now >= self._not_before or alone_for >= 0
-        if (self.service_well and rested) or alone_for >= self._empty_for:
-            self.member, self._joined_at, self._alone_since = True, now, None
+            self._alone_since_ms = None
+        elif self._alone_since_ms is None:
+            self._alone_since_ms = now_ms
+        alone_for_ms = -1 if self._alone_since_ms is None else now_ms - self._alone_since_ms
+        rested = now_ms >= self._not_before_ms or alone_for_ms >= 0
+        # Contract 9.2: a service that is well, or a group in which no instance is.
+        if (self.service_well and rested) or alone_for_ms >= self._empty_for_ms:
+            self.member, self._joined_at_ms, self._alone_since_ms = True, now_ms, None
 
-    def _leave(self, others: Others, now: int) -> None:
-        since = self._not_well_since
-        if since is None or self._leave_after is None or not others.well_behind_ours:
+    def _leave(self, others: Others, now_ms: int) -> None:
+        since_ms = self._not_well_since_ms
+        # Contract 9.3: it leaves only if another instance was well since then: two that break together must not both
+        # leave.
+        if since_ms is None or self._leave_after_ms is None or not others.well_behind_ours:
             return
-        if now - since < self._leave_after or now - self._joined_at < FIRST_REST:
+        if now_ms - since_ms < self._leave_after_ms or now_ms - self._joined_at_ms < FIRST_REST:
             return
-        if since - max(self._joined_at, self._well_since) >= LONGEST_REST:
-            self._rest = FIRST_REST
-        self.member, self._not_before = False, now + self._rest
-        self._rest = min(2 * self._rest, LONGEST_REST)
+        if since_ms - max(self._joined_at_ms, self._well_since_ms) >= LONGEST_REST:
+            self._rest_ms = FIRST_REST
+        self.member, self._not_before_ms = False, now_ms + self._rest_ms
+        self._rest_ms = min(2 * self._rest_ms, LONGEST_REST)

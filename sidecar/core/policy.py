@@ -11,9 +11,9 @@ SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
 
 
 class InPlace(msgspec.Struct, frozen=True):
-    """Ordered mode: a failure is retried in place, every `interval` ms, `max_times` times (None: without limit)."""
+    """Ordered mode: a failure is retried in place, every `interval_ms`, `max_times` times (None: without limit)."""
 
-    interval: int = 1_000
+    interval_ms: int = 1_000
     max_times: int | None = None
 
     def wait(self, requested: int | None) -> int:
@@ -21,7 +21,7 @@ class InPlace(msgspec.Struct, frozen=True):
 
         What the service asked for is brought within RocketMQ's bounds, 10 ms to 30 s.
         """
-        return self.interval if requested is None else min(max(requested, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
+        return self.interval_ms if requested is None else min(max(requested, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
 
 
 class Policy(GroupRules, frozen=True):
@@ -37,7 +37,7 @@ class Policy(GroupRules, frozen=True):
 
     max_deaths: int | None = None
     in_place: InPlace | None = None
-    nack_delay: int = 60_000
+    nack_delay_ms: int = 60_000
     broadcast: bool = False
     max_waiting: int = 20_000
     """Records of one partition that may wait in its queue (`queued`)."""
@@ -54,11 +54,12 @@ class Policy(GroupRules, frozen=True):
         if self.max_reconsume_times < 0:
             raise ValueError("max_reconsume_times cannot be negative")
 
-    def understands(self, delay: int | None, level: int | None) -> bool:
+    def understands(self, delay_ms: int | None, level: int | None) -> bool:
         """Return whether what a failure asked for is allowed.
 
         If it is not, the ladder decides (contract 2.4), or the nearer bound of a wait in place (contract 5.2).
         """
-        if delay is not None and self.in_place is not None:
-            return SHORTEST_IN_PLACE <= delay <= LONGEST_IN_PLACE
-        return super().understands(delay, level)
+        # Contract 5.2: bounds of a wait in place are RocketMQ's, not those of the ladder (2.4).
+        if delay_ms is not None and self.in_place is not None:
+            return SHORTEST_IN_PLACE <= delay_ms <= LONGEST_IN_PLACE
+        return super().understands(delay_ms, level)

@@ -118,9 +118,11 @@ def _text(progress: Progress, done: OffsetRanges, end: _End) -> str | None:
 def _numbers(progress: Progress, end: _End, most: int, body: str) -> str:
     crash = _crash_numbers(progress, most)
     width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
-    last_at = str(progress.last_at) if progress.last_at is not None and 0 <= progress.last_at <= MOST_AT else ""
+    last_at_ms = (
+        str(progress.last_at_ms) if progress.last_at_ms is not None and 0 <= progress.last_at_ms <= MOST_AT else ""
+    )
     spare = "_" * (end.spare - sum(map(len, crash))) if body else ""
-    return ".".join(("", *crash, width, last_at, end.stamp, end.once + spare)).rstrip(".")
+    return ".".join(("", *crash, width, last_at_ms, end.stamp, end.once + spare)).rstrip(".")
 
 
 def _crash_numbers(progress: Progress, most: int) -> tuple[str, str, str]:
@@ -151,7 +153,7 @@ def decode(offset: int, metadata: str | None) -> Progress:
         mark=None if mark is None else offset + mark,
         reach=None if reach is None else offset + reach - 1,
         width=_number(numbers[3], MOST_WIDTH),
-        last_at=_number(numbers[4], MOST_AT),
+        last_at_ms=_number(numbers[4], MOST_AT),
     )
 
 

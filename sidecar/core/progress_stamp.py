@@ -4,7 +4,7 @@ The done set is read by distances from the offset that it hangs on. Tools that c
 and change the offset (MirrorMaker 2 translates it for another cluster), or give it to another partition. There the same
 bits name records that were never delivered. So each commit carries a *stamp*: partition, offset, and a check sum of the
 topic's name. Kafka's own id of the topic is not in it: an owner of a topic that was created again would go on to stamp
-the former id for minutes. A new log of the same name is recognised by `Progress.last_at`.
+the former id for minutes. A new log of the same name is recognised by `Progress.last_at_ms`.
 """
 
 from __future__ import annotations

@@ -31,14 +31,14 @@ class ReasonClasses:
         """How many of the kept ones are statuses."""
         self._day = 0
 
-    def bounded(self, outcome: T, wall: int) -> T:
+    def bounded(self, outcome: T, wall_ms: int) -> T:
         """Return the outcome with its class, or with the class `other` if there were too many today (epoch ms)."""
-        return outcome if outcome.reason in self._kept else self._new(outcome, wall)
+        return outcome if outcome.reason in self._kept else self._new(outcome, wall_ms)
 
-    def _new(self, outcome: T, wall: int) -> T:
+    def _new(self, outcome: T, wall_ms: int) -> T:
         reason = outcome.reason
-        if wall // DAY != self._day:
-            self._day, self._statuses = wall // DAY, 0
+        if wall_ms // DAY != self._day:
+            self._day, self._statuses = wall_ms // DAY, 0
             self._kept.clear()
         status = STATUS.fullmatch(reason) is not None
         if (self._statuses if status else len(self._kept) - self._statuses) < MOST:

@@ -24,15 +24,15 @@ header alone would cost a retry 0.5 us."""
 class Now(NamedTuple):
     """The time as a value.
 
-    `wall`: epoch milliseconds, for points in time (due times, events). `steady`: milliseconds of a clock that never
-    jumps, for durations. A wall clock that is set back must not prolong a wait.
+    `wall_ms`: epoch milliseconds, for points in time (due times, events). `steady_ms`: milliseconds of a clock that
+    never jumps, for durations. A wall clock that is set back must not prolong a wait.
     """
 
-    wall: int
-    steady: int
+    wall_ms: int
+    steady_ms: int
 
 
-def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, life: RetryState | None) -> int:
+def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, retry_state: RetryState | None) -> int:
     """Return the bytes that a record counts for while it is held in memory."""
     weight = RECORD_COST
     if key is not None:
@@ -40,8 +40,8 @@ def weight_of(key: bytes | None, value: bytes | None, headers: Headers | None, l
     if value is not None:
         weight += len(value)
     if headers:
-        if life is not None and len(headers) >= len(RENDERED) and headers[-len(RENDERED)][0] == RENDERED[0]:
-            weight += OUR_HEADERS + 2 * len(life.id) + len(life.reason)
+        if retry_state is not None and len(headers) >= len(RENDERED) and headers[-len(RENDERED)][0] == RENDERED[0]:
+            weight += OUR_HEADERS + 2 * len(retry_state.id) + len(retry_state.reason)
             headers = headers[: -len(RENDERED)]
         for name, data in headers:
             weight += HEADER_COST + len(name)
@@ -67,7 +67,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: Headers | None
     """All headers in their order; None if a key is not UTF-8, because the client cannot read them then."""
-    life: RetryState | None
+    retry_state: RetryState | None
     """The retry state from our own headers, on one of our topics. None on a main topic, where ours are ignored, unless
     another system has retried the record before (`retry.understand`)."""
     fault: str = ""
@@ -76,49 +76,53 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """The bytes that the record counts for while it is held in memory: the result of `weight_of`, computed once."""
     again: int = 0
     """Retries made in place, in ordered mode and after a nack. They are counted only in memory."""
-    failed_at: int = 0
+    failed_at_ms: int = 0
     """When the first attempt failed that was followed by one in place, epoch ms; 0 if there is none."""
 
-    postponed_at: int = 0
+    postponed_at_ms: int = 0
     """When the service postponed the record first since its last failure, epoch ms; 0 if it did not, or if the copy
-    says so (`life.postponed_at`)."""
+    says so (`retry_state.postponed_at`)."""
 
     @property
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID: `topic:partition:offset` of the first copy."""
-        return self.life.id if self.life is not None else f"{self.source.topic}:{self.source.number}:{self.offset}"
+        return (
+            self.retry_state.id
+            if self.retry_state is not None
+            else f"{self.source.topic}:{self.source.number}:{self.offset}"
+        )
 
     @property
     def main_topic(self) -> str:
         """REAL_TOPIC: the topic of the first copy."""
-        return self.source.topic if self.life is None else self.life.topic
+        return self.source.topic if self.retry_state is None else self.retry_state.topic
 
     @property
     def times(self) -> int:
         """How often the record was retried: RECONSUMETIMES plus the retries in place."""
-        return self.again + (0 if self.life is None else self.life.times)
+        return self.again + (0 if self.retry_state is None else self.retry_state.times)
 
     @property
     def memory_only(self) -> bool:
         """Whether memory alone knows of its tries in place, or of a postponement: fetched again it would lack them."""
-        return self.again > 0 or self.postponed_at > 0
+        return self.again > 0 or self.postponed_at_ms > 0
 
-    def tried(self, now: int) -> Record:
-        """Return the record for its next attempt, after one in place that failed at wall time `now` (epoch ms)."""
-        return replace(self, again=self.again + 1, failed_at=self.failed_at or now, postponed_at=0)
+    def tried(self, now_ms: int) -> Record:
+        """Return the record for its next attempt, after one in place that failed at wall time `now_ms` (epoch ms)."""
+        return replace(self, again=self.again + 1, failed_at_ms=self.failed_at_ms or now_ms, postponed_at_ms=0)
 
     def untried(self) -> Record:
         """Return the record without the retries that were made in place."""
         return replace(self, again=0)
 
-    def postponed(self, now: int) -> Record:
-        """Return the record after the service has postponed it at wall time `now` (epoch ms)."""
-        return self if self.postponed_at else replace(self, postponed_at=now)
+    def postponed(self, now_ms: int) -> Record:
+        """Return the record after the service has postponed it at wall time `now_ms` (epoch ms)."""
+        return self if self.postponed_at_ms else replace(self, postponed_at_ms=now_ms)
 
     @property
     def redrives(self) -> int:
         """RETRY_REDRIVES: how often the record was redriven from the DLQ."""
-        return self.life.redrives if self.life is not None else 0
+        return self.retry_state.redrives if self.retry_state is not None else 0
 
 
 RecordId: TypeAlias = tuple[Partition, int]

@@ -76,11 +76,11 @@ def _with_queue(
     queue, at = facts.queues.get(source), oldest.get(source)
     if queue is None:
         return status
-    age = None if at is None else max(0, now.wall - at)
+    age_ms = None if at is None else max(0, now.wall_ms - at)
     return status._replace(
         blocked_keys=queue.blocked_keys,
         behind_records=queue.behind_records,
-        oldest_for=age,
+        oldest_for=age_ms,
         parked_keys=queue.parked_keys,
     )
 
@@ -103,18 +103,18 @@ def _status(
 ) -> PartitionStatus:
     topic, number = partition.source
     waits = partition.pause if partition.pause is not None and partition.pause.because is Because.NOT_DUE else None
-    due = None if waits is None else max(0, waits.at - now.steady)
+    due_ms = None if waits is None else max(0, waits.at_ms - now.steady_ms)
     state = state_of(partition)
     # Any other state gives its reason. A record in memory waits for the pace, which has a state of its own.
     if (
         state in (FETCHING, WORDS[Because.NOT_DUE])
         and partition.source not in facts.due
-        and standing.stuck(partition, now.steady)
+        and standing.stuck(partition, now.steady_ms)
     ):
         state = f"stuck: {where(partition)}"
     return PartitionStatus(
         *(topic, number, partition.level, state, partition.first, partition.in_flight, partition.refused),
-        next_due_in=due,
+        next_due_in=due_ms,
         overdue_for=overdue_for,
         on_hold=partition.on_hold,
     )

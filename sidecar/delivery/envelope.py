@@ -36,7 +36,9 @@ class Letter(msgspec.Struct, gc=False):
 
 def origin(record: Record) -> tuple[int, int]:
     """Return partition and offset of the first copy, from its id `topic:partition:offset`; else the present ones."""
-    _, _, rest = record.id.rpartition(record.life.topic + ":") if record.life is not None else ("", "", "")
+    _, _, rest = (
+        record.id.rpartition(record.retry_state.topic + ":") if record.retry_state is not None else ("", "", "")
+    )
     partition, _, offset = rest.partition(":")
     if partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii():
         return int(partition), int(offset)
@@ -45,19 +47,19 @@ def origin(record: Record) -> tuple[int, int]:
 
 def envelope(record: Record) -> Envelope:
     """Return the record in the envelope form, with its own headers but without ours."""
-    life, headers = record.life, record.headers
-    own = own_headers(headers, ours=life is not None) if headers else []
+    retry_state, headers = record.retry_state, record.headers
+    own = own_headers(headers, ours=retry_state is not None) if headers else []
     key, value, timestamp = record.key, record.value, record.timestamp
-    if life is None:  # positional arguments and few calls: every record of a batch takes this path
+    if retry_state is None:  # positional arguments and few calls: every record of a batch takes this path
         (topic, number), offset = record.source, record.offset
         if not topic.isascii():
             topic = encodable(topic)
         identity = f"{topic}:{number}:{offset}"
         return Envelope(identity, record.again, 0, topic, number, offset, timestamp, key, value, own)
     number, offset = origin(record)
-    topic, identity = encodable(life.topic), encodable(life.id)
-    times, redrives = record.times, life.redrives
-    return Envelope(identity, times, redrives, topic, number, offset, life.timestamp, key, value, own)
+    topic, identity = encodable(retry_state.topic), encodable(retry_state.id)
+    times, redrives = record.times, retry_state.redrives
+    return Envelope(identity, times, redrives, topic, number, offset, retry_state.timestamp, key, value, own)
 
 
 def own_headers(headers: Headers, *, ours: bool) -> Headers:

@@ -53,7 +53,7 @@ class PaceMonitor:
     def status(self) -> dict[str, object]:
         """Return the pace for `/status`: its state, since when (epoch ms), and why it is not open."""
         pace = self._pace
-        return {"pace": str(pace.state), "pace_since": pace.since.wall, "pace_reason": pace.reason or None}
+        return {"pace": str(pace.state), "pace_since": pace.since.wall_ms, "pace_reason": pace.reason or None}
 
     def _tick(self, moment: Now) -> None:
         for lane in self._lanes:
@@ -71,7 +71,7 @@ def log_change(change: Change, waiting: int) -> None:
     extra = {
         "event": f"pace-{change.state}",
         "was": "outage" if change.was in AWAY else str(change.was),
-        "seconds": round(change.lasted / 1000, 1),
+        "seconds": round(change.lasted_ms / 1000, 1),
         "waiting": waiting,
     }
     match change.state:

@@ -234,7 +234,7 @@ def meaning_of(said: VerdictFields, rules: VerdictRules) -> Outcome | OddAnswer:
         return with_outputs(outcome, said, rules)
     if said.verdict == "retry" and isinstance(outcome, Failed) and said.expires is not None and outcome.expires is None:
         return OddAnswer(outcome, (EXPIRES,))
-    if not isinstance(outcome, Postponed) or said.delay is None or delay_of(said.delay) == outcome.after:
+    if not isinstance(outcome, Postponed) or said.delay is None or delay_of(said.delay) == outcome.after_ms:
         return outcome
     return OddAnswer(outcome, (DELAY,))
 

@@ -60,26 +60,26 @@ def expect_decidable(there: DlqTopics, policy: Policy, ident: str) -> Settlement
     needed = {there.names.policy, there.names.events}
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
-    settled = there.settlements()
-    if len(settled.waiting.keys() - {ident}) < MOST_OPEN:
-        return settled
-    ended = ended_of(there, policy, settled)
+    settlements = there.settlements()
+    if len(settlements.waiting.keys() - {ident}) < MOST_OPEN:
+        return settlements
+    ended = ended_of(there, policy, settlements)
     if not ended:
         raise ContractError(f"{MOST_OPEN} records are settled and not done yet: are the instances of the group well?")
     SettlementWriter(there.kafka, there.names).forget(ended)
-    return settled
+    return settlements
 
 
-def ended_of(there: DlqTopics, policy: Policy, settled: Settlements) -> list[str]:
+def ended_of(there: DlqTopics, policy: Policy, settlements: Settlements) -> list[str]:
     """Return the ids of the settlements that nobody will carry out any more: their records do not wait so now."""
     by_queue: dict[Partition, list[str]] = {}
-    for ident in settled.waiting:
+    for ident in settlements.waiting:
         queue = Partition(there.names.ordered(ident.rsplit(":", 2)[0]), number_of(ident))
         by_queue.setdefault(queue, []).append(ident)
     ended = list[str]()
     for queue, idents in by_queue.items():
         states = {ident: retry_state_of(record) for ident, record in waiting_in(there, policy, queue).items()}
-        ended += (ident for ident in idents if has_ended(settled.waiting[ident], states.get(ident)))
+        ended += (ident for ident in idents if has_ended(settlements.waiting[ident], states.get(ident)))
     return ended
 
 

@@ -47,15 +47,15 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
     needed = {there.names.policy, there.names.events}
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
-    settled = there.settlements()
-    if settled.unaware:
+    settlements = there.settlements()
+    if settlements.unaware:
         raise ContractError(
-            f"instances of an older version do not know dismissed letters: {', '.join(settled.unaware[:10])}; "
+            f"instances of an older version do not know dismissed letters: {', '.join(settlements.unaware[:10])}; "
             "finish the roll-out first"
         )
-    if more and len(settled.commits) - len(_gone(there, settled)) + more > MOST:
+    if more and len(settlements.commits) - len(_gone(there, settlements)) + more > MOST:
         raise ContractError(f"{MOST} letters of the group are dismissed already: make room by `reconsume dlq purge`")
-    return settled
+    return settlements
 
 
 def stay_of(letter: Letter) -> LetterKey | None:
@@ -64,14 +64,14 @@ def stay_of(letter: Letter) -> LetterKey | None:
     return None if state is None else LetterKey(state.id, state.redrives, state.times)
 
 
-def decision_of(letter: Letter, settled: Settlements) -> SettlementRecord | None:
+def decision_of(letter: Letter, settlements: Settlements) -> SettlementRecord | None:
     """Return the decision that was made about this death of a record; None if there is none."""
     stay = stay_of(letter)
-    return None if stay is None else settled.commits.get(stay)
+    return None if stay is None else settlements.commits.get(stay)
 
 
-def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, why: str, by: str) -> Dismissed:
-    """Write the decisions, then the events. `settled`: what `expect_room` has returned.
+def dismiss(there: DlqTopics, letters: Sequence[Letter], settlements: Settlements, why: str, by: str) -> Dismissed:
+    """Write the decisions, then the events. `settlements`: what `expect_room` has returned.
 
     Of letters that were dismissed before only the events are written again, with who did it then and why. The letters
     must have no fault. Raises BrokerError if a decision is not known to be in Kafka. Then no event is written, and the
@@ -79,7 +79,7 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, w
     """
     stays = {stay: letter for letter in letters if (stay := stay_of(letter)) is not None}
     at, writer = wall(), SettlementWriter(there.kafka, there.names)
-    new = {stay: letter for stay, letter in stays.items() if stay not in settled.commits}
+    new = {stay: letter for stay, letter in stays.items() if stay not in settlements.commits}
     records = {
         stay.id: SettlementRecord(
             stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.position
@@ -88,7 +88,7 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, w
     }
     writer.write(records)
     events = [
-        event_of_settlement(letter.retry_state, settled.commits.get(stay) or records[stay.id], there.names.group)
+        event_of_settlement(letter.retry_state, settlements.commits.get(stay) or records[stay.id], there.names.group)
         for stay, letter in stays.items()
         if letter.retry_state is not None
     ]
@@ -96,12 +96,12 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settled: Settlements, w
     fault = ""
     try:
         writer.tell(events)
-        writer.forget(one for one in _gone(there, settled) if one not in {stay.id for stay in stays})
+        writer.forget(one for one in _gone(there, settlements) if one not in {stay.id for stay in stays})
     except BrokerError as failure:
         fault = str(failure)
     return Dismissed(tuple(records), before, fault)
 
 
-def _gone(there: DlqTopics, settled: Settlements) -> list[str]:
+def _gone(there: DlqTopics, settlements: Settlements) -> list[str]:
     """Return the ids of the settlements whose letters Kafka has deleted."""
-    return gone_of(settled, there.layout())
+    return gone_of(settlements, there.layout())

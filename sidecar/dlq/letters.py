@@ -1,27 +1,23 @@
-"""Dead letters: which of them a request selects, what a redrive does with each, and what it writes. Pure.
+"""Dead letters: which of them a request selects, and what a redrive does with each. Pure.
 
 A dead letter's *stay* in the DLQ is one record there: its origin id and its RETRY_REDRIVES. Each stay is redriven at
-most once. What is known of earlier redrives is in `redrive_history.py`.
+most once. What is known of earlier redrives is in `redrive_history.py`, and where a redrive sends a letter in
+`redrive_target.py`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.policy import Policy
 from sidecar.core.record import Record
-from topics.copies import redriven_writes
 from topics.dead_letter_headers import EDITED
-from topics.names import LEGAL_NAMES, Kind, Names
+from topics.names import LEGAL_NAMES, Kind
 from topics.reasons import reason_class, text_of
 from topics.retry_headers import LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
-from topics.retry_order import Order
-from topics.transitions import redriven
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
@@ -185,26 +181,6 @@ class Eligibility(enum.StrEnum):
     """No sidecar would deliver the letter: its headers break their agreed form, or its topic is not configured."""
     DISMISSED = "dismissed"
     """A person has seen the letter and decided that nobody will mend it (`settle --commit`)."""
-
-
-def redrive(letter: Letter, policy: Policy, now: int, order: Order | None = None) -> SettledRecord:
-    """Return a redrive's writes: the copy for the ready topic, and its event. `now` is epoch ms.
-
-    With an `order` the copy is for the queue of its main topic. The letter must not be UNFIT.
-    """
-    assert letter.retry_state is not None
-    retry = redriven(letter.retry_state, now, order)
-    return SettledRecord(letter.record, retry, redriven_writes(letter.record, retry.life, policy, now))
-
-
-def target_of(names: Names, queues: Sequence[str]) -> str:
-    """Return where letters are redriven to, for people. `queues`: the queue topics, in a group that has them."""
-    return ", ".join(queues) or names.ready
-
-
-def planned_target(policy: Policy) -> str:
-    """Return where a redrive would send letters, if all instances read its queues."""
-    return target_of(policy.names, tuple(policy.names.queues_of(policy.topics)) if policy.queued else ())
 
 
 def edited(letter: Letter, value: bytes | None, audit: bytes) -> Letter:

@@ -63,7 +63,7 @@ class Course:
         """Return the history after the letters at the offsets `taken` are redriven.
 
         The letters that Kafka `refused` are left for another run. Every letter of the request below the last of these
-        offsets must have been passed to `note`. Call `settled` once the transaction is committed.
+        offsets must have been passed to `note`. Call `committed` once the transaction is committed.
         """
         offsets = set(taken)
         if self._request.filter.ids:
@@ -77,7 +77,7 @@ class Course:
         others = (other for other in history.claims if _Scope(other.filter, other.topics) != scope)
         return replace(history, claims=(*others, claim))
 
-    def settled(self, taken: Iterable[int], refused: Iterable[int]) -> None:
+    def committed(self, taken: Iterable[int], refused: Iterable[int]) -> None:
         """Record that a transaction was committed. A letter that was left may be taken by a later one."""
         self._refused = (self._refused | set(refused)) - set(taken)
 

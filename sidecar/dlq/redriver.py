@@ -21,10 +21,11 @@ from sidecar.core.commit_batch import Refusal
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
 from sidecar.dlq.key_orders import KeyOrders
-from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, redrive, target_of
+from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
 from sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
 from sidecar.dlq.producer import DlqProducer, SupersededError
 from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
+from sidecar.dlq.redrive_target import redrive, target_of
 from sidecar.dlq.redriven_range import Course
 from sidecar.dlq.scan import Scan
 from sidecar.dlq.topics import DlqTopics, Layout
@@ -154,7 +155,7 @@ class Redriver:
             if why is None:
                 self._pasts.update(after)
                 for partition in after:
-                    self._courses[partition].settled(_offsets_in(batch, partition), _offsets_in(unsent, partition))
+                    self._courses[partition].committed(_offsets_in(batch, partition), _offsets_in(unsent, partition))
                 for letter in batch:
                     self.counts.count(letter, Eligibility.READY)
                 return None
@@ -173,13 +174,13 @@ class Redriver:
         refusals = dict[int, Refusal]()
         for number, letter in enumerate(batch):
             if fault := self._orders.fault_of(letter):
-                entry = redrive(letter, self._policy, now().wall, self._orders.any)
+                entry = redrive(letter, self._policy, now().wall_ms, self._orders.any)
                 refusals[number] = Refusal(entry, "record", fault)
         if refusals or not self._refusing:
             return refusals
         self._look_at_targets()
         for number, letter in enumerate(batch):
-            entry = redrive(letter, self._policy, now().wall, self._orders.any)
+            entry = redrive(letter, self._policy, now().wall_ms, self._orders.any)
             if partition := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
                 refusals[number] = Refusal(entry, "partition", f"{partition} takes no records", partition)
         return refusals
@@ -211,7 +212,7 @@ class Redriver:
         """
         orders = self._orders.of(batch)
         entries = [
-            redrive(letter, self._policy, now().wall, order) for letter, order in zip(batch, orders, strict=True)
+            redrive(letter, self._policy, now().wall_ms, order) for letter, order in zip(batch, orders, strict=True)
         ]
         producer = self._producer or self._renewed()
         try:

@@ -89,16 +89,16 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
     """
     if not cluster.existing([names.policy]):
         return NONE
-    settled: dict[str, SettlementRecord] = {}
+    newest: dict[str, SettlementRecord] = {}
     reads: dict[str, tuple[str, ...]] = {}
     """What each instance that lives says that it reads."""
     has_ladder = False
     for message in _messages(cluster, names, within):
         match parse_record(message.key(), message.value()):
             case SettlementHeard(id=ident, record=None):
-                settled.pop(ident, None)
+                newest.pop(ident, None)
             case SettlementHeard(id=ident, record=SettlementRecord() as record):
-                settled[ident] = record
+                newest[ident] = record
             case PolicyHeard(record=policy):
                 has_ladder = policy is not None and bool(policy.policy.get("ordered_ladder"))
             case InstanceHeard(instance=instance, record=None):
@@ -109,10 +109,10 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
                     reads[instance] = heartbeat.reads or ()
     commits = {
         LetterKey(ident, record.redrives, record.times): record
-        for ident, record in settled.items()
+        for ident, record in newest.items()
         if record.how == "commit" and record.position
     }
-    waiting = {ident: record for ident, record in settled.items() if not record.position}
+    waiting = {ident: record for ident, record in newest.items() if not record.position}
     return Settlements(commits, _without(DISMISSALS, reads), waiting, _without(QUEUES, reads), has_ladder)
 
 
@@ -132,11 +132,11 @@ def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message
         raise BrokerError(f"{names.policy} could not be read to its end within {within:g} s")
 
 
-def gone_of(settled: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:
+def gone_of(settlements: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:
     """Return the ids of the settlements whose letters are known to be gone. `layout`: the spans that are known now."""
     begins = {f"{source.topic}:{source.number}": span.begin for source, span in layout.items()}
     gone = []
-    for letter, record in settled.commits.items():
+    for letter, record in settlements.commits.items():
         source, _, offset = record.position.rpartition(":")
         # A partition that is not among the spans has no leader now, or is another configuration's: nothing is known.
         if (begin := begins.get(source)) is not None and offset.isdecimal() and int(offset) < begin:

@@ -198,7 +198,7 @@ class DlqTopics:
     def _histories(
         self, layout: Layout, committed: Iterable[TopicPartition], only_shown: bool
     ) -> dict[Partition, RedriveHistory]:
-        wall, pasts = now().wall, dict[Partition, RedriveHistory]()
+        wall, pasts = now().wall_ms, dict[Partition, RedriveHistory]()
         kept: int | None = None
         for position in committed:
             partition = Partition(position.topic, position.partition)

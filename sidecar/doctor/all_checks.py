@@ -80,7 +80,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
             lambda: instances(records_of(records), settings.group, settings.listen, settings.api.token_file, now()),
         ),
         Check("policy", lambda: policy(records(), settings)),
-        Check("holds", lambda: holds(cluster, records(), group(), now().wall)),
+        Check("holds", lambda: holds(cluster, records(), group(), now().wall_ms)),
         Check("view", lambda: dead_view(cluster, group())),
     ]
     # A broadcast has no topics of its own, so these checks have nothing to read.

@@ -73,8 +73,8 @@ class GroupMembers:
         subscription = self.own if same else record.subscription
         signs = 0 if same else sum(len(topic) + len(tags) for topic, tags in subscription.items())
         if len(self._members) < MOST and self._signs + signs <= MOST_SIGNS:
-            age = 0 if live else max(0, now.wall - record.at)
-            until, well = now.steady + SILENT_AFTER - age, record.well is not False
+            age = 0 if live else max(0, now.wall_ms - record.at)
+            until, well = now.steady_ms + SILENT_AFTER - age, record.well is not False
             reads = frozenset(record.reads or ())
             self._members[instance] = Member(subscription, signs, until, well, self._order, reads)
             self._signs += signs
@@ -83,13 +83,13 @@ class GroupMembers:
 
     def miss(self, now: Now) -> None:
         """Note a record that cannot be read: it may be of an instance that lives."""
-        self._unknown_until = now.steady + SILENT_AFTER
+        self._unknown_until = now.steady_ms + SILENT_AFTER
 
     def _hear_own(self, record: SubscriptionRecord | None, now: Now, *, live: bool) -> None:
         if live and record is not None:
-            if now.steady >= self._own_until:
-                self._own_since = now.steady
-            self._own_reads, self._own_until = frozenset(record.reads or ()), now.steady + SILENT_AFTER
+            if now.steady_ms >= self._own_until:
+                self._own_since = now.steady_ms
+            self._own_reads, self._own_until = frozenset(record.reads or ()), now.steady_ms + SILENT_AFTER
         if record is None or record.well is not False:
             self._not_well_at = None
         elif live and self._not_well_at is None:  # else it may be of a process before this one
@@ -97,13 +97,15 @@ class GroupMembers:
 
     def others(self, now: Now) -> Others:
         """Return whether other instances are well, and whether one has said so behind our own "not well"."""
-        well = [member.order for member in self._members.values() if member.well and member.until > now.steady]
+        well = [member.order for member in self._members.values() if member.well and member.until > now.steady_ms]
         behind = self._not_well_at is not None and max(well, default=0) > self._not_well_at
         return Others(bool(well), behind)
 
     def without_queues(self, now: Now) -> list[str]:
         """Return the live instances that do not read queue topics, as older versions."""
-        return sorted(name for name, one in self._members.items() if one.until > now.steady and QUEUES not in one.reads)
+        return sorted(
+            name for name, one in self._members.items() if one.until > now.steady_ms and QUEUES not in one.reads
+        )
 
     def all_read(self, form: str, now: Now) -> bool:
         """Return whether each instance that lives says to read a form of records.
@@ -111,14 +113,14 @@ class GroupMembers:
         None lives unseen: this instance's own heartbeats have come back for as long as others may be silent, so the
         topic takes heartbeats and gives them, and each that lives has written one meanwhile, whatever its clock says.
         """
-        reads_own = self._own_since + SILENT_AFTER <= now.steady < self._own_until
-        complete = reads_own and now.steady >= self._unknown_until
-        living = (member for member in self._members.values() if member.until > now.steady)
+        reads_own = self._own_since + SILENT_AFTER <= now.steady_ms < self._own_until
+        complete = reads_own and now.steady_ms >= self._unknown_until
+        living = (member for member in self._members.values() if member.until > now.steady_ms)
         return complete and form in self._own_reads and all(form in member.reads for member in living)
 
     def differing(self, now: Now) -> dict[str, Mapping[str, str]]:
         """Return the instances with another subscription, and that subscription. Drop the silent ones."""
-        self._members = {name: member for name, member in self._members.items() if member.until > now.steady}
+        self._members = {name: member for name, member in self._members.items() if member.until > now.steady_ms}
         self._signs = sum(member.signs for member in self._members.values())
         return {
             name: member.subscription

@@ -48,14 +48,14 @@ class HoldKeeper:
 
     def hear(self, ident: str, record: HoldRecord | None) -> None:
         """Take in what the topic says of a hold; `take` obeys it."""
-        if why := self._book.hear(ident, record, self._clock().wall):
+        if why := self._book.hear(ident, record, self._clock().wall_ms):
             self._refused.setdefault(ident if len(self._refused) < 10 else "…", why)
         else:
             self._refused.pop(ident, None)
 
     def take(self, *, caught_up: bool) -> None:
         """Obey what was heard. `caught_up`: the topic was read to its end."""
-        wall = self._clock().wall
+        wall = self._clock().wall_ms
         if caught_up:
             for ident, record in self._book.absent(wall).items():
                 self._book.note_present(ident)
@@ -82,16 +82,16 @@ class HoldKeeper:
     def _look(self) -> None:
         """Obey what is in force now, and look again when that changes."""
         now = self._clock()
-        before, self.in_force = self.in_force, self._book.in_force(now.wall)
+        before, self.in_force = self.in_force, self._book.in_force(now.wall_ms)
         if before.records != self.in_force.records:
-            self._tell_changes(before, now.wall)
+            self._tell_changes(before, now.wall_ms)
             self._obey(self.in_force.holds)
         self._tell_ignored()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if (end := self.in_force.next_end) is not None:
-            wait_s = min(max(0, end - now.wall) / 1000, LOOK_AT_LEAST_S)
+            wait_s = min(max(0, end - now.wall_ms) / 1000, LOOK_AT_LEAST_S)
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _tell_changes(self, before: InForce, wall: int) -> None:

@@ -127,8 +127,3 @@ def unread_of(entries: list[Entry]) -> str:
     """Return why a newer version's policy cannot be read. Empty if this version can read the group's policy."""
     rest = [entry for entry in entries if entry.newer or not entry.fault]
     return rest[-1].fault if rest else ""
-
-
-def values_of(record: PolicyRecord | None) -> Mapping[str, object]:
-    """Return the values of a policy. Empty without a policy."""
-    return {} if record is None else record.policy

@@ -37,7 +37,7 @@ def to_record(message: Message, source: Partition, epoch: int, reading: Reading 
     `reading` is None where no header has a meaning, as on most main topics.
     """
     headers: Headers | None
-    life, fault = None, ""
+    retry_state, fault = None, ""
     try:
         headers = read_headers(message) or []
     except (SystemError, UnicodeDecodeError):
@@ -45,10 +45,10 @@ def to_record(message: Message, source: Partition, epoch: int, reading: Reading 
     offset, timestamp = message.offset(), message.timestamp()[1]
     assert offset is not None  # a consumed message has one
     if reading is not None and headers is not None:
-        life, fault = reading(headers, source, offset, timestamp)
+        retry_state, fault = reading(headers, source, offset, timestamp)
     key, value = message.key(), message.value()
-    weight = weight_of(key, value, headers, life)
-    return Record(source, offset, epoch, timestamp, key, value, headers, life, fault, weight)
+    weight = weight_of(key, value, headers, retry_state)
+    return Record(source, offset, epoch, timestamp, key, value, headers, retry_state, fault, weight)
 
 
 def reading_of(policy: Policy) -> Reading:
@@ -60,9 +60,9 @@ def reading_of(policy: Policy) -> Reading:
 
     def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[RetryState | None, str]:
         latest_due = policy.latest_due(wall())
-        life = parse_rendered(headers, policy.topics, latest_due)
-        if life is not None:
-            return life, ""
+        retry_state = parse_rendered(headers, policy.topics, latest_due)
+        if retry_state is not None:
+            return retry_state, ""
         parsed = parse_retry_headers(headers, policy, latest_due)
         if isinstance(parsed, BadHeader):
             return None, f"bad-header: {parsed.text}"
@@ -84,8 +84,8 @@ def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
 
     def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
         foreign = read_foreign(headers, understand)
-        life = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall)
-        return life, ""
+        retry_state = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall_ms)
+        return retry_state, ""
 
     return read
 

@@ -58,7 +58,7 @@ def log_settled(state: RetryState, how: str) -> None:
 
 def log_dead_letter(letter: DeadLetter) -> None:
     """Log one dead letter: its id, the class of its reason, and the text of the service, which may be anything."""
-    retry_state = letter.life
+    retry_state = letter.retry_state
     text = text_of(retry_state.reason)
     extra = {
         "event": "dead-letter",

@@ -75,7 +75,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         sources, lanes, meter = self._sources, self._lanes, self._sources.transactions
         moment = sources.now()
-        facts = [lane.facts(moment.steady) for lane in lanes]
+        facts = [lane.facts(moment.steady_ms) for lane in lanes]
         yield self._deliveries()
         yield histogram("delivery_duration_seconds", "How long deliveries took.", [sources.deliveries])
         yield gauge("in_flight", "Deliveries that are out.", (), {(): sources.dispatcher.in_flight})
@@ -175,7 +175,7 @@ class _Collector(Collector):
         yield gauge("limit_waiting", "1 while records wait for a limit.", ("limit", "topic"), waits)
 
     def _holds(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
-        since, now_ms = self._sources.holds_since(), self._sources.now().wall
+        since, now_ms = self._sources.holds_since(), self._sources.now().wall_ms
         oldest_s = max(0, now_ms - min(since, default=now_ms)) / 1000
         yield gauge("holds", "Holds of an operator that this instance obeys.", (), {(): len(since)})
         yield gauge("oldest_hold_seconds", "For how long the oldest of them has been in force.", (), {(): oldest_s})

@@ -45,7 +45,7 @@ def build_pace(settings: Settings) -> Pace:
     return Pace(
         deliver.concurrency * deliver.batch.max_size,
         failures=deliver.outage_failures,
-        interval=deliver.outage_interval,
+        interval_ms=deliver.outage_interval,
         guarded=deliver.health_url is not None,
         start=deliver.batch.max_size,
         since=now(),
@@ -61,7 +61,7 @@ def build_dispatcher(settings: Settings) -> Dispatcher:
         if topic.concurrency is not None or topic.rate is not None
     }
     at_receive = deliver.mode == "pull"
-    limits = DeliveryLimits(deliver.rate, deliver.group_rate, terms, now().steady, at_receive=at_receive)
+    limits = DeliveryLimits(deliver.rate, deliver.group_rate, terms, now().steady_ms, at_receive=at_receive)
     return Dispatcher(build_pace(settings), unit, limits)
 
 

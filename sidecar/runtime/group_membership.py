@@ -48,7 +48,7 @@ class GroupMembership:
         self.always = settings.membership == "always" or deliver.mode == "relay" or deliver.broadcast
         self._runners, self._pace, self._others = runners, dispatcher.pace, others
         self._state = Participation(
-            deliver.leave_after, now().steady, always=self.always, leaves=deliver.mode == "push"
+            deliver.leave_after, now().steady_ms, always=self.always, leaves=deliver.mode == "push"
         )
         asks = deliver.mode == "push" and not deliver.broadcast
         self._guarded = asks and deliver.health_url is not None
@@ -70,19 +70,19 @@ class GroupMembership:
 
     def waited(self) -> float:
         """Return the seconds for which it has waited; 0 for a member. For any thread."""
-        return (now().steady - self._waits_since.steady) / 1000 if self.waits else 0.0
+        return (now().steady_ms - self._waits_since.steady_ms) / 1000 if self.waits else 0.0
 
     def status(self) -> dict[str, object]:
         """Return what `/status` shows: since when it waits (epoch ms), and for what; None for a member."""
         if not self.waits:
             return {"waiting_since": None, "waiting_reason": None}
-        return {"waiting_since": self._waits_since.wall, "waiting_reason": self._wait.reason()}
+        return {"waiting_since": self._waits_since.wall_ms, "waiting_reason": self._wait.reason()}
 
     def absence(self) -> Absence | None:
         """Return since when its service is away, and why; None if it is there. For any thread."""
         if self.waits:
-            return Absence(self._waits_since.wall, self._wait.reason())
-        return None if self._state.service_well else Absence(self._away_since.wall, self._wait.reason())
+            return Absence(self._waits_since.wall_ms, self._wait.reason())
+        return None if self._state.service_well else Absence(self._away_since.wall_ms, self._wait.reason())
 
     def works(self) -> bool:
         """Return whether the instance is a member, which its group takes, and its service is well. For any thread."""
@@ -124,10 +124,10 @@ class GroupMembership:
     def _service(self, well: bool) -> None:
         if self._state.service_well and not well:
             self._away_since = now()
-        self._state.service(well, now().steady)
+        self._state.service(well, now().steady_ms)
 
     def _turn(self) -> None:
-        if not self._state.turn(self._others(), now().steady):
+        if not self._state.turn(self._others(), now().steady_ms):
             return
         member = self._state.member
         if not member:

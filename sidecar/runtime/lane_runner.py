@@ -195,7 +195,7 @@ class LaneRunner:
         """Return the present state of each partition."""
         moment = now()
         oldest = None if self.lane.queues is None else self.lane.queues.oldest()
-        return statuses(self.lane.facts(moment.steady), self.driver.standing, moment, oldest)
+        return statuses(self.lane.facts(moment.steady_ms), self.driver.standing, moment, oldest)
 
     def ends(self) -> Mapping[Partition, int]:
         """Return where each partition ended a few seconds ago."""

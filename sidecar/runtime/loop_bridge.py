@@ -95,7 +95,7 @@ class LoopBridge:
         if self._timer is not None:
             self._timer.cancel()
         # One ms more than the difference: the loop's timer may fire early, and an early tick would find nothing due.
-        self._timer = self._loop.call_later(max(0, at - now().steady + 1) / 1000, self._tick)
+        self._timer = self._loop.call_later(max(0, at - now().steady_ms + 1) / 1000, self._tick)
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
         self.lane.assigned(grants, now())
@@ -127,7 +127,7 @@ class LoopBridge:
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
         moment = now()
-        self.standing.looked(heads, self.lane.facts(moment.steady), self.lane.put_off(moment.steady), moment)
+        self.standing.looked(heads, self.lane.facts(moment.steady_ms), self.lane.put_off(moment.steady_ms), moment)
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.lane.release(partitions, done, now())

@@ -23,7 +23,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         max_deaths=deaths_of(settings),
         instance=instance,
         in_place=in_place_of(settings),
-        nack_delay=settings.retry.nack_redelivery_delay,
+        nack_delay_ms=settings.retry.nack_redelivery_delay,
         relay=settings.deliver.mode == "relay",
         broadcast=settings.deliver.broadcast,
         traced=settings.tracing.enabled,

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from sidecar.clock import wall
-from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, planned_target
+from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
 from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
+from sidecar.dlq.redrive_target import planned_target
 from sidecar.dlq.redriver import Redriver
 from sidecar.errors import ReconsumeError
 from sidecar.ui.audit_log import Actor, AuditLog

@@ -68,7 +68,7 @@ class Intake:
         """Decode messages. Nothing is stored yet."""
         batch, bad = Batch([], {}, [], []), list[str]()
         for message in messages:
-            error, moment = message.error(), now().wall
+            error, moment = message.error(), now().wall_ms
             partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
             if error is None:
                 batch.moved[partition] = offset + 1

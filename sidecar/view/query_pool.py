@@ -82,4 +82,4 @@ class QueryPool:
 
 def age(as_of: int) -> float:
     """Return the seconds since `as_of`."""
-    return max(0, now().wall - as_of) / 1000
+    return max(0, now().wall_ms - as_of) / 1000

@@ -159,7 +159,7 @@ class ViewReader:
             self._survey_at = time.monotonic() + HURRY
             self.problem = self._form.missing
         for kind, retention in self._form.kept(topics).items():
-            self._store.drop_older(kind, now().wall - retention)
+            self._store.drop_older(kind, now().wall_ms - retention)
 
     def _is_other(self, topic: Topic) -> bool:
         """Whether the topic is not the one that was read: it was deleted and created again, or belongs to another
@@ -215,7 +215,7 @@ class ViewReader:
         self._begin_reading()
 
     def _check(self) -> None:
-        asked_at = now().wall
+        asked_at = now().wall_ms
         answer = self._form.positions(self._cluster, self._topics, self._known_until, asked_at)
         # Requested last: the rows of every event that the job has reported as read lie before these ends.
         ends = self._cluster.offsets(self._partitions(self._topics, self._form.kinds), Offset.END)

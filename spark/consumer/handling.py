@@ -94,7 +94,7 @@ def handled(taken: ParsedRecord, outcome: Outcome, rules: Rules, now: int) -> Re
     # If most records end their process, the fault is not in the records. Then the batch must stop, as in an outage.
     failed = isinstance(outcome, Retry) or (isinstance(outcome, DeadLetter) and outcome.reason == CRASHED)
     odd = isinstance(outcome, Retry) and not rules.understands(outcome.delay, outcome.level)
-    return result_of(routed)._replace(failed=failed, odd=odd, fresh=taken.life is None)
+    return result_of(routed)._replace(failed=failed, odd=odd, fresh=taken.retry_state is None)
 
 
 def call(handler: Handler, record: Record) -> Outcome:
@@ -116,8 +116,8 @@ def outcome_of(answer: object) -> Outcome:
 
 def await_due(taken: ParsedRecord) -> None:
     """Sleep until the record is due, for at most NEAR ms. The clocks of two machines differ by about this much."""
-    if taken.life is not None:
-        remaining = taken.life.due_at - time.time_ns() // 1_000_000
+    if taken.retry_state is not None:
+        remaining = taken.retry_state.due_at - time.time_ns() // 1_000_000
         if remaining > 0:
             time.sleep(min(remaining, NEAR) / 1_000)
 

@@ -29,8 +29,8 @@ class Read(NamedTuple):
 
 
 class ParsedRecord(NamedTuple):
-    """A row and its retry state, as `topics.transitions` takes it. `life` is None on a main topic, where retry headers
-    are ignored.
+    """A row and its retry state, as `topics.transitions` takes it. `retry_state` is None on a main topic, where retry
+    headers are ignored.
 
     `headers` is None if a header key cannot be read. `fault` is the reason why the record may not be handled; an empty
     text for a valid record.
@@ -42,20 +42,24 @@ class ParsedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers | None
-    life: RetryState | None = None
+    retry_state: RetryState | None = None
     fault: str = ""
-    failed_at: int = 0
+    failed_at_ms: int = 0
     """0: a job never tries a record again in place."""
 
     @property
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID."""
-        return f"{self.source.topic}:{self.source.number}:{self.offset}" if self.life is None else self.life.id
+        return (
+            f"{self.source.topic}:{self.source.number}:{self.offset}"
+            if self.retry_state is None
+            else self.retry_state.id
+        )
 
     @property
     def times(self) -> int:
         """RECONSUMETIMES: the number of retries so far."""
-        return 0 if self.life is None else self.life.times
+        return 0 if self.retry_state is None else self.retry_state.times
 
 
 class Record(NamedTuple):
@@ -93,18 +97,18 @@ def parse(row: Read, rules: Rules, now: int) -> ParsedRecord:
     if row.topic in rules.topics:
         return record
     latest = rules.latest_due(now)
-    life = parse_rendered(row.headers, rules.topics, latest) or parse_retry_headers(row.headers, rules, latest)
-    if isinstance(life, BadHeader):
-        return record._replace(fault=f"bad-header: {life.text}")
-    return record._replace(life=life)
+    retry_state = parse_rendered(row.headers, rules.topics, latest) or parse_retry_headers(row.headers, rules, latest)
+    if isinstance(retry_state, BadHeader):
+        return record._replace(fault=f"bad-header: {retry_state.text}")
+    return record._replace(retry_state=retry_state)
 
 
 def for_handler(record: ParsedRecord) -> Record:
     """Return the record that its handler gets."""
-    source, headers, life = record.source, record.headers or [], record.life
-    if life is None:  # on a main topic, our names mean nothing
+    source, headers, retry_state = record.source, record.headers or [], record.retry_state
+    if retry_state is None:  # on a main topic, our names mean nothing
         position = (record.id, *source, record.offset, record.timestamp)
         return Record(*position, record.key, record.value, headers, 0, 0)
-    topic, partition, offset = life.id.rsplit(":", 2)
-    first = (life.id, topic, int(partition), int(offset), life.timestamp)
-    return Record(*first, record.key, record.value, without_ours(headers), life.times, life.redrives)
+    topic, partition, offset = retry_state.id.rsplit(":", 2)
+    first = (retry_state.id, topic, int(partition), int(offset), retry_state.timestamp)
+    return Record(*first, record.key, record.value, without_ours(headers), retry_state.times, retry_state.redrives)

@@ -47,7 +47,7 @@ def before_handling(record: ParsedRecord, rules: Rules, now: int) -> Routed | No
     step = transitions.after_wait(record, rules, now, NEAR)
     if isinstance(step, transitions.Wait):
         return None
-    near = isinstance(step, transitions.Hop) and not step.stray and step.life.due_at - now <= NEAR
+    near = isinstance(step, transitions.Hop) and not step.stray and step.retry_state.due_at - now <= NEAR
     return None if near else _routed(record, step, rules, now)
 
 

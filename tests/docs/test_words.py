@@ -40,7 +40,7 @@ MOST: dict[str, int] = {
     "stories": 0,
     "account": 0,
     "accounts": 0,
-    "life": 127,
+    "life": 4,
     "lives": 8,
     "watch": 15,
     "wish": 0,
@@ -52,6 +52,15 @@ MOST: dict[str, int] = {
 """The most times that each word may be an identifier of the product. The numbers only go down."""
 FEW = 5
 """A count may be this much below its number: else each change of a line would have to change the table."""
+
+TIME_WORDS = frozenset(
+    {"now", "steady", "wall", "at", "since", "until", "due", "delay", "wait", "interval", "backoff", "lasted", "age"}
+    | {"after", "alarm"}
+)
+"""The last words of names that hold a time. In the core such a name ends in its unit: `now_ms`, `level_delay_ms`."""
+NUMBERS = frozenset({"int", "float", "int | None", "float | None"})
+MOST_WITHOUT_UNIT = 3
+"""The most times of the core that have no unit in their names. The number only goes down."""
 
 IDENTIFIERS = {
     ast.Name: "id",
@@ -81,6 +90,21 @@ def counts() -> Counter[str]:
     """How often each identifier stands in the product."""
     files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
     return Counter(name for file in files for name in identifiers(ast.parse(file.read_text(encoding="utf-8"))))
+
+
+def annotated(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The name and the type of each parameter, field and variable of a module that says its type."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            yield node.arg, ast.unparse(node.annotation)
+        elif isinstance(node, ast.AnnAssign):
+            yield ast.unparse(node.target).rpartition(".")[2], ast.unparse(node.annotation)
+
+
+def without_unit(source: str) -> list[str]:
+    """The names of times in a module that do not say their unit."""
+    names = [name for name, kind in annotated(ast.parse(source)) if kind in NUMBERS]
+    return [name for name in names if name.rpartition("_")[2] in TIME_WORDS]
 
 
 def plain(name: str) -> str:
@@ -117,6 +141,30 @@ def test_words_that_are_no_names_become_fewer() -> None:
 def test_more_of_them_is_a_fault_and_much_fewer_is_a_new_number(count: int, sentence: str) -> None:
     assert sentence in complaint("place", count, 10)
     assert bool(sentence) == bool(complaint("place", count, 10))
+
+
+def test_times_of_the_core_without_a_unit_become_fewer() -> None:
+    files = {file: without_unit(file.read_text("utf-8")) for file in (ROOT / "sidecar" / "core").rglob("*.py")}
+    count = sum(map(len, files.values()))
+    most = MOST_WITHOUT_UNIT
+    assert count <= most, (
+        f"add the unit, such as _ms: { ({file.name: names for file, names in files.items() if names}) }"
+    )
+    assert count >= most - FEW, f"lower the number to {count}"
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("def f(now: int, until_ms: int, *, level_delay: int | None): pass", ["now", "level_delay"]),
+        ("class A:\n    due: int = 0\n    due_ms: int = 0\n    now: Now", ["due"]),
+        ("self._joined_at: int = 1", ["_joined_at"]),
+        ("at = 1", []),
+        ("def f(offset: int, waiting: int, at: Partition): pass", []),
+    ],
+)
+def test_each_time_that_says_its_type_is_looked_at(line: str, names: list[str]) -> None:
+    assert without_unit(line) == names
 
 
 MODULE = """

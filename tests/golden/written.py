@@ -67,8 +67,8 @@ PROGRESS: Mapping[str, Progress] = {
     "a suspect delivered alone": Progress(1_024, deaths=2, mark=1_025, reach=1_030),
     "no record let go yet": Progress(1_024, clean=True, deaths=2, reach=1_023),
     "begun at the latest record, with six partitions": Progress(1_024, clean=True, width=6),
-    "the last record's time": Progress(1_024, clean=True, last_at=NOW),
-    "all of it": Progress(1_024, frozenset({1_026}), deaths=2, mark=1_025, reach=1_030, width=6, last_at=NOW),
+    "the last record's time": Progress(1_024, clean=True, last_at_ms=NOW),
+    "all of it": Progress(1_024, frozenset({1_026}), deaths=2, mark=1_025, reach=1_030, width=6, last_at_ms=NOW),
 }
 PASTS: Mapping[str, RedriveHistory] = {
     "nothing": RedriveHistory("AAAAAAAAAAAAAAAAAAAAAQ", NOW),

@@ -24,7 +24,7 @@ class Written(NamedTuple):
 
     topic: str
     stored: Stored
-    life: RetryState
+    retry_state: RetryState
 
 
 class Found:
@@ -94,27 +94,27 @@ def each_attempt_is_counted_once(found: Found, origin: str) -> None:
     k = len(retried)
     assert retried == Counter(range(1, k + 1)), (origin, retried)
     assert k <= found.world.plan.retries
-    dues = {(copy.life.times, copy.life.due_at) for copy in found.copies[origin]}
+    dues = {(copy.retry_state.times, copy.retry_state.due_at) for copy in found.copies[origin]}
     assert sorted(times for times, _ in dues) == list(range(1, k + 1)), (origin, dues)
     assert len(found.dead[origin]) <= 1, f"{origin} has died twice"
     failed = {d.record.times for d in found.deliveries[origin] if isinstance(d.outcome, Failed | Rejected)}
     counted = set(range(k + 1 if found.dead[origin] and not quarantined(found, origin) else k))
     assert counted <= failed, f"{origin}: what was no attempt was counted"
     for copy in found.dead[origin]:
-        assert copy.life.times == k
+        assert copy.retry_state.times == k
         count = dict(copy.stored.headers)["__dlq.errors.delivery.count"]
-        deliveries = k if copy.life.reason.startswith("unknown-topic") else k + 1
+        deliveries = k if copy.retry_state.reason.startswith("unknown-topic") else k + 1
         assert count == b"%d" % deliveries, origin
 
 
 def quarantined(found: Found, origin: str) -> bool:
     """Whether it is in the DLQ without a last delivery that says so: nobody consumes its topic any more, or it is the
     one that kills, and then its last delivery ended with the death of a process."""
-    if any(copy.life.reason.startswith("unknown-topic") for copy in found.dead[origin]):
+    if any(copy.retry_state.reason.startswith("unknown-topic") for copy in found.dead[origin]):
         return True
-    if not any(copy.life.reason.startswith("crashed-service") for copy in found.dead[origin]):
+    if not any(copy.retry_state.reason.startswith("crashed-service") for copy in found.dead[origin]):
         return False
-    last = found.dead[origin][0].life.times
+    last = found.dead[origin][0].retry_state.times
     ends = {delivery.tenure for delivery in found.deliveries[origin] if delivery.record.times == last}
     # Without one, a process died for another reason just after it had marked the record. Where an answer came too late
     # for its tenure, a later owner may have died so.
@@ -139,7 +139,7 @@ def repeats(found: Found, origin: str) -> list[tuple[Delivery, Delivery]]:
 
 def attempt_of(delivery: Delivery) -> tuple[int, str]:
     """Which attempt at its record a delivery is: its retries, and what a person has decided last."""
-    life = delivery.record.life
+    life = delivery.record.retry_state
     return delivery.record.times, "" if life is None else life.settled
 
 
@@ -163,9 +163,9 @@ def nothing_is_early(found: Found, origin: str) -> None:
     """I4: not before the level is over by the broker's clock, nor before it is due by the sidecar's own."""
     levels = waits(found.world.everything)
     for at, wall, record, *_ in found.deliveries[origin]:
-        if record.life is not None:
+        if record.retry_state is not None:
             assert at >= record.timestamp + levels[record.source.topic] - found.world.stepped, origin
-            assert wall >= record.life.due_at - found.world.stepped, origin
+            assert wall >= record.retry_state.due_at - found.world.stepped, origin
 
 
 def own(headers: Headers) -> Headers:

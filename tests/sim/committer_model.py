@@ -59,7 +59,7 @@ class CommitterModel:
             self._unnamed += 1
             self._report(_apart(batch, "?")) if self._unnamed >= UNNAMED and batch.entries else self._again(batch)
         elif self._host.coordinator.refusal(membership.metadata):
-            self._await_membership(batch, membership, self._world.steady + AWAIT_MEMBERSHIP)
+            self._await_membership(batch, membership, self._world.steady_ms + AWAIT_MEMBERSHIP)
         elif (result := self._refused_progress(batch)) is not None:
             self._report(result)
         else:
@@ -98,7 +98,7 @@ class CommitterModel:
 
     def _await_membership(self, batch: CommitBatch, old: Membership, end: int) -> None:
         self._host.ask_membership()
-        if self._host.assignment.membership is not old or self._world.steady >= end:
+        if self._host.assignment.membership is not old or self._world.steady_ms >= end:
             self._try(batch)
         else:
             self._process.later(LOOK, partial(self._await_membership, batch, old, end))

@@ -46,7 +46,7 @@ class ConsumerSide(DriverModel):
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
         self._begin()
         self.consumer.looks.due_offsets.waits = lambda: self.waits
-        self.assignment.starts.leaders.clock = lambda: self.world.steady / 1000
+        self.assignment.starts.leaders.clock = lambda: self.world.steady_ms / 1000
         self._calls: Lockstep | None = None
         self._waiting = 0
         self._next_turn, self._full_since = NEVER, NEVER
@@ -81,7 +81,7 @@ class ConsumerSide(DriverModel):
 
     def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         self.consumer.resume(partition, epoch, offset, turn)
-        self._cold[partition] = self.world.steady + self.random.choice((1, 20, 1_000))
+        self._cold[partition] = self.world.steady_ms + self.random.choice((1, 20, 1_000))
         self.turn_soon()
 
     def ask_membership(self) -> None:
@@ -93,7 +93,7 @@ class ConsumerSide(DriverModel):
 
     def turn_soon(self, ms: int = 1) -> None:
         """Have the thread look around."""
-        at = self.world.steady + ms
+        at = self.world.steady_ms + ms
         if at < self._next_turn:
             self._next_turn = at
             self.process.later(ms, partial(self._due, at))
@@ -125,10 +125,10 @@ class ConsumerSide(DriverModel):
         if self.consumer._topics is not self.assignment.topics:
             self._subscribe()
         self.assignment.answer(self._client)
-        self.assignment.request_offsets(self._client, self.world.steady / 1000)
+        self.assignment.request_offsets(self._client, self.world.steady_ms / 1000)
         self.consumer._run_commands()
-        if self.consumer.looks.is_time(self.world.steady / 1000):
-            self.consumer._look(self.world.steady / 1000)
+        if self.consumer.looks.is_time(self.world.steady_ms / 1000):
+            self.consumer._look(self.world.steady_ms / 1000)
         if self.full():
             self._wait_for_room()
             return
@@ -148,11 +148,11 @@ class ConsumerSide(DriverModel):
             self.turn_soon(LOOK)
         for source in self.client.assignment_now:
             if self.client.hungry(source):
-                self.turn_soon(max(3, self._cold.get(source, 0) - self.world.steady))
+                self.turn_soon(max(3, self._cold.get(source, 0) - self.world.steady_ms))
 
     def _fetch(self) -> None:
         for source in self.client.assignment_now:
-            if self._cold.get(source, 0) <= self.world.steady:
+            if self._cold.get(source, 0) <= self.world.steady_ms:
                 self.client.fetch_one(source, self.random.randint(1, MOST))
 
     def _wait_for_room(self) -> None:
@@ -160,8 +160,8 @@ class ConsumerSide(DriverModel):
         if self.consumer.assignment.all_paused:
             self._take(1)
         elif self._full_since == NEVER:
-            self._full_since = self.world.steady
-        elif self.world.steady - self._full_since >= CHOKED_AFTER * 1000:
+            self._full_since = self.world.steady_ms
+        elif self.world.steady_ms - self._full_since >= CHOKED_AFTER * 1000:
             self.consumer._pause_all(True)
 
     # --- rebalances --------------------------------------------------------------------------------------------------
@@ -257,9 +257,9 @@ class ConsumerSide(DriverModel):
 
         self.world.gives_up(self, partitions)
         self.on_loop(partial(self._release, partitions, given_up))
-        deadline = self.world.steady + self.world.plan.lock
-        while not over[0] and self.world.steady < deadline:
-            self._wait(min(LOOK, deadline - self.world.steady))
+        deadline = self.world.steady_ms + self.world.plan.lock
+        while not over[0] and self.world.steady_ms < deadline:
+            self._wait(min(LOOK, deadline - self.world.steady_ms))
             if leaves:
                 self.assignment.answer(self._client)
                 self._rebalance()

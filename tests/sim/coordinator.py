@@ -97,8 +97,8 @@ class Coordinator:
         for source in self.world.kafka.logs:
             if source in self.model.owners:
                 continue
-            if self._not_before.get(source, 0) > self.world.steady:
-                self.deal_soon(self._not_before[source] - self.world.steady)
+            if self._not_before.get(source, 0) > self.world.steady_ms:
+                self.deal_soon(self._not_before[source] - self.world.steady_ms)
                 continue
             takers = [name for name, host in self.hosts.items() if source.topic in host.topics and takes_part(host)]
             if takers:
@@ -116,7 +116,7 @@ class Coordinator:
         if places:
             self.leaving |= set(places)
             for source in places:
-                self._not_before[source] = self.world.steady + after
+                self._not_before[source] = self.world.steady_ms + after
             host.client.rebalance("on_revoke", list(places))
             host.turn_soon()
 
@@ -160,7 +160,7 @@ class Coordinator:
     def _free_all(self, places: Sequence[Partition], after: int) -> None:
         self.leaving -= set(places)
         for source in places:
-            self._not_before[source] = max(self._not_before.get(source, 0), self.world.steady + after)
+            self._not_before[source] = max(self._not_before.get(source, 0), self.world.steady_ms + after)
         self.changed()
 
 

@@ -68,5 +68,7 @@ class DriverModel:
 
     def on_loop(self, act: Callable[[], None]) -> None:
         """From the consumer's thread to the loop: in order, after a moment."""
-        self._handed_at = max(self._handed_at, self.world.steady + self.random.choice((0, 0, 2, self.world.plan.stall)))
-        self.process.later(self._handed_at - self.world.steady, act)
+        self._handed_at = max(
+            self._handed_at, self.world.steady_ms + self.random.choice((0, 0, 2, self.world.plan.stall))
+        )
+        self.process.later(self._handed_at - self.world.steady_ms, act)

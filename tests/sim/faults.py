@@ -30,7 +30,7 @@ class Faults(KafkaFaults):
 
     def strike(self, fault: Fault) -> None:
         """Let it happen."""
-        self.ended = max(self.ended, self.world.steady + fault.lasts)
+        self.ended = max(self.ended, self.world.steady_ms + fault.lasts)
         getattr(self, f"_{fault.kind}")(fault)
 
     def slow(self, call: str) -> None:
@@ -51,7 +51,7 @@ class Faults(KafkaFaults):
         """SIGSTOP, and SIGCONT; one that stands still for too long is put out of its groups."""
         victim = self._one(fault)
         # A shorter one within a longer one ends nothing: what waits for the end would come in another order.
-        victim.frozen_until = max(victim.frozen_until, self.world.steady + fault.lasts)
+        victim.frozen_until = max(victim.frozen_until, self.world.steady_ms + fault.lasts)
         if fault.lasts > SESSION:
             for host in victim.hosts.values():
                 self.world.later(SESSION, partial(self._expel, host, fault.lasts - SESSION))
@@ -100,7 +100,7 @@ class Faults(KafkaFaults):
 
     def _await_gone(self, leaving: Process, old: list[Process], pause: int) -> None:
         """The roll-out goes on when a pod has gone, be it by its stop or by a crash meanwhile."""
-        self.ended = max(self.ended, self.world.steady + pause)
+        self.ended = max(self.ended, self.world.steady_ms + pause)
         if leaving in self.world.processes:
             self.world.later(max(pause, GONE_YET), partial(self._await_gone, leaving, old, pause))
         else:

@@ -48,7 +48,7 @@ class HoldModel:
         """Begin a hold; it ends after the time of the fault."""
         selector = SELECTORS[fault.whom % len(SELECTORS)]
         hold = Hold(f"h{len(self.spans)}", **selector)  # type: ignore[arg-type]
-        self.spans.append(Span(hold, self._world.steady, self._world.steady + fault.lasts))
+        self.spans.append(Span(hold, self._world.steady_ms, self._world.steady_ms + fault.lasts))
         self.holds[hold.id] = hold
         self._tell()
         self._world.later(fault.lasts, partial(self._release, hold.id))

@@ -60,7 +60,9 @@ def check_order_alone(world: World, *, kept: bool = True) -> None:
 def it_ends_once(found: Found, origin: str) -> None:
     """It was taken or is dead; an event says so, once, if it ever failed."""
     assert taken(found, origin) or found.dead[origin], f"{origin} is lost"
-    told = bool(found.dead[origin]) or any(copy.life.times or copy.life.parked for copy in found.copies[origin])
+    told = bool(found.dead[origin]) or any(
+        copy.retry_state.times or copy.retry_state.parked for copy in found.copies[origin]
+    )
     ends = [event for event in found.events[origin] if event.state in (State.COMMIT, State.DLQ)]
     assert len(ends) == (1 if told or any(map(is_by_hand, ends)) else 0), (origin, ends)
 
@@ -83,35 +85,37 @@ def each_attempt_is_counted_once(found: Found, origin: str) -> None:
     k = len(retried)
     assert retried == Counter(range(1, k + 1)), (origin, retried)
     assert k <= found.world.plan.retries
-    copies = [copy.life for copy in found.copies[origin]]
+    copies = [copy.retry_state for copy in found.copies[origin]]
     dues = {(life.times, life.due_at) for life in copies if life.times and not life.parked and not life.settled}
     assert sorted(times for times, _ in dues) == list(range(1, k + 1)), (origin, dues)
     assert len(found.dead[origin]) <= 1, f"{origin} has died twice"
     failed = {d.record.times for d in found.deliveries[origin] if isinstance(d.outcome, Failed | Rejected)}
     last = any(life.parked for life in copies) or bool(found.dead[origin])
-    if quarantined(found, origin) or any(copy.life.reason.startswith(BY_OPERATOR) for copy in found.dead[origin]):
+    if quarantined(found, origin) or any(
+        copy.retry_state.reason.startswith(BY_OPERATOR) for copy in found.dead[origin]
+    ):
         last = any(life.parked for life in copies)
     assert set(range(k + last)) <= failed, f"{origin}: what was no attempt was counted"
     for copy in found.dead[origin]:
-        assert copy.life.times == k
-        assert (copy.life.order, copy.life.behind) == (None, False)
+        assert copy.retry_state.times == k
+        assert (copy.retry_state.order, copy.retry_state.behind) == (None, False)
 
 
 def nothing_is_early(found: Found, origin: str) -> None:
     """No retry goes out before it is due by the sidecar's own clock."""
     for _, wall, record, *_ in found.deliveries[origin]:
-        if record.life is not None:
-            assert wall >= record.life.due_at - found.world.stepped, origin
+        if record.retry_state is not None:
+            assert wall >= record.retry_state.due_at - found.world.stepped, origin
 
 
 def nothing_goes_to_a_level(found: Found, origin: str) -> None:
     """Each copy is in the queue, in the partition of its own number, with one place."""
     for copy in found.copies[origin]:
         assert copy.topic == "billing-ORDERED-orders", (origin, copy.topic)
-    assert len({copy.life.order for copy in found.copies[origin]}) <= 1, origin
+    assert len({copy.retry_state.order for copy in found.copies[origin]}) <= 1, origin
 
 
 def waits(world: World) -> Counter[str]:
     """How many copies waited, behind others or for their time: the stories mean nothing without both."""
-    lives = [copy.life for copies in Found(world).copies.values() for copy in copies]
+    lives = [copy.retry_state for copies in Found(world).copies.values() for copy in copies]
     return Counter("behind" if life.behind else "failed" for life in lives)

@@ -79,7 +79,7 @@ class LadderRig(Rig):
     def write(self, copy: Copy) -> None:
         """Append a copy to the queue, as the reader will see it."""
         assert (copy.topic, copy.exact, copy.spread) == (QUEUE.topic, True, QUEUE.number)
-        state, fault = samples.read(copy.headers, self.policy, self.now.wall)
+        state, fault = samples.read(copy.headers, self.policy, self.now.wall_ms)
         self._append(copy, state, fault, self.part().epoch)
 
     def put(self, state: RetryState, key: bytes | None = b"a", *, at: int | None = None, value: bytes = b"v") -> int:
@@ -91,7 +91,9 @@ class LadderRig(Rig):
     def _append(self, copy: Copy, state: RetryState | None, fault: str, epoch: int, at: int | None = None) -> int:
         at = self.end if at is None else at
         weight = weight_of(copy.key, copy.value, copy.headers, state)
-        self.log[at] = Record(QUEUE, at, epoch, self.now.wall, copy.key, copy.value, copy.headers, state, fault, weight)
+        self.log[at] = Record(
+            QUEUE, at, epoch, self.now.wall_ms, copy.key, copy.value, copy.headers, state, fault, weight
+        )
         return at
 
     def conclude(self, **how: object) -> CommitBatch:  # type: ignore[override]

@@ -45,10 +45,10 @@ class OperatorModel:
 
     def _settle(self, state: RetryState) -> None:
         world = self._world
-        world.faults.ended = max(world.faults.ended, world.steady)
+        world.faults.ended = max(world.faults.ended, world.steady_ms)
         self.made += 1
         how: Literal["commit"] = world.random.choice(WAYS)  # type: ignore[assignment]
-        said = (how, "seen", "ann@host", WALL + world.steady, f"n{self.made}")
+        said = (how, "seen", "ann@host", WALL + world.steady_ms, f"n{self.made}")
         self.settled[state.id] = SettlementRecord(state.redrives, state.times, *said)
         for process in world.processes:
             self._tell(process, state.id, self.settled[state.id])

@@ -52,10 +52,10 @@ def nothing_is_written_before_the_dead_letter(found: Found, origin: str) -> None
     assert len(found.dead[origin]) <= 1, f"{origin} has died twice"
     for copy in [] if quarantined(found, origin) else found.dead[origin]:
         failed = [d for d in found.deliveries[origin] if isinstance(d.outcome, Failed | Rejected)]
-        assert copy.life.times in {d.record.times for d in failed}
+        assert copy.retry_state.times in {d.record.times for d in failed}
         asked = any(isinstance(d.outcome, Rejected) or d.outcome.level == -1 for d in failed)  # type: ignore[union-attr]
-        assert asked or copy.life.times == found.world.plan.tries, (origin, copy.life)
-        assert copy.life.first_failed_at <= copy.life.due_at
+        assert asked or copy.retry_state.times == found.world.plan.tries, (origin, copy.retry_state)
+        assert copy.retry_state.first_failed_at <= copy.retry_state.due_at
 
 
 def done_at(found: Found, origin: str) -> int:
@@ -107,7 +107,7 @@ def tries_are_counted_and_spaced(found: Found, where: object, deliveries: list[D
                 wait = found.world.policies[0].delay_of(level) if delay is None else delay
                 wait = INTERVAL if wait is None else min(max(wait, SHORTEST_IN_PLACE), LONGEST_IN_PLACE)
                 times, earliest = times + 1, delivery.until + wait
-            case Throttled(after=after):
+            case Throttled(after_ms=after):
                 earliest = delivery.until + after
 
 

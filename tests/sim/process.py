@@ -49,7 +49,7 @@ class Process:
         self.put_off: Counter[str] = Counter()
         """How often it was told to come back later with a record that kills."""
         plan, since = world.plan, self.now()
-        limits = DeliveryLimits(plan.rate, None, dict(plan.terms), since.steady)
+        limits = DeliveryLimits(plan.rate, None, dict(plan.terms), since.steady_ms)
         self.gate = Dispatcher(Pace(plan.concurrency, failures=plan.failures, since=since, start=1), limits=limits)
         levels = {**world.leftovers(policy), **waits(policy)}
         self.hosts = {
@@ -60,14 +60,14 @@ class Process:
             self.obey()
 
     def now(self) -> Now:
-        return Now(WALL + self.world.steady + self.skew, self.world.steady)
+        return Now(WALL + self.world.steady_ms + self.skew, self.world.steady_ms)
 
     def later(self, ms: int, act: Callable[[], None]) -> None:
         """Act unless the process is dead by then; while it is frozen, it acts when it goes on."""
         self.world.later(ms, partial(self._act, act))
 
     def _act(self, act: Callable[[], None]) -> None:
-        if self._deferred or self.frozen_until > self.world.steady:
+        if self._deferred or self.frozen_until > self.world.steady_ms:
             self._deferred.append(act)
             if len(self._deferred) == 1:
                 self._thaw()
@@ -77,8 +77,8 @@ class Process:
 
     def _thaw(self) -> None:
         """Do what came meanwhile, in its order, once the process goes on: it may have been frozen for longer."""
-        if self.frozen_until > self.world.steady:
-            self.world.later(self.frozen_until - self.world.steady, self._thaw)
+        if self.frozen_until > self.world.steady_ms:
+            self.world.later(self.frozen_until - self.world.steady_ms, self._thaw)
             return
         acts, self._deferred = self._deferred, []
         for act in acts:
@@ -146,7 +146,7 @@ class LaneHost(ConsumerSide):
 
     def _reading(self) -> Reading:
         def reading(headers: Headers, _source: Partition, _offset: int, _at: int) -> tuple[RetryState | None, str]:
-            return read(headers, self.process.policy, self.process.now().wall)
+            return read(headers, self.process.policy, self.process.now().wall_ms)
 
         return reading
 
@@ -161,8 +161,8 @@ class LaneHost(ConsumerSide):
             now = self.process.now()
             queue = self.lane.ownership.partitions[record.source]
             tenure = (self.process.name, self.group, queue.under or record.source, record.epoch)
-            at = WALL + self.world.steady
-            self.world.service.ledger.append(Delivery(at, now.wall, record, tenure, outcome, at + ms))
+            at = WALL + self.world.steady_ms
+            self.world.service.ledger.append(Delivery(at, now.wall_ms, record, tenure, outcome, at + ms))
             if isinstance(outcome, Throttled):
                 self.world.throttled += 1
         if outcome == Failed("killed"):
@@ -181,10 +181,10 @@ class LaneHost(ConsumerSide):
     def _wake(self, at: int) -> None:
         """One timer: what is asked for last counts."""
         self._timer += 1
-        if at - self.world.steady > FAR:
+        if at - self.world.steady_ms > FAR:
             return  # the progress of queues, twice a day: a story ends where nothing else is to be done
         mine = self._timer
-        self.process.later(max(0, at - self.world.steady), lambda: self._ring(mine))
+        self.process.later(max(0, at - self.world.steady_ms), lambda: self._ring(mine))
 
     def _ring(self, timer: int) -> None:
         if timer == self._timer:

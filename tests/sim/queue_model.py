@@ -66,7 +66,7 @@ class QueueModel:
 
     def _miss(self, queue: Partition, reading: Reading) -> None:
         """There is no such queue: the lane goes on without it, in a group with a ladder once that is sure."""
-        steady, queued = self._world.steady, self._process.policy.queued
+        steady, queued = self._world.steady_ms, self._process.policy.queued
         since = reading.missing_since = steady if reading.missing_since is None else reading.missing_since
         if not reading.absent and (not queued or steady >= since + SURE_AFTER):
             reading.absent = True
@@ -143,7 +143,7 @@ class QueueModel:
 
     def _record(self, queue: Partition, epoch: int, stored: Stored) -> Record:
         policy = self._process.policy
-        life, fault = read(stored.headers, policy, self._process.now().wall)
+        life, fault = read(stored.headers, policy, self._process.now().wall_ms)
         if life is not None and (why := policy.queue_fault(queue, life)):
             life, fault = None, f"bad-header: {why}"
         weight = weight_of(stored.key, stored.value, stored.headers, life)

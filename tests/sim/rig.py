@@ -38,25 +38,25 @@ class Clock:
     """Virtual time, shared by all rigs of a test. `behind`: how much the wall clock was set back, in ms."""
 
     def __init__(self) -> None:
-        self.steady = 0
+        self.steady_ms = 0
         self.behind = 0
         self.rigs: list[Rig] = []
 
     @property
     def now(self) -> Now:
-        return Now(WALL + self.steady - self.behind, self.steady)
+        return Now(WALL + self.steady_ms - self.behind, self.steady_ms)
 
     def run(self, ms: int) -> None:
         """Let time pass; every lane is ticked exactly when it asked to be."""
-        end, turns = self.steady + ms, 0
+        end, turns = self.steady_ms + ms, 0
         while (at := min(rig.wake_at for rig in self.rigs)) <= end:
-            turns = turns + 1 if at <= self.steady else 0
+            turns = turns + 1 if at <= self.steady_ms else 0
             assert turns < 100, "the lane keeps asking to be woken at once"
-            self.steady = max(self.steady, at)
+            self.steady_ms = max(self.steady_ms, at)
             rig = min(self.rigs, key=lambda rig: rig.wake_at)
             rig.wake_at = NEVER
             rig.lane.tick(self.now)
-        self.steady = end
+        self.steady_ms = end
 
 
 class Rig:
@@ -78,7 +78,7 @@ class Rig:
     ) -> None:
         self.policy = policy or samples.policy()
         self.clock: Clock = Clock() if beside is None else beside.clock
-        limits = DeliveryLimits(terms=terms, since=self.clock.steady)
+        limits = DeliveryLimits(terms=terms, since_ms=self.clock.steady_ms)
         pace = Pace(concurrency, failures=failures)
         self.gate: Dispatcher = Dispatcher(pace, limits=limits) if beside is None else beside.gate
         self.sent: list[Sent] = []
@@ -103,7 +103,7 @@ class Rig:
     @property
     def facts(self) -> LaneFacts:
         """What is true of the lane now."""
-        return self.lane.facts(self.now.steady)
+        return self.lane.facts(self.now.steady_ms)
 
     def state(self) -> str:
         """The state of the only partition, or of the first one, as people read it."""
@@ -118,7 +118,7 @@ class Rig:
         self.fetches.append(("resume", partition, offset, turn))
 
     def _deliver(self, record: Record, reply: Reply) -> None:
-        sent = Sent(record, reply, self.clock.steady)
+        sent = Sent(record, reply, self.clock.steady_ms)
         self.sent.append(sent)
         self.history.append(sent)
 

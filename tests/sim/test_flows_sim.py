@@ -62,7 +62,7 @@ class Story(World):
     def late(self) -> list[int]:
         """How late each delivery of a record that does not hang was, in ms after its arrival or its due time."""
         return [
-            one.at - (one.record.timestamp if one.record.life is None else one.record.life.due_at)
+            one.at - (one.record.timestamp if one.record.retry_state is None else one.record.retry_state.due_at)
             for one in self.service.ledger
             if one.record.value != HUNG
         ]

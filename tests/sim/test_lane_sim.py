@@ -112,7 +112,9 @@ def test_a_story_has_retries_dead_letters_and_hops_in_it() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_with_a_free_service_a_due_record_is_delivered_within_moments(seed: int) -> None:
     world = World(Plan(seed, records=40, concurrency=200, weights=Weights(ok=2, fail=3))).run()
-    late = [d.wall - max(d.record.life.due_at, 0) for d in world.service.ledger if d.record.life is not None]
+    late = [
+        d.wall - max(d.record.retry_state.due_at, 0) for d in world.service.ledger if d.record.retry_state is not None
+    ]
     assert late
     assert max(late) < 250  # ms: a commit, a fetch and a hand-over of this model, never a second of parking
 

@@ -34,7 +34,7 @@ class Scripted(ServiceModel):
         self._world, self._verdict = world, verdict
 
     def verdict(self, record: Record) -> tuple[Outcome, int]:
-        outcome = self._verdict(self._world.steady, record)
+        outcome = self._verdict(self._world.steady_ms, record)
         return outcome, 1 if isinstance(outcome, NotSent) else TAKES
 
 
@@ -133,4 +133,4 @@ def test_where_only_poison_is_left_all_of_it_comes_to_the_dlq() -> None:
     world = Story(plan(6, retries=retries), malformed, [(0, at % 8, BAD) for at in range(30)]).run()
     check(world)
     assert len([origin for origin, copies in Found(world).dead.items() if copies]) == 30
-    assert world.steady < 30 * (retries + 1) * 1_000 + 60_000
+    assert world.steady_ms < 30 * (retries + 1) * 1_000 + 60_000

@@ -52,13 +52,13 @@ class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.random = Random(plan.seed)
-        self.steady = 0
+        self.steady_ms = 0
         self.hang = self.losses = 0
         """ms that a commit takes longer than it should; how many faults have requests sent twice."""
         self.policies = [self._policy(config) for config in plan.configs]
         self.deployed = 0
         """Which configuration a process that starts now has."""
-        self.kafka = KafkaModel(lambda: WALL + plan.broker_skew + self.steady, plan.partitions)
+        self.kafka = KafkaModel(lambda: WALL + plan.broker_skew + self.steady_ms, plan.partitions)
         self.service = ServiceModel(self.random, plan.weights)
         self.sent: dict[str, tuple[bytes | None, bytes | None, Headers]] = {}
         """What was put on the main topics, by id, without what a main topic's record may not say."""
@@ -165,7 +165,7 @@ class World:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def later(self, ms: int, act: Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (self.steady + ms, next(self._order), act))
+        heapq.heappush(self._agenda, (self.steady_ms + ms, next(self._order), act))
 
     def run(self) -> Self:
         """Live through the whole story."""
@@ -183,11 +183,11 @@ class World:
     def _live(self) -> None:
         steps = 0
         while self._agenda or self.operator.settle_parked():
-            self.steady, _, act = heapq.heappop(self._agenda)
+            self.steady_ms, _, act = heapq.heappop(self._agenda)
             act()
             steps += 1
             assert steps < self.most_steps, "the lanes never come to rest"
-            assert self.steady < LONGEST_STORY, "something is still waiting after hours"
+            assert self.steady_ms < LONGEST_STORY, "something is still waiting after hours"
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
@@ -201,8 +201,12 @@ class World:
         forged: Headers = [("RECONSUMETIMES", b"9"), ("RETRY_DUE_AT", b"9" * 15)] if index % 5 == 0 else []
         offset = self.kafka.send(source, key, value, forged + own)
         self.sent[f"{topic}:{source.number}:{offset}"] = (key, value, own)
-        began = self.granted_at.get(("billing", source), self.steady)
-        if self.plan.start == "latest" and source.number < self.first_width(topic) and self.steady - began < BEGINNING:
+        began = self.granted_at.get(("billing", source), self.steady_ms)
+        if (
+            self.plan.start == "latest"
+            and source.number < self.first_width(topic)
+            and self.steady_ms - began < BEGINNING
+        ):
             self.excused.add(f"{topic}:{source.number}:{offset}")
         if index in dict(self.plan.killers):
             self.killers[f"{topic}:{source.number}:{offset}"] = dict(self.plan.killers)[index]
@@ -231,7 +235,7 @@ class World:
     def granted(self, host: LaneHost, grants: Sequence[AssignedPartition]) -> None:
         """Partitions begin."""
         for grant in grants:
-            self.granted_at.setdefault((host.group, grant.partition), self.steady)
+            self.granted_at.setdefault((host.group, grant.partition), self.steady_ms)
             self._widths.setdefault(grant.partition.topic, self.kafka.sizes[grant.partition.topic])
 
     def first_width(self, topic: str) -> int:

@@ -30,8 +30,9 @@ from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
 from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, planned_target
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from sidecar.dlq.redrive_target import planned_target
 from sidecar.errors import LetterError, SetupError
 from sidecar.files import TemporaryFolder
 from sidecar.printable import plural
@@ -129,7 +130,7 @@ def audit_of(who: str, row: Row) -> bytes:
     """Return the value of the audit header."""
     from sidecar.clock import now
 
-    return msgspec.json.encode({"v": 1, "who": who, "at": now().wall, "was": row["was"], "is": row["is"]})
+    return msgspec.json.encode({"v": 1, "who": who, "at": now().wall_ms, "was": row["was"], "is": row["is"]})
 
 
 def from_editor(value: bytes, environ: Mapping[str, str] = os.environ) -> bytes:

@@ -28,7 +28,8 @@ from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import talk
-from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest, planned_target
+from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from sidecar.dlq.redrive_target import planned_target
 from sidecar.printable import plural
 
 if TYPE_CHECKING:

@@ -44,25 +44,25 @@ def admit(
     of the partition.
     """
     near = HOLD_WITHIN_MS if allowed.roomy else RESUME_EARLY_MS
-    if partition.level_delay and run.high:
+    if partition.level_delay_ms and run.high:
         # Not only at the end of the log: what hops makes the log longer, and then its end is not seen for long.
-        partition.append_times.note(run.high - 1, now.steady)
+        partition.append_times.note(run.high - 1, now.steady_ms)
     tracker, bound = partition.tracker, Because.HELD if partition.held else Because.AT_BOUND
     for record in run.records:
         if (end := tracker.end_of_done(record.offset)) is not None:
             because = Because.SKIPS if tracker.make_way(end) else bound
-            paused.pause(partition, end, now.steady, because)  # continues there as soon as it may: a seek
+            paused.pause(partition, end, now.steady_ms, because)  # continues there as soon as it may: a seek
             return
-        remaining = partition.time_left(record, now) if partition.level_delay else 0
+        remaining = partition.time_left(record, now) if partition.level_delay_ms else 0
         if remaining > near:
-            partition.append_times.note(max(run.records[-1].offset, run.high - 1), now.steady)
-            paused.pause(partition, record.offset, now.steady + remaining - RESUME_EARLY_MS, Because.NOT_DUE)
+            partition.append_times.note(max(run.records[-1].offset, run.high - 1), now.steady_ms)
+            paused.pause(partition, record.offset, now.steady_ms + remaining - RESUME_EARLY_MS, Because.NOT_DUE)
             return
         if not tracker.make_way(record.offset):
-            paused.pause(partition, record.offset, now.steady, bound)
+            paused.pause(partition, record.offset, now.steady_ms, bound)
             return
         if partition.load > allowed.most:
-            paused.pause(partition, record.offset, now.steady, allowed.because)
+            paused.pause(partition, record.offset, now.steady_ms, allowed.because)
             return
         if tracker.begin(record.offset):
             yield record, remaining

@@ -82,8 +82,8 @@ class BlockedPartitions:
         self._outbox.forget(entry)
         partition.unsettle()
         record, policy = replace(entry.record, headers=None), self._calls.policy()
-        failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.life
-        self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall), now)
+        failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.retry_state
+        self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall_ms), now)
 
     def progress_refused(self, result: CommitResult, now: Now) -> None:
         """Keep the partitions apart whose progress Kafka refuses, or would refuse because it is too long.
@@ -105,7 +105,7 @@ class BlockedPartitions:
                 # The next owner begins where Kafka's progress is, and nothing ends any more that would help.
                 self._ownership.lost((source,))
                 continue
-            outbox.unwritable.refuse(source, reason, now.steady, tried, hurried=partition.closing)
+            outbox.unwritable.refuse(source, reason, now.steady_ms, tried, hurried=partition.closing)
         outbox.sort_out()
 
     def review(self, now: Now) -> None:
@@ -146,7 +146,7 @@ class BlockedPartitions:
         self._notice("blocked", partition.source, count, partition.tracker.first)
 
     def _go_on(self, partition: LanePartition, now: Now) -> None:
-        self._paused.unblock(partition, now.steady)
+        self._paused.unblock(partition, now.steady_ms)
         self._waiting.let_try(partition.source, first=False)
         self._notice("unblocked", partition.source, 0, partition.tracker.first)
 

@@ -44,24 +44,29 @@ class RelayBulk:
         entries: list[SettledRecord] = []
         late: list[int] = []
         taken = load = 0
-        wait, tracker, ready, wall = partition.level_delay or 0, partition.tracker, policy.names.ready, now.wall
+        wait_ms, tracker, ready, wall_ms = (
+            partition.level_delay_ms or 0,
+            partition.tracker,
+            policy.names.ready,
+            now.wall_ms,
+        )
         topics = policy.topics
         if run.records and tracker.end_of_done(run.records[0].offset) is not None:
             return run  # the usual way passes over it
         for record in run.records:
-            life, offset = record.life, record.offset  # None if the headers are broken or cannot be read
-            if life is None or life.topic not in topics or not tracker.make_way(offset):
+            retry_state, offset = record.retry_state, record.offset  # None if the headers are broken or cannot be read
+            if retry_state is None or retry_state.topic not in topics or not tracker.make_way(offset):
                 break
-            due = max(life.due_at, record.timestamp + wait)
-            if due > wall:
+            due_ms = max(retry_state.due_at, record.timestamp + wait_ms)
+            if due_ms > wall_ms:
                 break
             taken += 1
             if tracker.begin(offset):
-                late.append(wall - due)
+                late.append(wall_ms - due_ms)
                 load += record.weight
                 headers = for_topic(record.headers or [], ready)
                 copy = Copy(ready, record.key, record.value, headers, record.source.number)
-                entries.append(SettledRecord(record, Forward(life), (copy,)))
+                entries.append(SettledRecord(record, Forward(retry_state), (copy,)))
         partition.settled(len(entries))
         self._counters.lateness.add_all(late)
         self._memory.add(partition, load)

@@ -25,8 +25,8 @@ PROGRESS_EVERY_MS = 1_000
 class Commits:
     """The commits of one lane. `wake_by`: has the lane ticked at a steady time (ms) at the latest.
 
-    Invariants: `_by` is at most the `commit_by_ms` of every partition whose progress Kafka takes; no partition of the
-    batch in flight is one that Kafka does not take, unless it goes alone; a batch has the progress of each of its
+    Invariants: `_by_ms` is at most the `commit_by_ms` of every partition whose progress Kafka takes; no partition of
+    the batch in flight is one that Kafka does not take, unless it goes alone; a batch has the progress of each of its
     entries' partitions.
     """
 
@@ -35,10 +35,10 @@ class Commits:
     ) -> None:
         self.in_flight: CommitBatch | None = None
         self._partitions, self._outbox, self._wake_by = partitions, outbox, wake_by
-        self._by = NEVER
+        self._by_ms = NEVER
         """The earliest time of all partitions, or an earlier one."""
-        self._ended = -BATCH_FOR_MS
-        self._progress_at = -PROGRESS_EVERY_MS
+        self._ended_ms = -BATCH_FOR_MS
+        self._progress_at_ms = -PROGRESS_EVERY_MS
         """When all progress was committed last (steady ms)."""
         self._was_alone = False
         self._most = self._most_partitions = BATCH_MOST
@@ -47,8 +47,9 @@ class Commits:
 
     def soon(self, partition: LanePartition) -> None:
         """Have the progress of a partition committed within the second; at once if its release waits for that alone."""
+        # Contract 7.1: successes are committed within a second. 9.1: a release waits for nothing else.
         released = partition.closing and partition.in_flight == 0
-        self._want(partition, 0 if released else self._progress_at + PROGRESS_EVERY_MS)
+        self._want(partition, 0 if released else self._progress_at_ms + PROGRESS_EVERY_MS)
 
     def at_once(self, partition: LanePartition) -> None:
         """Have the progress of a partition committed with the next transaction, which starts as soon as it can."""
@@ -56,7 +57,7 @@ class Commits:
 
     def all_at_once(self) -> None:
         """Let all progress go with the next batch: Kafka has refused a batch for the progress of some partitions."""
-        self._progress_at = -NEVER
+        self._progress_at_ms = -NEVER
         for partition in self._partitions.values():
             if partition.uncommitted:
                 self._want(partition, 0)
@@ -68,19 +69,19 @@ class Commits:
         """
         if self.in_flight is not None:
             return NEVER
-        return min(self._by, self._outbox.next_at(self._ended))
+        return min(self._by_ms, self._outbox.next_at(self._ended_ms))
 
     @property
     def earliest(self) -> int:
         """The steady time (ms) by which some progress must be committed, or an earlier one; NEVER if none must."""
-        return self._by
+        return self._by_ms
 
-    def _want(self, partition: LanePartition, at: int) -> None:
-        partition.want_commit(at)
-        if at < self._by:
-            self._by = at
+    def _want(self, partition: LanePartition, at_ms: int) -> None:
+        partition.want_commit(at_ms)
+        if at_ms < self._by_ms:
+            self._by_ms = at_ms
             if self.in_flight is None:
-                self._wake_by(at)
+                self._wake_by(at_ms)
 
     def _earliest(self) -> int:
         unwritable = self._outbox.unwritable  # these have times of their own
@@ -101,13 +102,13 @@ class Commits:
             shares |= self._take_progress(shares, now)
         if shares:
             self.in_flight = CommitBatch(entries, shares, alone)
-        self._by = self._earliest()
+        self._by_ms = self._earliest()
         return self.in_flight
 
     def ended(self, now: Now, *, committed: bool = False) -> None:
         """End the batch in flight, which has its result; if it was committed, the next ones may be twice as large."""
         self.in_flight = None
-        self._ended = now.steady
+        self._ended_ms = now.steady_ms
         if committed:
             self._most = min(self._most * 2, BATCH_MOST)
             self._most_partitions = min(self._most_partitions * 2, BATCH_MOST)
@@ -128,10 +129,10 @@ class Commits:
         """Let the settled records of partitions go whose progress Kafka takes again."""
         unwritable = self._outbox.unwritable
         for source in sources:
-            self._outbox.extend(unwritable.accepted(source, now.steady))
+            self._outbox.extend(unwritable.accepted(source, now.steady_ms))
             if source not in unwritable and source in self._partitions:
                 self._partitions[source].await_shorter_progress(waits=False)
-        self._by = min(self._by, self._earliest())
+        self._by_ms = min(self._by_ms, self._earliest())
 
     def _take_entries(self, now: Now) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:
         """Take the entries of the next batch.
@@ -139,8 +140,10 @@ class Commits:
         Return them, whether they go alone, and the partition whose progress is tried.
         """
         outbox = self._outbox
-        late, tried = outbox.due(now.steady), outbox.unwritable.due(now.steady) if outbox.unwritable else None
+        late, tried = outbox.due(now.steady_ms), outbox.unwritable.due(now.steady_ms) if outbox.unwritable else None
         rest = len(outbox) or self._wanted((), now)
+        # Contract 7.6, 7.7: a refused entry, or the progress of a refused partition, goes alone: it would refuse all
+        # others.
         self._was_alone = (late is not None or tried is not None) and not (rest and self._was_alone)
         if self._was_alone and tried is not None:  # in turn with the rest, so that neither waits for the other for ever
             return outbox.unwritable.take(tried, self._most), True, tried
@@ -149,6 +152,7 @@ class Commits:
         return outbox.pop(self._most), False, None
 
     def _take_commits(self, entries: Iterable[SettledRecord]) -> dict[Partition, PartitionCommit]:
+        # Contract 7.1: a copy and the progress of its partition are in one transaction, or neither is.
         offsets: dict[Partition, set[int]] = {}
         source, extra = None, set[int]()
         for entry in entries:
@@ -163,19 +167,19 @@ class Commits:
         return [
             partition
             for source, partition in self._partitions.items()
-            if partition.commit_by_ms <= now.steady and source not in taken and source not in unwritable
+            if partition.commit_by_ms <= now.steady_ms and source not in taken and source not in unwritable
         ]
 
     def _take_progress(self, taken: Collection[Partition], now: Now) -> dict[Partition, PartitionCommit]:
         """Take the commits of the partitions with progress alone whose time has come, once a second all of them."""
         wanted = self._wanted(taken, now)
-        if now.steady - self._progress_at >= PROGRESS_EVERY_MS and len(wanted) <= self._most_partitions:
-            self._progress_at = now.steady
+        if now.steady_ms - self._progress_at_ms >= PROGRESS_EVERY_MS and len(wanted) <= self._most_partitions:
+            self._progress_at_ms = now.steady_ms
         return {partition.source: partition.take_commit(()) for partition in wanted[: self._most_partitions]}
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        ensure(self._by <= self._earliest(), "no commit is later than it is wanted")
+        ensure(self._by_ms <= self._earliest(), "no commit is later than it is wanted")
         ensure(1 <= self._most <= BATCH_MOST and 1 <= self._most_partitions <= BATCH_MOST, "a batch has room for one")
         batch = self.in_flight
         if batch is not None:

@@ -53,9 +53,9 @@ class CrashGate:
         dispatcher: Dispatcher,
         calls: LaneCalls,
     ) -> None:
-        self.alarm = NEVER
+        self.alarm_ms = NEVER
         """The steady time (ms) of the next check for partitions that are suspect no longer."""
-        self._full_at = -NEVER
+        self._full_at_ms = -NEVER
         """The steady time (ms) at which the lane was last seen without room for more records."""
         self._partitions, self._waiting, self._commits, self._memory = partitions, waiting, commits, memory
         self._dispatcher, self._file, self._calls = dispatcher, dispatcher.single_file, calls
@@ -119,7 +119,7 @@ class CrashGate:
         """Let a record pass, or keep it until it may, or dead-letter it. Return whether it passes."""
         if suspicion.meet(now):
             self._check_soon()
-        suspicion.ready_at = now.steady
+        suspicion.ready_at_ms = now.steady_ms
         if record.offset == suspicion.culprit:
             self._dead_letter(partition, suspicion, record, now)
             return False
@@ -134,7 +134,7 @@ class CrashGate:
         suspicion.culprit = None
         self._calls.notice("crashing-record", partition.source, suspicion.deaths, record.offset)
         self._calls.write(
-            partition, record, dead_letter_crashing(record, suspicion.deaths, self._calls.policy(), now.wall), now
+            partition, record, dead_letter_crashing(record, suspicion.deaths, self._calls.policy(), now.wall_ms), now
         )
         self._check_soon()
 
@@ -183,7 +183,7 @@ class CrashGate:
         """
         suspicion.came_back(record.offset)
         if not isinstance(outcome, NotSent | Cancelled):
-            decision = decide(record, outcome, self._calls.policy(), now.wall)
+            decision = decide(record, outcome, self._calls.policy(), now.wall_ms)
             suspicion.answered(record.offset, comes_again=isinstance(decision, Wait | Postpone | RetryInPlace))
         if suspicion.mark == record.offset:
             self._unmark(partition, suspicion)
@@ -252,11 +252,11 @@ class CrashGate:
 
     def tick(self, now: Now) -> None:
         """Clear partitions that have outlived their suspicion; a blocked one must not make the others wait."""
-        if now.steady < self.alarm:
+        if now.steady_ms < self.alarm_ms:
             return
-        self.alarm = NEVER
+        self.alarm_ms = NEVER
         if self._memory.full:
-            self._full_at = now.steady
+            self._full_at_ms = now.steady_ms
         for partition in self._partitions.values():
             suspicion = partition.suspicion
             if suspicion is None or suspicion.stage is Stage.FRESH:
@@ -264,7 +264,7 @@ class CrashGate:
             if suspicion.unmet and partition.source not in self._file.sources:
                 continue
             suspicion.begin(now)
-            self.alarm = now.steady + CHECK_EVERY_MS
+            self.alarm_ms = now.steady_ms + CHECK_EVERY_MS
             self._clear_outlived(partition, suspicion, now)
             if suspicion.mark is None and self._file.marking != partition.source:
                 self._take_step(partition, suspicion, now)
@@ -280,7 +280,7 @@ class CrashGate:
 
     def _take_step(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
         if suspicion.stage is Stage.SINGLE and self._waiting.ready.has(partition.source):
-            suspicion.ready_at = now.steady
+            suspicion.ready_at_ms = now.steady_ms
         match suspicion.after_time(partition.load, partition.blocked, now, unread=self._has_unread(partition, now)):
             case Step.TO_FRESH:
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
@@ -298,17 +298,17 @@ class CrashGate:
         What was let go comes only if there is room for it. Where the partition's own records in memory leave none, they
         must go on and make room: else it would wait for itself.
         """
-        full = now.steady - self._full_at < IDLE_MS
+        full = now.steady_ms - self._full_at_ms < IDLE_MS
         if (partition.load == 0 and full) or partition.held or partition.held_heads:
             return True  # what an operator holds is delivered later, and may be what crashes the service
         # What waits in a queue was not in flight: that is due at once, and comes first.
         if partition.under is not None or not partition.tracker.dropped:
             return False
-        paused = partition.paused is not None and now.steady - partition.paused.at >= IDLE_MS
+        paused = partition.paused is not None and now.steady_ms - partition.paused.at_ms >= IDLE_MS
         return not (partition.load and (full or paused))
 
     def _check_soon(self) -> None:
-        self.alarm = 0
+        self.alarm_ms = 0
         self._calls.wake_by(0)
 
     def check(self) -> None:

@@ -44,15 +44,15 @@ class DelayQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def put(self, record: Record, until: int) -> None:
-        """Keep a record until the steady time `until` (ms)."""
+    def put(self, record: Record, until_ms: int) -> None:
+        """Keep a record until the steady time `until_ms`."""
         self._load += record.weight
-        heapq.heappush(self._heap, (until, next(self._arrival), record))
+        heapq.heappush(self._heap, (until_ms, next(self._arrival), record))
 
-    def due(self, steady: int) -> list[Record]:
+    def due(self, steady_ms: int) -> list[Record]:
         """Remove and return every record whose time has come, earliest first."""
         taken = []
-        while self._heap and self._heap[0][0] <= steady:
+        while self._heap and self._heap[0][0] <= steady_ms:
             taken.append(heapq.heappop(self._heap)[2])
         self._load -= sum(record.weight for record in taken)
         return taken
@@ -65,13 +65,13 @@ class DelayQueue:
         """Return every record, in no order."""
         return (record for _, _, record in self._heap)
 
-    def over(self, steady: int) -> list[Record]:
+    def over(self, steady_ms: int) -> list[Record]:
         """Return the records whose time has come and that are still here."""
-        return [record for until, _, record in self._heap if until <= steady]
+        return [record for until_ms, _, record in self._heap if until_ms <= steady_ms]
 
-    def later(self, steady: int) -> list[Record]:
+    def later(self, steady_ms: int) -> list[Record]:
         """Return the records whose time has not come yet."""
-        return [record for until, _, record in self._heap if until > steady]
+        return [record for until_ms, _, record in self._heap if until_ms > steady_ms]
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the records of partitions that are given up."""

@@ -20,7 +20,7 @@ from topics.attempt import retry_state_of
 class PartitionFacts(NamedTuple):
     """One partition of a lane.
 
-    `level_delay`: ms; None on a main topic. `first`: the lowest offset that is not done. `next`: one more than the
+    `level_delay_ms`: ms; None on a main topic. `first`: the lowest offset that is not done. `next`: one more than the
     highest offset that was begun. `unsettled`: records whose decision is not in Kafka. `refused`: settled records whose
     copy Kafka refuses. `blocked`: why nothing of it is delivered, empty if it is. `suspect`: its records are delivered
     with care after crashes. `on_hold`: records that were read and that an operator's hold keeps back.
@@ -28,7 +28,7 @@ class PartitionFacts(NamedTuple):
 
     source: Partition
     level: str
-    level_delay: int | None
+    level_delay_ms: int | None
     first: int
     next: int
     in_flight: int
@@ -77,13 +77,13 @@ def facts_of(
     waiting: WaitingRecords,
     outbox: Outbox,
     records_lost: Counter[str],
-    steady: int,
+    steady_ms: int,
     queues: Mapping[Partition, QueueFacts],
 ) -> LaneFacts:
     """Return the facts of a lane at a steady time (ms)."""
     refused = outbox.refused_by_partition()
     facts = {source: _facts(partition, refused[source]) for source, partition in sorted(partitions.items())}
-    due = _due(partitions, waiting, outbox, steady)
+    due = _due(partitions, waiting, outbox, steady_ms)
     return LaneFacts(facts, due, refused.total(), Counter(records_lost), queues)
 
 
@@ -93,7 +93,7 @@ def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
     return PartitionFacts(
         partition.source,
         partition.level,
-        partition.level_delay,
+        partition.level_delay_ms,
         tracker.first,
         tracker.next,
         partition.in_flight,
@@ -108,17 +108,17 @@ def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
 
 
 def _due(
-    partitions: Mapping[Partition, LanePartition], waiting: WaitingRecords, outbox: Outbox, steady: int
+    partitions: Mapping[Partition, LanePartition], waiting: WaitingRecords, outbox: Outbox, steady_ms: int
 ) -> dict[Partition, int]:
-    levels = {source: partition for source, partition in partitions.items() if partition.level_delay is not None}
+    levels = {source: partition for source, partition in partitions.items() if partition.level_delay_ms is not None}
     due: dict[Partition, int] = {}
     if not levels:
         return due
     refused = (one.refusal.entry.record for one in outbox.refused.values())
-    for record in chain(waiting.overdue(steady), refused):
+    for record in chain(waiting.overdue(steady_ms), refused):
         partition = levels.get(record.source)
         # An attempt in place has no due time of its own, and neither has what came behind another.
         if partition is not None and record.again == 0 and not retry_state_of(record).behind:
-            at = partition.due(record)
-            due[record.source] = min(at, due.get(record.source, at))
+            at_ms = partition.due(record)
+            due[record.source] = min(at_ms, due.get(record.source, at_ms))
     return due

@@ -78,8 +78,8 @@ class HeldRecords:
         if not (covers or self._holds_too_much(partition)):
             return False
         # What others keep back may be another instance's meanwhile.
-        until = NEVER if covers else now.steady + LOOK_AGAIN_MS
-        self._paused.pause(partition, run.records[0].offset, until, Because.HELD)
+        until_ms = NEVER if covers else now.steady_ms + LOOK_AGAIN_MS
+        self._paused.pause(partition, run.records[0].offset, until_ms, Because.HELD)
         return True
 
     def _covers(self, partition: LanePartition) -> bool:
@@ -87,7 +87,7 @@ class HeldRecords:
         if partition.under is not None:
             return False
         topic: str | None = partition.source.topic
-        if partition.level_delay is not None:
+        if partition.level_delay_ms is not None:
             policy = self._policy()
             role = policy.names.role(partition.source.topic, policy.topics)
             topic = None if role is None else role.topic
@@ -133,12 +133,12 @@ class HeldRecords:
             return
         offset = partition.tracker.unread if pause is None else pause.offset
         if pause is None:
-            self._paused.pause(partition, offset, now.steady, Because.HELD)
-            pause = Pause(offset, now.steady, Because.HELD)
+            self._paused.pause(partition, offset, now.steady_ms, Because.HELD)
+            pause = Pause(offset, now.steady_ms, Because.HELD)
         because = pause.because if partition.blocked else Because.HELD
-        partition.fetch_held(free_offsets, Pause(offset, now.steady, because))
-        self._paused.alarm = min(self._paused.alarm, now.steady)
-        self._paused.resume_if_ready(partition, now.steady)
+        partition.fetch_held(free_offsets, Pause(offset, now.steady_ms, because))
+        self._paused.alarm_ms = min(self._paused.alarm_ms, now.steady_ms)
+        self._paused.resume_if_ready(partition, now.steady_ms)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

@@ -66,7 +66,7 @@ UNCOUNTED = (0, 0)
 
 
 class QueuedCopy(NamedTuple):
-    """A copy as it was read in the queue. `due`: the steady time (ms) at which the record may go out."""
+    """A copy as it was read in the queue. `due_ms`: the steady time at which the record may go out."""
 
     offset: int
     identity: Identity
@@ -74,9 +74,9 @@ class QueuedCopy(NamedTuple):
     order: Order
     counts: tuple[int, int]
     """Redrives and retries: of several copies of a record the greatest counts, then the last one."""
-    due: int
+    due_ms: int
     """NEVER: it is parked, and waits for a person."""
-    written: int = 0
+    written_ms: int = 0
     """When the copy was written, epoch ms."""
     weight: int = 0
     """The bytes that its record takes in memory."""
@@ -96,8 +96,8 @@ class Entry:
     counts: tuple[int, int]
     phase: Phase
     offset: int = -1
-    due: int = 0
-    written: int = 0
+    due_ms: int = 0
+    written_ms: int = 0
     weight: int = 0
     listed: bool = False
     """Whether it waits for its time, for main records before it, or to be asked for."""
@@ -107,7 +107,7 @@ class Entry:
     @property
     def is_parked(self) -> bool:
         """Whether its copy lies in the queue and waits for a person."""
-        return self.due >= NEVER and self.phase is Phase.QUEUED
+        return self.due_ms >= NEVER and self.phase is Phase.QUEUED
 
     @property
     def at(self) -> tuple[tuple[int, int], Identity]:
@@ -290,7 +290,7 @@ class KeyLedger:
 
     # --- heads go out ------------------------------------------------------------------------------------------------
 
-    def advance(self, steady: int, read_to: int, under_way: Callable[[bytes], bool]) -> None:
+    def advance(self, steady_ms: int, read_to: int, under_way: Callable[[bytes], bool]) -> None:
         """Find the heads that may go out now.
 
         `read_to`: as the field. `under_way`: whether main records of a key are in the lane's memory.
@@ -298,7 +298,7 @@ class KeyLedger:
         self.read_to = read_to
         while self._unread and self._unread[0][0] <= read_to:
             self._pass(heappop(self._unread)[2], under_way)
-        while self._due and self._due[0][0] <= steady:
+        while self._due and self._due[0][0] <= steady_ms:
             self._pass(heappop(self._due)[2], under_way)
 
     def lowest_ahead(self) -> int:
@@ -442,11 +442,11 @@ class KeyLedger:
         head = line.entries[0]
         if line.out is None and head.phase is Phase.QUEUED and not head.listed and not head.is_parked:
             head.listed = True
-            heappush(self._due, (head.due, next(self._numbers), head))
+            heappush(self._due, (head.due_ms, next(self._numbers), head))
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        parked = {entry.identity for entry in self._entries.values() if entry.due >= NEVER and entry.offset >= 0}
+        parked = {entry.identity for entry in self._entries.values() if entry.due_ms >= NEVER and entry.offset >= 0}
         ensure(self._parked.keys() == parked, "what is parked is known")
         offsets = [entry.offset for entry in self._entries.values() if entry.offset >= 0]
         ensure(len(offsets) == len(set(offsets)), "no two records that wait have one copy")
@@ -468,7 +468,7 @@ class KeyLedger:
 
 
 def _queued(copy: QueuedCopy) -> Entry:
-    where = (copy.offset, copy.due, copy.written, copy.weight)
+    where = (copy.offset, copy.due_ms, copy.written_ms, copy.weight)
     return _slim(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where))
 
 

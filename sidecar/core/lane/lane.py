@@ -81,8 +81,8 @@ class Lane:
         self.ready = waiting.ready
         outbox = self.outbox = Outbox()
 
-        def wake_by(at: int) -> None:
-            self._timer.wake_by(at)
+        def wake_by(at_ms: int) -> None:
+            self._timer.wake_by(at_ms)
 
         commits = self.commits = Commits(partitions, outbox, wake_by)
         paused = self.paused = PausedPartitions(ports.fetch, memory)
@@ -137,18 +137,18 @@ class Lane:
         if self.queues is not None:
             self.queues.put_back(record)
 
-    def facts(self, steady: int) -> LaneFacts:
+    def facts(self, steady_ms: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
         queues = {} if self.queues is None else self.queues.facts()
-        return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady, queues)
+        return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady_ms, queues)
 
     def owned(self) -> Collection[Partition]:
         """Return the partitions that are owned, with those of queues."""
         return self._partitions.keys()
 
-    def put_off(self, steady: int) -> frozenset[tuple[Partition, int]]:
+    def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
-        return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady))
+        return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady_ms))
 
     def waiting_by_topic(self) -> Counter[str]:
         """Return how many records wait in memory, by the topic that they were read from."""
@@ -232,6 +232,7 @@ class Lane:
         """Admit what the consumer hands over; a run that its partition does not accept is dropped."""
         for run in runs:
             partition = self._partitions.get(run.partition)
+            # Contract 9.1: what was fetched under an earlier assignment, or before a seek, is no record of this one.
             if partition is None or not partition.accepts(run):
                 continue
             if self._holding is not None and self._holding.pauses(partition, run, now):
@@ -242,32 +243,35 @@ class Lane:
         self._end_turn(now)
 
     def _take_up(self, partition: LanePartition, run: FetchedRecords, now: Now) -> None:
-        if run.last_at is not None:
-            partition.read_up_to(run.last_at)
+        if run.last_at_ms is not None:
+            partition.read_up_to(run.last_at_ms)
         if self._policy.relay and self._holding is None:
             run = self._relay_bulk.forward_due(partition, run, self._policy, now)
         going: list[Record] = []
         for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
             self.memory.add(partition, record.weight)
+            # Contract 3.6: a copy whose headers break their form is never delivered, and never lost.
             if record.fault:
                 self.counters.bad_headers += 1
-                self._write(partition, record, dead_letter_unreadable(record, self._policy, now.wall), now)
+                self._write(partition, record, dead_letter_unreadable(record, self._policy, now.wall_ms), now)
+            # Contract 6.12: a record whose tag nobody subscribed to is done, without a delivery.
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
             elif self.queues is not None and self.queues.keeps(partition, record):
                 pass
+            # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
             elif remaining > 0:
-                self._waiting.delay(record, now.steady + remaining)
-            elif record.life is None or self._after_wait(partition, record, now):
+                self._waiting.delay(record, now.steady_ms + remaining)
+            elif record.retry_state is None or self._after_wait(partition, record, now):
                 going.append(record)
         self._waiting.release_run(going)
         if run.end is not None:
             self._log_ended(partition, run.end, now)
 
     def _log_ended(self, partition: LanePartition, end: int, now: Now) -> None:
-        if partition.level_delay:
-            partition.append_times.note(end - 1, now.steady)
+        if partition.level_delay_ms:
+            partition.append_times.note(end - 1, now.steady_ms)
         if self._gate is not None:
             self._gate.log_ended(partition, now)
         if partition.paused is None and partition.tracker.reached(end):
@@ -277,24 +281,26 @@ class Lane:
 
     def _after_wait(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
-        answer = after_wait(record, self._policy, now.wall, self._waiting.patience)
+        answer = after_wait(record, self._policy, now.wall_ms, self._waiting.patience)
         if not isinstance(answer, Wait):
             if isinstance(answer, Forward):
                 if self._holding is not None and self._holding.keeps(partition, record, now):
                     return False
-                self.counters.late(record, partition.level_delay, now.wall)
+                self.counters.late(record, partition.level_delay_ms, now.wall_ms)
             self._write(partition, record, answer, now)
             return False
         if answer.ms > 0:
-            self._waiting.delay(record, now.steady + answer.ms)
+            self._waiting.delay(record, now.steady_ms + answer.ms)
             return False
         return True
 
     def send(self, record: Record, now: Now) -> bool:
         """Deliver one ready record (called by the dispatcher); return False if its partition does not allow it now."""
         partition = self.ownership.owner_of(record)
+        # Contract 9.1: a partition that is given up sends nothing new.
         if partition is None or partition.closing:
             return False
+        # Contract 7.6: its copies are refused, so each further attempt could not be counted.
         if partition.blocked:
             self._waiting.withhold(record)
             return False
@@ -304,20 +310,21 @@ class Lane:
         if suspicion is not None and gate is not None and not gate.pass_or_keep(partition, suspicion, record, now):
             return False
         # An attempt in place has no due time of its own, and neither has what came behind another.
-        if record.life is not None and record.again == 0 and not retry_state_of(record).behind:
-            self.counters.late(record, partition.level_delay, now.wall)
+        if record.retry_state is not None and record.again == 0 and not retry_state_of(record).behind:
+            self.counters.late(record, partition.level_delay_ms, now.wall_ms)
         partition.sent()
         self._ports.deliver(record, self.answered)
         return True
 
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Process the outcome of a delivery; an answer for an older assignment is counted and dropped."""
-        if self._dispatcher.gathering and outcome is COMMITTED and record.life is None:
+        if self._dispatcher.gathering and outcome is COMMITTED and record.retry_state is None:
             self._bulk_answers.add(record)
             return
         self._dispatcher.answered(record, outcome, now)
         partition = self.ownership.owner_of(record)
         if partition is None:
+            # Contract 9.1: an answer for an earlier assignment is counted, and changes nothing.
             self.counters.fenced_answers += not isinstance(outcome, Cancelled)
             self._timer.schedule(now)  # an outage may have begun: the timer must wake the lane for its end
         else:
@@ -325,7 +332,7 @@ class Lane:
             if partition.suspicion is not None and self._gate is not None:
                 self._gate.answered(partition, partition.suspicion, record, outcome, now)
             self.counters.answered(record, partition.level, label_of(outcome))
-            if outcome is COMMITTED and record.life is None:
+            if outcome is COMMITTED and record.retry_state is None:
                 self._finish(partition, record)
             else:
                 self._decide(partition, record, outcome, now)
@@ -349,24 +356,25 @@ class Lane:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
         if isinstance(outcome, Failed | Rejected):
-            outcome = self._reasons.bounded(outcome, now.wall)
+            outcome = self._reasons.bounded(outcome, now.wall_ms)
             self.counters.failed(record, outcome.reason)
         elif isinstance(outcome, Expired):
             self.counters.failed(record, LEASE_EXPIRED.reason)
+        # Contract 9.4: while the sidecar drains, a failure makes no dead letter.
         rule = decide_draining if self._dispatcher.closed else decide
-        decision: Decision = rule(record, outcome, self._policy, now.wall)
+        decision: Decision = rule(record, outcome, self._policy, now.wall_ms)
         match decision:
             case LeaveUncommitted():
                 partition.leave()
             case Wait(ms=0):
                 self._waiting.repeat(record)
             case Wait(ms=ms):
-                self._waiting.delay(record, now.steady + ms)
+                self._waiting.delay(record, now.steady_ms + ms)
             case Postpone(ms=ms):
-                self._waiting.delay(record.postponed(now.wall), now.steady + ms)
+                self._waiting.delay(record.postponed(now.wall_ms), now.steady_ms + ms)
             case RetryInPlace(ms=ms):
                 partition.retried_in_place(record)
-                self._waiting.delay(record.tried(now.wall), now.steady + ms)
+                self._waiting.delay(record.tried(now.wall_ms), now.steady_ms + ms)
             case _:
                 self._write(partition, record, decision, now, getattr(outcome, "outputs", ()))
                 if self.commits.in_flight is not None:
@@ -380,7 +388,7 @@ class Lane:
         if plain and self.queues is not None and self.queues.settles(partition, record, decision):
             return
         partition.settled()
-        writes = writes_of(record, decision, self._policy, now.wall)
+        writes = writes_of(record, decision, self._policy, now.wall_ms)
         if outputs:
             before = record.weight
             record, outputs = with_outputs(record, outputs, self._policy)
@@ -398,6 +406,7 @@ class Lane:
         self.commits.ended(now, committed=result.committed)
         if result.apart:
             self.commits.halve(result.batch)
+        # Contract 7.4, 7.11: what did not happen is committed again from memory; nothing is delivered again for it.
         self.outbox.put_back(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
         straight = self._policy.relay and result.committed
         for entry in self._relay_bulk.settle(result.done) if straight else result.done:
@@ -405,6 +414,7 @@ class Lane:
         if result.refused:
             self._blocked.refused(result.refused, now)
         outbox = self.outbox
+        # Contract 7.2: a broker that takes less metadata gets a shorter done set, never a refused commit.
         if result.most is not None:
             self.ownership.shorten(result.most)
             if not result.committed:
@@ -452,7 +462,7 @@ class Lane:
             self._timer.schedule(now)
             self.ownership.check_releases()
         elif partition.paused is not None:
-            self.paused.resume_if_ready(partition, now.steady)
+            self.paused.resume_if_ready(partition, now.steady_ms)
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -463,11 +473,11 @@ class Lane:
         if self._gate is not None:
             self._gate.tick(now)
         self._room.tick(now)
-        for record in self._waiting.take_due(now.steady):
+        for record in self._waiting.take_due(now.steady_ms):
             partition = self.ownership.owner_of(record)
             if partition is None or partition.closing:
                 continue
-            if record.life is None or partition.under is not None or self._after_wait(partition, record, now):
+            if record.retry_state is None or partition.under is not None or self._after_wait(partition, record, now):
                 self._waiting.release(record)
-        self.paused.resume_due(self._partitions.values(), now.steady)
+        self.paused.resume_due(self._partitions.values(), now.steady_ms)
         self._end_turn(now)

@@ -63,7 +63,7 @@ class LongWaits:
     """
 
     def __init__(self, by: OrderBy, ties: LaneTies) -> None:
-        self.alarm = NEVER
+        self.alarm_ms = NEVER
         """The steady time (ms) at which a head is due, or progress must be committed again."""
         self.span, self.hop_span = SPAN, HOP_SPAN
         """Offsets from the first open record of a queue within which records are delivered, and hop."""
@@ -103,7 +103,7 @@ class LongWaits:
         if main is not None and owned is not None and not owned.opened:
             queue = self._ties.ownership.opened(grant, main.source)
             self._ties.commits.soon(queue)  # so that the group has progress there, whatever becomes of this owner
-            owned.opened, owned.keep_at = True, now.steady + KEEP_MS
+            owned.opened, owned.keep_at_ms = True, now.steady_ms + KEEP_MS
             self._ties.end_turn(now)
 
     def absent(self, queue: Partition, epoch: int, now: Now) -> None:
@@ -147,14 +147,14 @@ class LongWaits:
         if record.fault or state.order is None:
             if queue.tracker.begin(record.offset):
                 self._ties.memory.add(queue, record.weight)
-                self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall), now)
+                self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall_ms), now)
         elif queue.put_off(record.offset):
-            due = NEVER if state.parked else now.steady
-            if state.due_at > now.wall:  # else all of them share the number of this call
-                due += state.due_at - now.wall
+            due_ms = NEVER if state.parked else now.steady_ms
+            if state.due_at > now.wall_ms:  # else all of them share the number of this call
+                due_ms += state.due_at - now.wall_ms
             identity, count = identity_of(record), (state.redrives, state.times)
             sort = (self._line(record), state.order, count)
-            copy = QueuedCopy(record.offset, identity, *sort, due, record.timestamp, record.weight)
+            copy = QueuedCopy(record.offset, identity, *sort, due_ms, record.timestamp, record.weight)
             if self._settlements and (settlement := meant_for(self._settlements, state)) is not None:
                 owned.settling[identity] = settlement
             self._pass_over(owned, owned.ledger.read(copy))
@@ -266,7 +266,7 @@ class LongWaits:
         if (owned := self._of(record)) is None:
             return False
         if isinstance(decision, Retry | Requeue | Hop):
-            state = decision.life
+            state = decision.retry_state
             assert state.order is not None, "a copy in a queue has its order"
             owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
         elif decision == DONE and partition.under is not None:
@@ -303,23 +303,23 @@ class LongWaits:
 
     def turn(self, now: Now) -> None:
         """Do what the events of this call of the lane have led to, and what is due: after most answers nothing."""
-        if not self._stale and not self._behind and now.steady < self.alarm:
+        if not self._stale and not self._behind and now.steady_ms < self.alarm_ms:
             return
         if self._behind:
             behind, self._behind = self._behind, []
             for main, record in behind:
                 self._ties.write(main, record, put_behind(record, self._ties.policy()), now)
         stale, self._stale = self._stale, set()
-        if now.steady >= self.alarm:
-            stale |= {source for source, owned in self._queues.items() if owned.alarm <= now.steady}
+        if now.steady_ms >= self.alarm_ms:
+            stale |= {source for source, owned in self._queues.items() if owned.alarm_ms <= now.steady_ms}
         for source in stale & self._queues.keys():
             owned, owner = self._queues[source], self._ties.ownership.partitions.get(source)
-            owned.alarm = NEVER
+            owned.alarm_ms = NEVER
             if owner is not None and owned.opened and owned.caught_up and not owner.closing:
                 self._look(owner, owned, now)
-                self.alarm = min(self.alarm, owned.alarm)
-        if now.steady >= self.alarm:
-            self.alarm = min((owned.alarm for owned in self._queues.values()), default=NEVER)
+                self.alarm_ms = min(self.alarm_ms, owned.alarm_ms)
+        if now.steady_ms >= self.alarm_ms:
+            self.alarm_ms = min((owned.alarm_ms for owned in self._queues.values()), default=NEVER)
 
     def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
         queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
@@ -327,8 +327,8 @@ class LongWaits:
         if queue.paused is not None:
             self._forget_what_was_let_go(queue, owned)
         unread, holds = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
-        ledger.advance(now.steady, unread, holds)
-        look_for_former(owned, unread, now.steady, holds)
+        ledger.advance(now.steady_ms, unread, holds)
+        look_for_former(owned, unread, now.steady_ms, holds)
         if queue.blocked:
             self._stale.add(main.source)  # it is looked at as soon as it goes on
         else:
@@ -343,11 +343,13 @@ class LongWaits:
             self._let_go_on(main, now)
         if begins_to_fill(owned, most := self._ties.policy().max_waiting):
             self._ties.filling(main.source, len(ledger), most, named(owned, ledger.largest(LARGEST_NAMED)))
-        if now.steady >= owned.keep_at:
-            owned.keep_at = now.steady + KEEP_MS
+        if now.steady_ms >= owned.keep_at_ms:
+            owned.keep_at_ms = now.steady_ms + KEEP_MS
             self._ties.commits.soon(queue)
-        due = ledger.next_at()  # a head out of reach is due already: what hops has it looked at again
-        owned.alarm = min(owned.alarm, NEVER if due <= now.steady else due, owned.keep_at, owned.old_at)
+        due_ms = ledger.next_at()  # a head out of reach is due already: what hops has it looked at again
+        owned.alarm_ms = min(
+            owned.alarm_ms, NEVER if due_ms <= now.steady_ms else due_ms, owned.keep_at_ms, owned.old_at_ms
+        )
 
     def _ask(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue) -> None:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues))
@@ -392,10 +394,10 @@ class LongWaits:
         if span < self.hop_span or not gains:
             return 0
         if tracker.first >= owned.round_end:
-            if now.steady < owned.round_at + ROUND_MS:
-                owned.alarm = min(owned.alarm, owned.round_at + ROUND_MS)
+            if now.steady_ms < owned.round_at_ms + ROUND_MS:
+                owned.alarm_ms = min(owned.alarm_ms, owned.round_at_ms + ROUND_MS)
                 return 0
-            owned.round_at, owned.round_end = now.steady, tracker.next
+            owned.round_at_ms, owned.round_end = now.steady_ms, tracker.next
         return owned.round_end
 
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
@@ -433,9 +435,9 @@ class LongWaits:
         """Fetch a main partition again that waited for its queue."""
         if main.paused is None or main.paused.because not in (Because.QUEUE_UNREAD, Because.BEHIND_KEYS):
             return
-        main.pause(Pause(main.paused.offset, now.steady, main.paused.because))
-        self._ties.paused.alarm = now.steady
-        self._ties.paused.resume_if_ready(main, now.steady)
+        main.pause(Pause(main.paused.offset, now.steady_ms, main.paused.because))
+        self._ties.paused.alarm_ms = now.steady_ms
+        self._ties.paused.resume_if_ready(main, now.steady_ms)
 
     def obey(self, holds: Holds) -> None:
         """Ask for no head that these holds keep back, and for what others have kept back."""
@@ -495,6 +497,6 @@ class LongWaits:
 
 def identity_of(record: Record) -> Identity:
     """Return which record of the main partition this is, or is a copy of."""
-    if (state := record.life) is None:
+    if (state := record.retry_state) is None:
         return record.offset, max(record.timestamp, 0)
     return offset_of(state.id), max(state.timestamp, 0)

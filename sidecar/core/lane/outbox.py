@@ -28,12 +28,12 @@ after an operator has repaired the topic."""
 class RefusedEntry:
     """A refused entry.
 
-    `at`: the steady time (ms) of its next try. `backoff`: ms of this wait; the next one is twice as long.
+    `at_ms`: the steady time (ms) of its next try. `backoff_ms`: ms of this wait; the next one is twice as long.
     """
 
     refusal: Refusal
-    at: int
-    backoff: int = FIRST_TRY_MS
+    at_ms: int
+    backoff_ms: int = FIRST_TRY_MS
 
 
 class Outbox:
@@ -46,7 +46,7 @@ class Outbox:
         self.refused: dict[tuple[Partition, int], RefusedEntry] = {}
         self.unwritable = RefusedProgress()
         self._pending: deque[SettledRecord] = deque()
-        self._not_before: dict[str, int] = {}
+        self._not_before_ms: dict[str, int] = {}
         """The steady time (ms) of the next try, by the topic or partition that accepts nothing."""
 
     def __len__(self) -> int:
@@ -65,21 +65,21 @@ class Outbox:
 
         `ended`: when the last batch ended.
         """
-        at = NEVER
+        at_ms = NEVER
         if self._pending:
-            at = ended if len(self._pending) >= BATCH_MAX else ended + BATCH_FOR_MS
+            at_ms = ended if len(self._pending) >= BATCH_MAX else ended + BATCH_FOR_MS
         if self.refused:
-            at = min(at, min(map(self._due, self.refused.values())))
-        return min(at, self.unwritable.next_at()) if self.unwritable else at
+            at_ms = min(at_ms, min(map(self._due, self.refused.values())))
+        return min(at_ms, self.unwritable.next_at()) if self.unwritable else at_ms
 
     def pop(self, most: int) -> tuple[SettledRecord, ...]:
         """Remove the first settled records, `most` of them at most, and return them."""
         return tuple(self._pending.popleft() for _ in range(min(len(self._pending), most)))
 
-    def due(self, steady: int) -> SettledRecord | None:
+    def due(self, steady_ms: int) -> SettledRecord | None:
         """Return the refused entry that has waited longest for its next try; None if none is due."""
-        late = [refused for refused in self.refused.values() if self._due(refused) <= steady]
-        return min(late, key=lambda refused: refused.at).refusal.entry if late else None
+        late = [refused for refused in self.refused.values() if self._due(refused) <= steady_ms]
+        return min(late, key=lambda refused: refused.at_ms).refusal.entry if late else None
 
     def put_back(self, entries: Iterable[SettledRecord]) -> None:
         """Put the entries of a failed batch first into the next one, in their order.
@@ -93,8 +93,8 @@ class Outbox:
         """Try refused entries later: they were tried, and Kafka does not take the progress with them."""
         for entry in entries:
             if (refused := self.refused.get(_key(entry))) is not None:
-                refused.backoff = min(refused.backoff * 2, LAST_TRY_MS)
-                refused.at = now.steady + refused.backoff
+                refused.backoff_ms = min(refused.backoff_ms * 2, LAST_TRY_MS)
+                refused.at_ms = now.steady_ms + refused.backoff_ms
 
     def refuse(self, refusal: Refusal, now: Now) -> None:
         """Keep a refused entry, and try it again later, alone.
@@ -106,10 +106,11 @@ class Outbox:
         before = self.refused.pop(key, None)
         if before is not None and before.refusal.about == "topic" != refusal.about:
             self._try_all(before.refusal.where)
-        backoff = FIRST_TRY_MS if before is None else min(before.backoff * 2, LAST_TRY_MS)
-        self.refused[key] = RefusedEntry(refusal, now.steady + backoff, backoff)
+        backoff_ms = FIRST_TRY_MS if before is None else min(before.backoff_ms * 2, LAST_TRY_MS)
+        # Contract 7.6: it is tried again every 0.5 to 5 s, until Kafka takes it.
+        self.refused[key] = RefusedEntry(refusal, now.steady_ms + backoff_ms, backoff_ms)
         if refusal.where:
-            self._not_before[refusal.where] = now.steady + backoff
+            self._not_before_ms[refusal.where] = now.steady_ms + backoff_ms
 
     def forget(self, entry: SettledRecord) -> None:
         """Drop a refused entry: its partition is being given up, and the next owner delivers the record again."""
@@ -126,7 +127,7 @@ class Outbox:
 
     def _try_all(self, where: str) -> None:
         """Put all entries that were refused for one target into the next batch; Kafka may refuse one again."""
-        self._not_before.pop(where, None)
+        self._not_before_ms.pop(where, None)
         retried = [
             key
             for key, refused in self.refused.items()
@@ -169,11 +170,14 @@ class Outbox:
         """Raise BrokenInvariantError if an invariant does not hold."""
         for key, refused in self.refused.items():
             ensure(_key(refused.refusal.entry) == key, f"the refused entry of {key} is of its record")
-            ensure(FIRST_TRY_MS <= refused.backoff <= LAST_TRY_MS, f"{key} waits {refused.backoff} ms for its next try")
+            ensure(
+                FIRST_TRY_MS <= refused.backoff_ms <= LAST_TRY_MS,
+                f"{key} waits {refused.backoff_ms} ms for its next try",
+            )
         self.unwritable.check()
 
     def _due(self, refused: RefusedEntry) -> int:
-        return max(refused.at, self._not_before.get(refused.refusal.where, refused.at))
+        return max(refused.at_ms, self._not_before_ms.get(refused.refusal.where, refused.at_ms))
 
 
 def _key(entry: SettledRecord) -> tuple[Partition, int]:

@@ -25,8 +25,8 @@ class OwnedQueue:
     """One queue partition, of the partition `main`.
 
     `opened`: how far the group has read it is known. `caught_up`: what waits is known. `absent`: nothing waits, as
-    there is no such queue; it may be read later. `alarm`: the steady time (ms) at which it is to be looked at without
-    an event.
+    there is no such queue; it may be read later. `alarm_ms`: the steady time at which it is to be looked at
+    without an event.
     """
 
     source: Partition
@@ -36,8 +36,8 @@ class OwnedQueue:
     opened: bool = False
     caught_up: bool = False
     absent: bool = False
-    keep_at: int = NEVER
-    alarm: int = NEVER
+    keep_at_ms: int = NEVER
+    alarm_ms: int = NEVER
     requested: dict[int, Identity] = field(default_factory=dict)
     """The records that are being read, by the offset of their copy."""
     inside: dict[int, Identity] = field(default_factory=dict)
@@ -50,17 +50,17 @@ class OwnedQueue:
     """What people have decided about records that wait here, until it is carried out."""
     old: set[Identity] = field(default_factory=set)
     """Those whose copies are to be written again because they are old."""
-    old_at: int = -NEVER
+    old_at_ms: int = -NEVER
     """The steady time (ms) at which old copies are looked for again."""
     out_of_reach: int = -1
     """The offset of a head that is due, too far from the first open record to be delivered; −1: there is none."""
     main_end: int = -1
     """Where the main partition ended when it was read up to its end; −1: it was not."""
     short_of: int = -1
-    short_since: int = NEVER
-    """The lowest place of a head that the main partition does not reach, and the steady time (ms) since which it does
+    short_since_ms: int = NEVER
+    """The lowest offset of a head that the main partition does not reach, and the steady time since which it does
     not (`short_main.py`)."""
-    round_at: int = -NEVER
+    round_at_ms: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1
 

@@ -118,13 +118,13 @@ class Ownership:
         """Start partitions where their last owner left off."""
         for grant in grants:
             self.lost((grant.partition,))
-            wait = self._waits.get(grant.partition.topic)
-            level = "main" if wait is None else "ready" if wait == 0 else render_duration(wait)
+            wait_ms = self._waits.get(grant.partition.topic)
+            level = "main" if wait_ms is None else "ready" if wait_ms == 0 else render_duration(wait_ms)
             progress = grant.progress
-            last_at = None if wait is None else progress.last_at
+            last_at_ms = None if wait_ms is None else progress.last_at_ms
             tracker = Tracker(progress, self._bounds)
             partition = LanePartition(
-                grant.partition, grant.epoch, tracker, wait, level, width=progress.width, last_at=last_at
+                grant.partition, grant.epoch, tracker, wait_ms, level, width=progress.width, last_at_ms=last_at_ms
             )
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
@@ -212,7 +212,7 @@ class Ownership:
             partition = self.partitions.get(source)
             if partition is not None and partition.epoch == share.epoch:
                 self._committed(partition, share.progress, result.committed)
-                self._paused.resume_if_ready(partition, now.steady)
+                self._paused.resume_if_ready(partition, now.steady_ms)
         self.lost([source for source in result.fenced if self._is(source, result)])
 
     def _committed(self, partition: LanePartition, progress: Progress, true: bool) -> None:

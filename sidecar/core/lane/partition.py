@@ -30,7 +30,7 @@ class FetchedRecords(NamedTuple):
     """Records of one partition, in order, as one call of the consumer hands them over.
 
     `seek_count` distinguishes runs fetched before a seek from those after it. `end`: the log ends at this offset (None:
-    unknown). `high`: the broker had records below this offset (0: unknown). `last_at`: as in `Progress`, of a level.
+    unknown). `high`: the broker had records below this offset (0: unknown). `last_at_ms`: as in `Progress`, of a level.
     """
 
     partition: Partition
@@ -39,7 +39,7 @@ class FetchedRecords(NamedTuple):
     records: list[Record]
     end: int | None = None
     high: int = 0
-    last_at: int | None = None
+    last_at_ms: int | None = None
 
 
 class Because(Enum):
@@ -70,10 +70,10 @@ class Because(Enum):
 
 
 class Pause(NamedTuple):
-    """The pause of a partition: it continues at `offset`, not before the steady time `at` (ms)."""
+    """The pause of a partition: it continues at `offset`, not before the steady time `at_ms`."""
 
     offset: int
-    at: int
+    at_ms: int
     because: Because
 
 
@@ -84,13 +84,13 @@ class LanePartition:
     Invariants: no count is negative; a blocked partition is paused; only a level has the time of its last record.
     `invariants.py` compares the counts with the records.
 
-    `level_delay`: the delay of its level in ms; 0 on the ready topic, None on a main topic.
+    `level_delay_ms`: the delay of its level in ms; 0 on the ready topic, None on a main topic.
     """
 
     source: Partition
     epoch: int
     tracker: Tracker
-    level_delay: int | None
+    level_delay_ms: int | None
     level: str
     seek_count: int = 0
     in_flight: int = 0
@@ -115,8 +115,8 @@ class LanePartition:
     committed: Progress | None = None
     """The progress that was committed last, by this sidecar or by the last owner."""
     width: int | None = None
-    last_at: int | None = None
-    """`width` and `last_at` are as in `Progress`: they go into every commit."""
+    last_at_ms: int | None = None
+    """`width` and `last_at_ms` are as in `Progress`: they go into every commit."""
     held: dict[int, str] = field(default_factory=dict)
     """Offsets that were begun and that an operator's hold keeps back, with the hold; their records are not in
     memory."""
@@ -137,7 +137,7 @@ class LanePartition:
     """Why no record of it is delivered: Kafka refuses its copies or its progress. Empty if it is not blocked."""
 
     def __post_init__(self) -> None:
-        self.append_times = AppendTimes(self.level_delay or 0)
+        self.append_times = AppendTimes(self.level_delay_ms or 0)
 
     # --- the way of its records: only these methods write its fields ------------------------------------------------
 
@@ -145,10 +145,10 @@ class LanePartition:
         """Count the bytes of admitted records, or (negative) of records that are done."""
         self.load += weight
 
-    def look(self, lasted: int) -> None:
-        """Note how much of it was done in the `lasted` ms since the last look."""
+    def look(self, lasted_ms: int) -> None:
+        """Note how much of it was done in the `lasted_ms` since the last look."""
         done = self.done_bytes
-        self.done_a_second, self.seen_done = (done - self.seen_done) * 1_000 // lasted, done
+        self.done_a_second, self.seen_done = (done - self.seen_done) * 1_000 // lasted_ms, done
 
     def sent(self) -> None:
         """Note that a record was sent to the service."""
@@ -180,23 +180,23 @@ class LanePartition:
         self.done_bytes += record.weight
         self.tracker.finish(record.offset, copied=copied)
 
-    def read_up_to(self, last_at: int) -> None:
+    def read_up_to(self, last_at_ms: int) -> None:
         """Note the greatest timestamp (epoch ms) of what was read of a level."""
-        self.last_at = last_at
+        self.last_at_ms = last_at_ms
 
     # --- its commits ----------------------------------------------------------------------------------------------
 
-    def want_commit(self, at: int) -> None:
-        """Have its progress committed at the steady time `at` (ms) at the latest."""
-        self.commit_by_ms = min(self.commit_by_ms, at)
+    def want_commit(self, at_ms: int) -> None:
+        """Have its progress committed at the steady time `at_ms` at the latest."""
+        self.commit_by_ms = min(self.commit_by_ms, at_ms)
 
     def take_commit(self, extra: Collection[int]) -> PartitionCommit:
         """Take its progress for a transaction, with the offsets `extra`, which that transaction settles."""
         self.commit_by_ms = NEVER
         # Clean as soon as the release begins: at `lock_timeout` deliveries are still in flight, but no owner crashed.
         progress = self.tracker.snapshot(extra, clean=self.closing)
-        if self.width is not None or self.last_at is not None:
-            progress = replace(progress, width=self.width, last_at=self.last_at)
+        if self.width is not None or self.last_at_ms is not None:
+            progress = replace(progress, width=self.width, last_at_ms=self.last_at_ms)
         if self.suspicion is not None:
             progress = self.suspicion.with_crash_state(progress)
         return PartitionCommit(self.epoch, progress, self._kept(extra), self.under)
@@ -297,8 +297,8 @@ class LanePartition:
 
     def due(self, record: Record) -> int:
         """Return when a record of it could be delivered at the earliest, epoch ms."""
-        due = record.timestamp + (self.level_delay or 0)
-        return due if record.life is None else max(due, record.life.due_at)
+        due_ms = record.timestamp + (self.level_delay_ms or 0)
+        return due_ms if record.retry_state is None else max(due_ms, record.retry_state.due_at)
 
     @property
     def uncommitted(self) -> bool:
@@ -322,26 +322,28 @@ class LanePartition:
         That is never later than the level delay after the record was first known to be there, whatever the clock of the
         broker says (`append_times.py`).
         """
-        delay = self.level_delay
-        if delay is None or self.tracker.is_done(record.offset):
+        delay_ms = self.level_delay_ms
+        if delay_ms is None or self.tracker.is_done(record.offset):
             return 0
-        remaining = record.timestamp + delay - now.wall
-        if remaining <= 0 and self.append_times.is_over(record.offset, now.steady - delay):
-            return remaining
-        return self.append_times.appended(record.offset, record.timestamp, now) + delay - now.steady
+        # Contract 2.3: by the broker's clock as far as what was seen bears it out, and never later than the level's
+        # delay.
+        remaining_ms = record.timestamp + delay_ms - now.wall_ms
+        if remaining_ms <= 0 and self.append_times.is_over(record.offset, now.steady_ms - delay_ms):
+            return remaining_ms
+        return self.append_times.appended(record.offset, record.timestamp, now) + delay_ms - now.steady_ms
 
     def accepts(self, run: FetchedRecords) -> bool:
         """Whether records are taken: fetched in this assignment, after the last seek, and not paused or closing."""
         current = self.epoch == run.epoch and self.seek_count == run.seek_count
         return current and self.paused is None and not self.closing
 
-    def may_fetch(self, steady: int) -> bool:
+    def may_fetch(self, steady_ms: int) -> bool:
         """Return whether a paused partition may continue if there is memory for it; make room for that.
 
         Its time must have come, it must not be blocked or closing, and a quarter of its span must be free. With less, a
         partition at its bound would be paused and sought for every record. Behind a skip it goes on up to its bound.
         """
-        if self.paused is None or self.blocked or self.closing or self.paused.at > steady:
+        if self.paused is None or self.blocked or self.closing or self.paused.at_ms > steady_ms:
             return False
         room = self.tracker.make_way if self.paused.because is Because.SKIPS else self.tracker.make_room
         return room(self.paused.offset)
@@ -354,7 +356,8 @@ class LanePartition:
         first = min(self.tracker.dropped, default=NEVER)
         ensure(self.paused is None or self.paused.offset <= first, f"{self.source} goes on at {first} or before")
         ensure(
-            self.level_delay is not None or self.last_at is None, f"{self.source} has a last time, so it is of a level"
+            self.level_delay_ms is not None or self.last_at_ms is None,
+            f"{self.source} has a last time, so it is of a level",
         )
         self.tracker.check()
         self.append_times.check()

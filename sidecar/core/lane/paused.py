@@ -23,54 +23,55 @@ class PausedPartitions:
 
     The client has no query for "is paused": `LanePartition.paused` is the only memory of it.
 
-    Invariant: while a partition is paused until a time, `alarm` is set.
+    Invariant: while a partition is paused until a time, `alarm_ms` is set.
     """
 
     def __init__(self, fetch: Fetch, memory: LaneMemory) -> None:
         self._fetch, self._memory = fetch, memory
-        self.alarm = NEVER
+        self.alarm_ms = NEVER
         """The earliest steady time (ms) at which a paused partition may continue."""
 
-    def pause(self, partition: LanePartition, offset: int, at: int, because: Because) -> None:
+    def pause(self, partition: LanePartition, offset: int, at_ms: int, because: Because) -> None:
         """Stop fetching a partition; keep only the offset to continue from."""
-        partition.pause(Pause(offset, at, because))
-        self.alarm = min(self.alarm, at)
+        partition.pause(Pause(offset, at_ms, because))
+        self.alarm_ms = min(self.alarm_ms, at_ms)
         self._fetch.pause(partition.source, partition.epoch)
 
     def block(self, partition: LanePartition, reason: str) -> None:
         """Deliver nothing more of a partition until `unblock`."""
+        # Contract 7.6, 7.7: nothing of it is delivered, because its attempts could not be counted; others go on.
         partition.block(reason)
         if partition.paused is None:
             self.pause(partition, partition.tracker.unread, NEVER, Because.BLOCKED)
 
-    def unblock(self, partition: LanePartition, steady: int) -> None:
+    def unblock(self, partition: LanePartition, steady_ms: int) -> None:
         """Unblock a partition. It continues only if no other reason keeps it paused."""
         partition.block("")
-        self.alarm = steady
+        self.alarm_ms = steady_ms
         if partition.paused is not None and partition.paused.because is Because.BLOCKED:
-            partition.pause(partition.paused._replace(at=steady))
-        self.resume_if_ready(partition, steady)
+            partition.pause(partition.paused._replace(at_ms=steady_ms))
+        self.resume_if_ready(partition, steady_ms)
 
-    def resume_if_ready(self, partition: LanePartition, steady: int) -> None:
+    def resume_if_ready(self, partition: LanePartition, steady_ms: int) -> None:
         """Let a partition continue if it may."""
-        if partition.paused is not None and partition.may_fetch(steady) and self._memory.lets_go_on(partition):
+        if partition.paused is not None and partition.may_fetch(steady_ms) and self._memory.lets_go_on(partition):
             offset = partition.resume()
             self._fetch.resume(partition.source, partition.epoch, offset, partition.seek_count)
 
-    def resume_due(self, partitions: Iterable[LanePartition], steady: int) -> None:
+    def resume_due(self, partitions: Iterable[LanePartition], steady_ms: int) -> None:
         """Let every partition continue whose time has come."""
-        if steady < self.alarm:
+        if steady_ms < self.alarm_ms:
             return
-        self.alarm = NEVER
+        self.alarm_ms = NEVER
         for partition in partitions:
-            self.resume_if_ready(partition, steady)
+            self.resume_if_ready(partition, steady_ms)
             if partition.paused is not None and not (partition.blocked or partition.closing):
-                at = partition.paused.at
-                self.alarm = min(self.alarm, at if at > steady else steady + CHECK_ROOM_EVERY_MS)
+                at_ms = partition.paused.at_ms
+                self.alarm_ms = min(self.alarm_ms, at_ms if at_ms > steady_ms else steady_ms + CHECK_ROOM_EVERY_MS)
 
     def check(self, partitions: Iterable[LanePartition]) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         for partition in partitions:
             pause = partition.paused
-            if pause is not None and pause.at != NEVER and not (partition.blocked or partition.closing):
-                ensure(self.alarm != NEVER, f"{partition.source} is paused, so a time to look at it is set")
+            if pause is not None and pause.at_ms != NEVER and not (partition.blocked or partition.closing):
+                ensure(self.alarm_ms != NEVER, f"{partition.source} is paused, so a time to look at it is set")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sidecar.core.lane.key_ledger import Entry, Identity
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.settling import counts_of, settled, unparked
+from sidecar.core.lane.settling import counts_of, decided_by_hand, unparked
 from sidecar.core.record import Now, Record
 from topics.attempt import retry_state_of
 from topics.transitions import Commit, Hop, Written
@@ -36,9 +36,9 @@ def read_aside(ties: LaneTies, queue: LanePartition, owned: OwnedQueue, span: in
         _request(ties, queue, owned, span, ledger.parked())
     if owned.settling:
         _request(ties, queue, owned, span, _settling(owned))
-    if now.steady >= owned.old_at:
-        owned.old_at = now.steady + LOOK_FOR_OLD_MS
-        aged = [entry for entry in ledger.entries() if entry.written < now.wall - OLD_MS]
+    if now.steady_ms >= owned.old_at_ms:
+        owned.old_at_ms = now.steady_ms + LOOK_FOR_OLD_MS
+        aged = [entry for entry in ledger.entries() if entry.written_ms < now.wall_ms - OLD_MS]
         owned.old = {entry.identity for entry in aged if not is_culprit(queue, entry)}
     if owned.old and len(owned.hopping) < MOST_HOPS:
         old = [entry for identity in owned.old if (entry := ledger.entry(identity)) is not None]
@@ -99,8 +99,9 @@ def decision_about(
 ) -> Commit | Written | None:
     """Return what becomes of a record that was read and is not to be delivered now; None if it is."""
     state, settlement = retry_state_of(record), owned.settling.pop(identity, None)
+    # Contract 5.7: a decision acts once, on the copy that it names.
     if settlement is not None and settlement.nonce != state.settled:
-        return settled(record, settlement, now)
+        return decided_by_hand(record, settlement, now)
     if (end := unparked(record, ties.policy(), now)) is not None:
         return end
     return Hop(state, None) if record.offset in owned.hopping else None

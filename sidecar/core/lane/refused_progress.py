@@ -30,14 +30,14 @@ CLOSING_TRY_MS = 100
 class RefusedPartition:
     """A partition whose progress Kafka refuses.
 
-    `reason`: a text for people. `at`: the steady time (ms) of its next try, `backoff` ms after the last one. `entries`
+    `reason`: a text for people. `at_ms`: the steady time of its next try, `backoff_ms` after the last one. `entries`
     go with that try; `fits`: so many of them at most, since the progress with more is too long (None: not for that).
     `hurried`: the partition is being given up.
     """
 
     reason: str
-    at: int
-    backoff: int
+    at_ms: int
+    backoff_ms: int
     fits: int | None = None
     hurried: bool = False
     entries: deque[SettledRecord] = field(default_factory=deque)
@@ -72,7 +72,7 @@ class RefusedProgress:
         return (entry for refused in self._refused.values() for entry in refused.entries)
 
     def refuse(
-        self, source: Partition, reason: str, steady: int, tried: int | None = None, *, hurried: bool = False
+        self, source: Partition, reason: str, steady_ms: int, tried: int | None = None, *, hurried: bool = False
     ) -> None:
         """Keep a partition apart, and try it later: after twice as long as the last time.
 
@@ -82,14 +82,14 @@ class RefusedProgress:
         """
         refused = self._refused.setdefault(source, RefusedPartition(reason, 0, FIRST_TRY_MS // 2))
         refused.reason, refused.fits = reason, None if tried is None else tried // 2 if tried else NEVER
-        refused.backoff, refused.hurried = min(2 * refused.backoff, LAST_TRY_MS), refused.hurried or hurried
-        refused.at = steady + (CLOSING_TRY_MS if refused.hurried else refused.backoff)
+        refused.backoff_ms, refused.hurried = min(2 * refused.backoff_ms, LAST_TRY_MS), refused.hurried or hurried
+        refused.at_ms = steady_ms + (CLOSING_TRY_MS if refused.hurried else refused.backoff_ms)
 
     def hurry(self, partitions: Iterable[Partition]) -> None:
         """Try partitions at once that are being given up, and soon again."""
         for source in partitions:
             if (refused := self._refused.get(source)) is not None:
-                refused.at, refused.hurried = 0, True
+                refused.at_ms, refused.hurried = 0, True
 
     def sort_out(self, pending: Iterable[SettledRecord]) -> deque[SettledRecord]:
         """Take the settled records of these partitions. Return the others, in their order."""
@@ -107,16 +107,16 @@ class RefusedProgress:
         fits = min(most, len(refused.entries), NEVER if refused.fits is None else refused.fits)
         return tuple(refused.entries.popleft() for _ in range(fits))
 
-    def due(self, steady: int) -> Partition | None:
+    def due(self, steady_ms: int) -> Partition | None:
         """Return the partition that has waited longest for its next try; None if none is due."""
-        source = min(self._refused, key=lambda source: self._refused[source].at, default=None)
-        return source if source is not None and self._refused[source].at <= steady else None
+        source = min(self._refused, key=lambda source: self._refused[source].at_ms, default=None)
+        return source if source is not None and self._refused[source].at_ms <= steady_ms else None
 
     def next_at(self) -> int:
         """Return the steady time (ms) of the next try."""
-        return min((refused.at for refused in self._refused.values()), default=NEVER)
+        return min((refused.at_ms for refused in self._refused.values()), default=NEVER)
 
-    def accepted(self, source: Partition, steady: int) -> Iterable[SettledRecord]:
+    def accepted(self, source: Partition, steady_ms: int) -> Iterable[SettledRecord]:
         """Note that Kafka has the progress of a partition. Return its settled records that wait, and may go.
 
         Where more of them made the progress too long, twice as many are tried next, and all after none.
@@ -127,9 +127,9 @@ class RefusedProgress:
         if refused.fits is None or not refused.entries:
             return self._refused.pop(source).entries
         if refused.fits:
-            refused.backoff = FIRST_TRY_MS
+            refused.backoff_ms = FIRST_TRY_MS
         refused.fits = min(2 * refused.fits, NEVER) or NEVER
-        refused.at = steady + (CLOSING_TRY_MS if refused.hurried else refused.backoff)
+        refused.at_ms = steady_ms + (CLOSING_TRY_MS if refused.hurried else refused.backoff_ms)
         return ()
 
     def drop(self, partitions: Collection[Partition]) -> None:
@@ -141,7 +141,8 @@ class RefusedProgress:
         """Raise BrokenInvariantError if an invariant does not hold."""
         for source, refused in self._refused.items():
             ensure(
-                FIRST_TRY_MS <= refused.backoff <= LAST_TRY_MS, f"{source} waits {refused.backoff} ms for its next try"
+                FIRST_TRY_MS <= refused.backoff_ms <= LAST_TRY_MS,
+                f"{source} waits {refused.backoff_ms} ms for its next try",
             )
             ensure({entry.record.source for entry in refused.entries} <= {source}, f"{source} has no other's entries")
 

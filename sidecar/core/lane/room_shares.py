@@ -46,32 +46,32 @@ class RoomShares:
         dispatch: Callable[[Now], None],
     ) -> None:
         """`dispatch`: sends what may go out."""
-        self.alarm = NEVER
+        self.alarm_ms = NEVER
         """The steady time (ms) of the next look."""
         self._partitions, self._memory, self._waiting, self._paused = partitions, memory, waiting, paused
         self._dispatch = dispatch
-        self._since = 0
+        self._looked_at_ms = 0
 
     def admitted(self, now: Now) -> None:
         """Note that records were admitted."""
-        if now.steady - self._since >= LOOK_AT_MOST_MS:
+        if now.steady_ms - self._looked_at_ms >= LOOK_AT_MOST_MS:
             self._look(now)
-        elif self.alarm == NEVER and self._memory.more_than_half:
-            self.alarm = self._since + LOOK_EVERY_MS
+        elif self.alarm_ms == NEVER and self._memory.more_than_half:
+            self.alarm_ms = self._looked_at_ms + LOOK_EVERY_MS
 
     def tick(self, now: Now) -> None:
         """Look at the lane if it is time to."""
-        if now.steady >= self.alarm and now.steady > self._since:
+        if now.steady_ms >= self.alarm_ms and now.steady_ms > self._looked_at_ms:
             self._look(now)
 
     def _look(self, now: Now) -> None:
         """See what each partition has got done, and make room if the lane is full of one that hangs."""
-        memory, lasted, self._since = self._memory, now.steady - self._since, now.steady
+        memory, lasted_ms, self._looked_at_ms = self._memory, now.steady_ms - self._looked_at_ms, now.steady_ms
         for partition in self._partitions.values():
-            partition.look(lasted)
+            partition.look(lasted_ms)
         if memory.taken > memory.room - memory.room // FULL and len(self._partitions) > 1:
             self._make_room(now)
-        self.alarm = now.steady + LOOK_EVERY_MS if memory.more_than_half else NEVER
+        self.alarm_ms = now.steady_ms + LOOK_EVERY_MS if memory.more_than_half else NEVER
 
     def _make_room(self, now: Now) -> None:
         """Let go what waits of partitions that hold more than their share; it is fetched again."""
@@ -100,21 +100,21 @@ class RoomShares:
                 return record.offset
         return NEVER
 
-    def _let_go(self, partition: LanePartition, now: Now, since: int) -> None:
-        records = self._waiting.take_back_ready(partition.source, since)
+    def _let_go(self, partition: LanePartition, now: Now, from_offset: int) -> None:
+        records = self._waiting.take_back_ready(partition.source, from_offset)
         if not records:
             return
         if partition.paused is None:
-            self._paused.pause(partition, partition.tracker.unread, now.steady, Because.SHARED)
+            self._paused.pause(partition, partition.tracker.unread, now.steady_ms, Because.SHARED)
         offset = partition.tracker.unread if partition.paused is None else partition.paused.offset
         self._memory.add(partition, -sum(record.weight for record in records))
-        partition.let_go(records, Pause(offset, now.steady, Because.SHARED))
-        self._paused.resume_if_ready(partition, now.steady)
+        partition.let_go(records, Pause(offset, now.steady_ms, Because.SHARED))
+        self._paused.resume_if_ready(partition, now.steady_ms)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(
-            not self._memory.more_than_half or self.alarm != NEVER, "a lane that is more than half full is looked at"
+            not self._memory.more_than_half or self.alarm_ms != NEVER, "a lane that is more than half full is looked at"
         )
 
 

@@ -24,6 +24,7 @@ def meant_for(settlements: Mapping[str, SettlementRecord], state: RetryState) ->
     `settlements`: those that are open, by the id of the record.
     """
     settlement = settlements.get(state.id) if settlements else None
+    # Contract 5.7: it is meant for these redrives and retries alone; a later copy of the record is another question.
     if settlement is None or counts_of(settlement) != (state.redrives, state.times):
         return None
     return None if settlement.nonce == state.settled else settlement
@@ -34,13 +35,13 @@ def counts_of(settlement: SettlementRecord) -> tuple[int, int]:
     return settlement.redrives, settlement.times
 
 
-def settled(record: Record, settlement: SettlementRecord, now: Now) -> Commit | Written:
+def decided_by_hand(record: Record, settlement: SettlementRecord, now: Now) -> Commit | Written:
     """Return what follows for a record that waits in a queue from a person's decision about it."""
     if settlement.how == DEAD_LETTER:
-        return transitions.dead_by_hand(record, settlement.why, now.wall)
+        return transitions.dead_by_hand(record, settlement.why, now.wall_ms)
     if settlement.how == COMMIT:
         return transitions.done_by_hand(record, settlement.why)
-    return transitions.tried_now(record, settlement.why, settlement.nonce, now.wall)
+    return transitions.tried_now(record, settlement.why, settlement.nonce, now.wall_ms)
 
 
 def unparked(record: Record, policy: Policy, now: Now) -> Written | None:
@@ -48,4 +49,4 @@ def unparked(record: Record, policy: Policy, now: Now) -> Written | None:
     state = retry_state_of(record)
     if not (state.parked and policy.queued and not policy.parks):
         return None
-    return transitions.dead_letter(record, reason_class(state.reason), text_of(state.reason), now.wall)
+    return transitions.dead_letter(record, reason_class(state.reason), text_of(state.reason), now.wall_ms)

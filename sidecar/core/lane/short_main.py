@@ -17,8 +17,8 @@ SURE_AFTER_MS = 60_000
 before what was read already."""
 
 
-def look_for_former(owned: OwnedQueue, unread: int, steady: int, under_way: Callable[[bytes], bool]) -> None:
-    """Let heads go that wait for offsets which their main partition does not have, at a steady time (ms).
+def look_for_former(owned: OwnedQueue, unread: int, steady_ms: int, under_way: Callable[[bytes], bool]) -> None:
+    """Let heads go that wait for offsets which their main partition does not have, at a steady time.
 
     `unread`: the first offset that was not read. `under_way`: as in `KeyLedger.advance`.
     """
@@ -26,8 +26,8 @@ def look_for_former(owned: OwnedQueue, unread: int, steady: int, under_way: Call
     if lowest == NEVER or unread != owned.main_end:
         return
     if lowest != owned.short_of:
-        owned.short_of, owned.short_since = lowest, steady
-    if steady >= owned.short_since + SURE_AFTER_MS:
+        owned.short_of, owned.short_since_ms = lowest, steady_ms
+    if steady_ms >= owned.short_since_ms + SURE_AFTER_MS:
         owned.ledger.take_as_former(lowest, under_way)
     else:
-        owned.alarm = min(owned.alarm, owned.short_since + SURE_AFTER_MS)
+        owned.alarm_ms = min(owned.alarm_ms, owned.short_since_ms + SURE_AFTER_MS)

@@ -118,7 +118,7 @@ class Suspicion:
     """When each record of it that is out was sent (steady ms), by offset."""
     outlived: set[int] = field(default_factory=set)
     """Records that are out and were cleared by time alone: they keep nothing back."""
-    ready_at: int = 0
+    ready_at_ms: int = 0
     """When a record of it was last ready to be delivered (steady ms)."""
     met: bool = False
     """Whether a record of it was ready, or its log ended, since the owner got it. Other partitions may come first for a
@@ -133,7 +133,7 @@ class Suspicion:
     def begin(self, now: Now) -> None:
         """Note when the stage began: now, if that was not known before."""
         if self.since is None:
-            self.since, self.ready_at = now, now.steady
+            self.since, self.ready_at_ms = now, now.steady_ms
 
     def meet(self, now: Now) -> bool:
         """Note that a record is ready, or that the log ended; return whether that is the first of it."""
@@ -141,12 +141,12 @@ class Suspicion:
         first, self.met = not self.met, True
         return first
 
-    def close_window(self, offset: int, due: int, now: Now) -> None:
+    def close_window(self, offset: int, due_ms: int, now: Now) -> None:
         """Suspect no further record if this one was due (epoch ms) only after the stage began, and that was quiet.
 
         It was not in flight when the last owner crashed, and neither is any that comes after it.
         """
-        if offset not in self.suspects and self.is_quiet(now) and due > (self.since or now).wall:
+        if offset not in self.suspects and self.is_quiet(now) and due_ms > (self.since or now).wall_ms:
             self.suspected = max(self.suspected, self._most)
 
     def suspect(self, offset: int) -> None:
@@ -157,6 +157,7 @@ class Suspicion:
 
     def answered(self, offset: int, *, comes_again: bool) -> None:
         """Clear a record whose delivery was answered. `comes_again`: the record is not done."""
+        # Contract 1.10: a throttle or a retry in place is no proof, so it clears a suspect only after some of them.
         if comes_again and offset in self.suspects:
             self.answers[offset] += 1
             if self.answers[offset] < TRIES:
@@ -167,7 +168,7 @@ class Suspicion:
 
     def went(self, offset: int, now: Now) -> None:
         """Note that a record of it is out."""
-        self.sent[offset] = now.steady
+        self.sent[offset] = now.steady_ms
 
     def came_back(self, offset: int) -> None:
         """Note that a record of it is out no more, whatever came of it."""
@@ -177,7 +178,9 @@ class Suspicion:
     def outlive(self, now: Now) -> list[int]:
         """Clear the records that have been out for long; return their offsets."""
         offsets = [
-            offset for offset, at in self.sent.items() if now.steady - at >= OUTLIVED_MS and offset not in self.outlived
+            offset
+            for offset, at in self.sent.items()
+            if now.steady_ms - at >= OUTLIVED_MS and offset not in self.outlived
         ]
         for offset in offsets:
             self.answered(offset, comes_again=False)
@@ -240,7 +243,7 @@ class Suspicion:
 
     def is_quiet(self, now: Now) -> bool:
         """Return whether the owner has lived long enough."""
-        return self.since is not None and now.steady - self.since.steady >= QUIET_MS
+        return self.since is not None and now.steady_ms - self.since.steady_ms >= QUIET_MS
 
     @property
     def unmet(self) -> bool:
@@ -266,7 +269,7 @@ class Suspicion:
             return Step.TO_FRESH if self.culprit is None else Step.TO_FEW  # the culprit is not read yet
         if self.stage is not Stage.SINGLE:
             return Step.STAY
-        idle = now.steady - self.ready_at >= IDLE_MS
+        idle = now.steady_ms - self.ready_at_ms >= IDLE_MS
         if blocked or (idle and (self.suspects or self.unmet or unread)):
             return Step.LEAVE
         return Step.TO_FEW if idle else Step.STAY

@@ -16,7 +16,7 @@ from sidecar.core.record import NEVER, Now
 class LaneTimer:
     """One timer for all deadlines of a lane.
 
-    Invariant: while a wake-up is pending, it comes at `_woken_at`, which is not later than any deadline.
+    Invariant: while a wake-up is pending, it comes at `_woken_at_ms`, which is not later than any deadline.
     """
 
     def __init__(
@@ -33,27 +33,27 @@ class LaneTimer:
         self._commits, self._waiting, self._paused, self._gate = commits, waiting, paused, gate
         self._room, self._long = room, long_waits
         self._dispatcher, self._ports = dispatcher, ports
-        self._woken_at = NEVER
+        self._woken_at_ms = NEVER
 
     def fired(self) -> None:
         """Note that the lane is ticked, so no wake-up is pending any more."""
-        self._woken_at = NEVER
+        self._woken_at_ms = NEVER
 
     def schedule(self, now: Now) -> None:
         """Start the commit that is due, and ask to be woken for the next deadline."""
         commits = self._commits
-        if commits.next_at() <= now.steady and (batch := commits.take(now)) is not None:
+        if commits.next_at() <= now.steady_ms and (batch := commits.take(now)) is not None:
             self._ports.commit(batch)
-        hangs_at = self._dispatcher.look_for_hangs(now)
-        alarms = min(self._waiting.next_at(), self._paused.alarm, self._room.alarm, hangs_at)
+        hangs_at_ms = self._dispatcher.look_for_hangs(now)
+        alarms = min(self._waiting.next_at(), self._paused.alarm_ms, self._room.alarm_ms, hangs_at_ms)
         if self._gate is not None:
-            alarms = min(alarms, self._gate.alarm)
+            alarms = min(alarms, self._gate.alarm_ms)
         if self._long is not None:
-            alarms = min(alarms, self._long.alarm)
+            alarms = min(alarms, self._long.alarm_ms)
         self.wake_by(min(commits.next_at(), alarms))
 
-    def wake_by(self, at: int) -> None:
+    def wake_by(self, at_ms: int) -> None:
         """Have the lane ticked at a steady time (ms) at the latest."""
-        if at < self._woken_at:
-            self._woken_at = at
-            self._ports.wake(at)
+        if at_ms < self._woken_at_ms:
+            self._woken_at_ms = at_ms
+            self._ports.wake(at_ms)

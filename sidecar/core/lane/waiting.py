@@ -68,13 +68,13 @@ class WaitingRecords:
         """Let a record go before all others of its partition: it was out, and may be delivered again at once."""
         self.ready.put_first((record,))
 
-    def delay(self, record: Record, until: int) -> None:
-        """Keep a record until the steady time `until` (ms)."""
-        self._delayed.put(record, until)
+    def delay(self, record: Record, until_ms: int) -> None:
+        """Keep a record until the steady time `until_ms`."""
+        self._delayed.put(record, until_ms)
 
-    def take_due(self, steady: int) -> list[Record]:
+    def take_due(self, steady_ms: int) -> list[Record]:
         """Remove and return every delayed record whose time has come, earliest first."""
-        return self._delayed.due(steady)
+        return self._delayed.due(steady_ms)
 
     def next_at(self) -> int:
         """Return the steady time (ms) at which the next delayed record is due; NEVER if none waits."""
@@ -130,6 +130,7 @@ class WaitingRecords:
     def take_line(self, record: Record) -> list[Record]:
         """Remove and return what waits of the key of a record: `record`, which `next_of` has returned, and all
         behind."""
+        # Contract 5.5: what waits behind a failing key goes to its queue with it, in its order.
         return [] if self._key_queues is None else self._key_queues.take_line(record)
 
     def holds(self, source: Partition, line: bytes) -> bool:
@@ -164,15 +165,15 @@ class WaitingRecords:
             taken += self._key_queues.shed(source, {record.offset for record in taken})
         return taken
 
-    def take_back_ready(self, source: Partition, since: int = 0) -> list[Record]:
+    def take_back_ready(self, source: Partition, from_offset: int = 0) -> list[Record]:
         """Remove and return the records of a partition that are ready, or behind their key, and can be fetched again.
 
         What is delayed stays: the service may have asked for the wait, and fetched again it would come at once.
-        `since`: only from this offset on.
+        `from_offset`: only from this offset on.
         """
-        taken = self.ready.take_back(source, since)
+        taken = self.ready.take_back(source, from_offset)
         if self._key_queues is not None:
-            taken += self._key_queues.shed(source, {record.offset for record in taken}, since)
+            taken += self._key_queues.shed(source, {record.offset for record in taken}, from_offset)
         return taken
 
     def ready_or_behind(self, source: Partition) -> list[Record]:
@@ -195,16 +196,16 @@ class WaitingRecords:
             counts[source.topic] += len(records)
         return counts
 
-    def overdue(self, steady: int) -> Iterator[Record]:
+    def overdue(self, steady_ms: int) -> Iterator[Record]:
         """Yield the records that could be delivered at a steady time (ms), and wait all the same."""
         yield from self.ready
-        yield from self._delayed.over(steady)
+        yield from self._delayed.over(steady_ms)
         for records in self._withheld.values():
             yield from records
 
-    def put_off(self, steady: int) -> list[Record]:
+    def put_off(self, steady_ms: int) -> list[Record]:
         """Return the records whose time has not come at a steady time (ms)."""
-        return self._delayed.later(steady)
+        return self._delayed.later(steady_ms)
 
     def by_way(self) -> dict[str, Iterable[Record]]:
         """Return all records, by the way in which they wait."""

@@ -25,24 +25,24 @@ class Bucket:
     Invariant: it holds no more than its burst.
     """
 
-    def __init__(self, rate: Rate, now: int) -> None:
+    def __init__(self, rate: Rate, now_ms: int) -> None:
         self.rate = rate
         self._level = 0
         """Tokens, in parts of `rate.per_ms`: each millisecond adds `rate.count` of them."""
-        self._at = now
+        self._at_ms = now_ms
 
     @property
     def burst(self) -> int:
         """Tokens at most: those of a second, and at least one."""
         return max(1, self.rate.count * BURST_MS // self.rate.per_ms)
 
-    def tokens(self, now: int) -> int:
+    def tokens(self, now_ms: int) -> int:
         """Return how many tokens there are at a steady time."""
-        if now > self._at:
-            added = (now - self._at) * self.rate.count
+        if now_ms > self._at_ms:
+            added = (now_ms - self._at_ms) * self.rate.count
             # With its beginning of one token more, it is exact however late it is looked at within the burst.
             self._level = min(self._level + added, (self.burst + 1) * self.rate.per_ms - 1)
-            self._at = now
+            self._at_ms = now_ms
         return self._level // self.rate.per_ms
 
     def take(self, records: int) -> None:
@@ -52,19 +52,19 @@ class Bucket:
         """
         self._level -= records * self.rate.per_ms
 
-    def next_at(self, reserved: int, now: int) -> int:
+    def next_at(self, reserved: int, now_ms: int) -> int:
         """Return the steady time at which to look for one more token than are reserved.
 
         `reserved`: tokens of records that are offered and not received yet (pull).
         """
         if reserved >= self.burst:
-            return now + RESERVED_MS
+            return now_ms + RESERVED_MS
         missing = (reserved + 1) * self.rate.per_ms - self._level
-        return max(self._at - (-missing // self.rate.count), now + GRAIN_MS)
+        return max(self._at_ms - (-missing // self.rate.count), now_ms + GRAIN_MS)
 
-    def change(self, rate: Rate, now: int) -> None:
+    def change(self, rate: Rate, now_ms: int) -> None:
         """Let another rate hold from now on. The tokens that there are stay, up to the burst of the new one."""
-        tokens, self.rate = self.tokens(now), rate
+        tokens, self.rate = self.tokens(now_ms), rate
         self._level = min(tokens, self.burst) * rate.per_ms
 
     def check(self) -> None:

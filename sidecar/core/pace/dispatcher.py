@@ -146,8 +146,8 @@ class Dispatcher:
     def next_at(self, now: Now) -> int:
         """Return the steady time (ms) of the next tick: for the pace, or because records wait for a rate."""
         if self.closed or not self.limits.active:
-            return self.pace.probe_at
-        return min(self.pace.probe_at, self.limits.next_at(now, full=self._waits_for_rate))
+            return self.pace.probe_at_ms
+        return min(self.pace.probe_at_ms, self.limits.next_at(now, full=self._waits_for_rate))
 
     def limit_facts(self) -> list[LimitFacts]:
         """Return the limits in force beside the pace, and whether records wait for them."""

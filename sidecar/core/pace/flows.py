@@ -246,17 +246,17 @@ class ReadyFlows:
                 self._forget(flow)
         self._topics_changed()
 
-    def take_back(self, source: Partition, since: int = 0) -> list[Record]:
+    def take_back(self, source: Partition, from_offset: int = 0) -> list[Record]:
         """Remove and return the records of a partition that can be fetched again; the others keep their order.
 
-        Tries in place and postponements are known to memory alone. `since`: only from this offset on.
+        Tries in place and postponements are known to memory alone. `from_offset`: only from this offset on.
         """
-        return [record for flow in self._of(source) for record in self._take_back(flow, since)]
+        return [record for flow in self._of(source) for record in self._take_back(flow, from_offset)]
 
-    def _take_back(self, flow: Flow, since: int) -> list[Record]:
-        taken = [record for record in flow.records if record.offset >= since and not record.memory_only]
+    def _take_back(self, flow: Flow, from_offset: int) -> list[Record]:
+        taken = [record for record in flow.records if record.offset >= from_offset and not record.memory_only]
         if taken:
-            stays = [record for record in flow.records if record.offset < since or record.memory_only]
+            stays = [record for record in flow.records if record.offset < from_offset or record.memory_only]
             flow.records.clear()
             flow.records.extend(stays)
             if not flow.records:

@@ -32,6 +32,7 @@ def share_of(rate: Rate, share: Owned) -> Rate:
     Without a main partition it has that of one: it may own level partitions, and retries must not wait for ever. The
     parts are then more than the group's rate, by as much.
     """
+    # Contract 8.9: in proportion to the main partitions that it owns.
     of = max(share.of, share.owned, 1)
     return Rate(rate.count * max(1, share.owned), rate.per_ms * of)
 
@@ -42,7 +43,7 @@ class InstanceRate:
     Invariant: there is a bucket exactly where a setting binds.
     """
 
-    def __init__(self, own: Rate | None, group: Rate | None, now: int, *, at_receive: bool = False) -> None:
+    def __init__(self, own: Rate | None, group: Rate | None, now_ms: int, *, at_receive: bool = False) -> None:
         self.owned: Callable[[], Owned] = lambda: ALL
         """Returns the share of the main topics that the instance owns."""
         self.offered: Callable[[], int] = lambda: 0
@@ -53,38 +54,38 @@ class InstanceRate:
         self.setting = ""
         """The setting that binds, `rate` or `group_rate`; empty without a rate."""
         self._at_receive = at_receive
-        self.set(own, group, now)
+        self.set(own, group, now_ms)
 
-    def set(self, own: Rate | None, group: Rate | None, now: int) -> None:
+    def set(self, own: Rate | None, group: Rate | None, now_ms: int) -> None:
         """Let other rates hold from now on."""
         self._own, self._group = own, group
-        self._bind(now)
+        self._bind(now_ms)
 
     @property
     def of_group(self) -> bool:
         """Whether the group has a rate."""
         return self._group is not None
 
-    def room(self, now: int) -> int:
+    def room(self, now_ms: int) -> int:
         """Return how many records may go, or be offered, at a steady time (ms)."""
         if self.stale:
-            self._bind(now)
-        return NEVER if self.bucket is None else max(0, self.bucket.tokens(now) - self.offered())
+            self._bind(now_ms)
+        return NEVER if self.bucket is None else max(0, self.bucket.tokens(now_ms) - self.offered())
 
     def sent(self, records: int) -> None:
         """Note that records go, or are offered."""
         if not self._at_receive and self.bucket is not None:
             self.bucket.take(records)
 
-    def received(self, records: int, now: int) -> None:
+    def received(self, records: int, now_ms: int) -> None:
         """Note that offered records are received, at a steady time (ms)."""
         if self._at_receive and self.bucket is not None:
-            self.bucket.tokens(now)
+            self.bucket.tokens(now_ms)
             self.bucket.take(records)
 
-    def next_at(self, now: int) -> int:
+    def next_at(self, now_ms: int) -> int:
         """Return the steady time (ms) at which to look again, where no record may go now; NEVER without a rate."""
-        return NEVER if self.bucket is None else self.bucket.next_at(self.offered(), now)
+        return NEVER if self.bucket is None else self.bucket.next_at(self.offered(), now_ms)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
@@ -92,7 +93,7 @@ class InstanceRate:
         if self.bucket is not None:
             self.bucket.check()
 
-    def _bind(self, now: int) -> None:
+    def _bind(self, now_ms: int) -> None:
         """Let the smaller of the rates hold."""
         self.stale = False
         rates = [] if self._own is None else [(self._own.per_second, self._own, "rate")]
@@ -104,6 +105,6 @@ class InstanceRate:
             return
         _, rate, self.setting = min(rates, key=itemgetter(0))
         if self.bucket is None:
-            self.bucket = Bucket(rate, now)
+            self.bucket = Bucket(rate, now_ms)
         elif rate != self.bucket.rate:
-            self.bucket.change(rate, now)
+            self.bucket.change(rate, now_ms)

@@ -27,7 +27,7 @@ class LimitFacts(NamedTuple):
 class DeliveryLimits:
     """The rate of the instance, and the limits of its topics. Without any, nothing of this is asked on a record's way.
 
-    `at_receive`: a record goes when it is received, and not when it is offered (pull). `since`: the time at the start.
+    `at_receive`: a record goes when it is received, and not when it is offered (pull). `since_ms`: the start.
     Invariant: they are asked wherever there are some.
     """
 
@@ -36,37 +36,37 @@ class DeliveryLimits:
         rate: Rate | None = None,
         group_rate: Rate | None = None,
         terms: Mapping[str, TopicTerms] | None = None,
-        since: int = 0,
+        since_ms: int = 0,
         *,
         at_receive: bool = False,
     ) -> None:
-        self.rate = InstanceRate(rate, group_rate, since, at_receive=at_receive)
-        self.topics = TopicLimits(terms, since, at_receive=at_receive) if terms else None
+        self.rate = InstanceRate(rate, group_rate, since_ms, at_receive=at_receive)
+        self.topics = TopicLimits(terms, since_ms, at_receive=at_receive) if terms else None
         self.active = self.topics is not None or self.rate.bucket is not None
         """Whether there are limits."""
 
     def set_rates(self, rate: Rate | None, group_rate: Rate | None, now: Now) -> None:
         """Let other rates of the instance and the group hold from now on."""
-        self.rate.set(rate, group_rate, now.steady)
+        self.rate.set(rate, group_rate, now.steady_ms)
         self.active = self.topics is not None or self.rate.bucket is not None
 
     def room(self, now: Now) -> int:
         """Let topics go on whose limit is reached no more; return how many records may go now."""
         if self.topics is not None:
-            self.topics.look(now.steady)
-        return self.rate.room(now.steady)
+            self.topics.look(now.steady_ms)
+        return self.rate.room(now.steady_ms)
 
     def next_at(self, now: Now, *, full: bool) -> int:
         """Return the steady time (ms) at which more may go. `full`: records wait for the rate of the instance."""
         at = NEVER if self.topics is None else self.topics.next_at()
-        return min(at, self.rate.next_at(now.steady)) if full else at
+        return min(at, self.rate.next_at(now.steady_ms)) if full else at
 
     def received(self, records: Sequence[Record], now: Now) -> None:
         """Note that the service has received records that were offered (pull)."""
-        self.rate.received(len(records), now.steady)
+        self.rate.received(len(records), now.steady_ms)
         for record in records if self.topics is not None else ():
             if self.topics is not None and (limit := self.topics.of_record(record)) is not None:
-                limit.received(now.steady)
+                limit.received(now.steady_ms)
 
     def withdrawn(self, records: Iterable[Record]) -> None:
         """Note that records are offered no more, which nobody has received (pull)."""

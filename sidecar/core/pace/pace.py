@@ -121,7 +121,7 @@ class FailureStreak:
 class Pace:
     """The number of deliveries that may be in flight at once, changed by their outcomes.
 
-    `failures`: this many in a row are an outage (None: never). `interval`: ms between probes of a service that answers,
+    `failures`: this many in a row are an outage (None: never). `interval_ms`: between probes of a service that answers,
     at most. `guarded`: a health URL decides when a probe may go, also before the first delivery. `start`: records in
     the first request of a slow start (None: the start is at full pace). `since`: the time at the start.
 
@@ -134,7 +134,7 @@ class Pace:
         full: int,
         *,
         failures: int | None = None,
-        interval: int = PROBE_INTERVAL_MS,
+        interval_ms: int = PROBE_INTERVAL_MS,
         guarded: bool = False,
         start: int | None = None,
         changed: Callable[[Change], None] = lambda change: None,
@@ -150,7 +150,7 @@ class Pace:
         """How often each state was entered."""
         self.changed = changed
         """The callback for each change of state."""
-        self.probe_at = NEVER
+        self.probe_at_ms = NEVER
         """The steady time at which more may be let out."""
         self.slowed = False
         """Whether answered failures keep deliveries back: in an outage, and in the slow start after it."""
@@ -161,10 +161,10 @@ class Pace:
         """The limit that the health URL may give back, while it is asked what a full failure streak means; else 0."""
         self.ask: Callable[[], None] = lambda: None
         """Asks the health URL at once; `healthy` or `unhealthy` is called with the answer."""
-        self._guarded, self._interval = guarded, interval
+        self._guarded, self._interval_ms = guarded, interval_ms
         self._streak = FailureStreak(failures)
         self._probes: list[Record] = []
-        self._backoff, self._not_before, self._well_until = FIRST_PROBE_MS, -NEVER, -NEVER
+        self._backoff_ms, self._not_before_ms, self._well_until_ms = FIRST_PROBE_MS, -NEVER, -NEVER
         if guarded:
             self.limit, self.state, self.reason = 0, State.OUTAGE, "not known to be healthy yet"
 
@@ -179,11 +179,13 @@ class Pace:
             self._note_away(record, outcome, now)
             return
         match outcome:
+            # Contract 8.1: a refused connection is an outage at once. No attempt was made, so none is lost by waiting.
             case NotSent(reason=reason):
                 if self.limit > 0:  # in a pause, batches that were collected before come back so
                     self._out(now, reason, answers=False)
-            case Throttled(after=after):
-                self._cut(now, after)
+            case Throttled(after_ms=after_ms):
+                self._cut(now, after_ms)
+            # Contract 8.2: only failures in a row, of several records, mean that the service fails everything.
             case Failed(asked=False):
                 if self._streak.add(record, now):
                     self._streak_is_full(now, f"{self._streak.length} failures in a row, the last {outcome.reason}")
@@ -199,7 +201,7 @@ class Pace:
     def sent(self, record: Record, now: Now) -> None:
         """Note that a record has gone out as a probe."""
         self._probes.append(record)
-        self.probe_at = now.steady + PROBE_HANGS_MS
+        self.probe_at_ms = now.steady_ms + PROBE_HANGS_MS
 
     def tick(self, now: Now, in_flight: int, *, full: bool = False) -> None:
         """Let more out when its time has come.
@@ -207,11 +209,11 @@ class Pace:
         `in_flight` deliveries may hang as long as they are allowed to, so more go beside them. `full`: what is ready
         may not take the places that are left.
         """
-        if self.slowed and self.state is State.OPEN and now.steady - self.since.steady >= SLOW_FOR_MS:
+        if self.slowed and self.state is State.OPEN and now.steady_ms - self.since.steady_ms >= SLOW_FOR_MS:
             self.slowed = False
-        if now.steady < self.probe_at:
+        if now.steady_ms < self.probe_at_ms:
             return
-        self.probe_at = NEVER
+        self.probe_at_ms = NEVER
         if self.state in AWAY:
             self.limit = in_flight + 1
             self._to(State.PROBING, now)
@@ -232,8 +234,8 @@ class Pace:
 
     def look(self, now: Now) -> None:
         """Have `tick` check whether what is in flight in a slow start or after a throttle hangs."""
-        if self.state not in AWAY and self.probe_at == NEVER and self.limit > 0:
-            self.probe_at = now.steady + (START_HANGS_MS if self.state is State.OPEN else THROTTLE_HANGS_MS)
+        if self.state not in AWAY and self.probe_at_ms == NEVER and self.limit > 0:
+            self.probe_at_ms = now.steady_ms + (START_HANGS_MS if self.state is State.OPEN else THROTTLE_HANGS_MS)
             self._answers_before = self._answers
 
     # --- calls of the health check -----------------------------------------------------------------------
@@ -245,31 +247,32 @@ class Pace:
 
     def healthy(self, now: Now) -> None:
         """Note that the health URL is well: go on as before, or let a probe go, but no sooner than it may."""
-        self._well_until = now.steady + WELL_FOR_MS
+        self._well_until_ms = now.steady_ms + WELL_FOR_MS
         if self.state is State.OUTAGE:
-            self.probe_at = max(now.steady, self._not_before)
+            self.probe_at_ms = max(now.steady_ms, self._not_before_ms)
         elif self.doubted:
             self.limit, self.doubted = min(self.doubted, self.full), 0
             self._streak.clear()
 
     def unhealthy(self, reason: str, now: Now) -> None:
         """Note that the health URL fails: no probe goes, and a full failure streak was an outage."""
-        self._well_until = -NEVER
+        self._well_until_ms = -NEVER
         if self.doubted:
             self._out(now, reason)
         elif self.state is State.OUTAGE:
-            self.probe_at, self.reason = NEVER, reason
+            self.probe_at_ms, self.reason = NEVER, reason
 
     # --- outage ------------------------------------------------------------------------------------------------------
 
     def _streak_is_full(self, now: Now, reason: str) -> None:
         """Begin an outage; if there is a health URL, only if it fails."""
+        # Contract 8.3: a health URL that is well says that failures in a row are the records' own.
         if not self._guarded:
             self._out(now, reason)
-        elif now.steady < self._well_until:
+        elif now.steady_ms < self._well_until_ms:
             self._streak.clear()
         elif self.limit > 0:
-            self.doubted, self.limit, self.probe_at = self.limit, 0, NEVER
+            self.doubted, self.limit, self.probe_at_ms = self.limit, 0, NEVER
             self.ask()
 
     def _note_away(self, record: Record, outcome: Outcome, now: Now) -> None:
@@ -278,6 +281,7 @@ class Pace:
         Only a probe can show that the service is back: deliveries sent before may end well while the service shuts
         down.
         """
+        # Contract 8.1: only a probe ends an outage.
         if all(record is not probe for probe in self._probes):
             self.limit -= self.state is State.PROBING  # its slot stays empty
             return
@@ -291,7 +295,7 @@ class Pace:
 
     def _out(self, now: Now, reason: str, *, answers: bool = True) -> None:
         """Begin an outage. `answers`: the service can be reached, so only a success shows that it is well again."""
-        self._backoff, self.slowed, self.doubted = FIRST_PROBE_MS, answers, 0
+        self._backoff_ms, self.slowed, self.doubted = FIRST_PROBE_MS, answers, 0
         self._streak.clear()
         self._shut(now)
         self._to(State.OUTAGE, now, reason)
@@ -299,20 +303,21 @@ class Pace:
     def _still_out(self, now: Now, *, refused: bool) -> None:
         if self.state is State.PROBING:
             self.slowed = self.slowed and not refused
-            self._backoff = min(self._backoff * 2, self._interval if self.slowed else LAST_PROBE_MS)
+            self._backoff_ms = min(self._backoff_ms * 2, self._interval_ms if self.slowed else LAST_PROBE_MS)
             self._shut(now)
             self._to(State.OUTAGE, now)
 
     def _shut(self, now: Now) -> None:
-        self.limit, self._not_before = 0, now.steady + self._backoff
-        self.probe_at = NEVER if self._guarded else self._not_before
+        self.limit, self._not_before_ms = 0, now.steady_ms + self._backoff_ms
+        self.probe_at_ms = NEVER if self._guarded else self._not_before_ms
 
     def _back(self, outcome: Outcome, now: Now) -> None:
         """End the outage, with one slot beside the deliveries that still hang."""
-        self.limit, self.probe_at, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
+        # Contract 8.4: a slow start follows each outage.
+        self.limit, self.probe_at_ms, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
         self._probes.clear()
         if isinstance(outcome, Throttled):
-            self._to(State.THROTTLED, now, ASKED_FOR.format(outcome.after))
+            self._to(State.THROTTLED, now, ASKED_FOR.format(outcome.after_ms))
         else:
             self._to(State.OPEN, now)
             self._answered(now, took=True)
@@ -325,20 +330,21 @@ class Pace:
 
     # --- the number -------------------------------------------------------------------------------------------------
 
-    def _cut(self, now: Now, after: int) -> None:
+    def _cut(self, now: Now, after_ms: int) -> None:
         """Slow down by the share of answers that ask for time, once a round (`ThrottleShare`).
 
         At one delivery at a time, pause if all answers ask.
         """
-        cut = self.share.throttled(self.limit, now.steady) if self.limit > 0 else 0.0
+        # Contract 8.5: by the share of answers that ask; at one delivery at a time, by a pause.
+        cut = self.share.throttled(self.limit, now.steady_ms) if self.limit > 0 else 0.0
         if not cut:
             return
         self._credit = 0
         if self.limit > 1 or self.state is State.OPEN:
-            self.limit, self.probe_at = max(1, int(self.limit * (1 - cut))), NEVER
+            self.limit, self.probe_at_ms = max(1, int(self.limit * (1 - cut))), NEVER
         elif cut == ALL:
-            self.limit, self.probe_at = 0, now.steady + min(after, LONGEST_PAUSE_MS)
-        self._to(State.THROTTLED, now, ASKED_FOR.format(after))
+            self.limit, self.probe_at_ms = 0, now.steady_ms + min(after_ms, LONGEST_PAUSE_MS)
+        self._to(State.THROTTLED, now, ASKED_FOR.format(after_ms))
 
     def _grow(self, now: Now) -> None:
         """Note one answer.
@@ -347,6 +353,7 @@ class Pace:
         it.
         """
         limit = self.limit
+        # Contract 8.4: doubled with each round in a slow start; after a throttle (8.5) by a part of it.
         if limit < self.full:
             self._credit += limit if self.state is State.OPEN else max(1, limit // GROWTH)
         while self._credit >= limit and limit < self.full:
@@ -368,17 +375,17 @@ class Pace:
         was, self.state = self.state, state
         self.slowed = self.slowed and state is not State.THROTTLED  # then the service asks for time, and fails no more
         self.changes[state] += 1
-        lasted = now.steady - self.since.steady
+        lasted_ms = now.steady_ms - self.since.steady_ms
         if not {was, state} <= AWAY:  # each probe is part of its outage
             self.since, self.reason = now, reason
-        self.changed(Change(was, state, self.reason, lasted))
+        self.changed(Change(was, state, self.reason, lasted_ms))
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(self.limit >= 0, f"the limit is {self.limit}")
         ensure(self.state in AWAY or self.limit <= self.full, "no more than the full number may be in flight")
         ensure(self.state is not State.OUTAGE or self.limit == 0, "nothing goes in an outage")
-        ensure(self.limit > 0 or self.probe_at != NEVER or self.unsure, "what lets nothing go has an end")
+        ensure(self.limit > 0 or self.probe_at_ms != NEVER or self.unsure, "what lets nothing go has an end")
         ensure(self.doubted == 0 or self.limit == 0, "nothing goes while the health URL is asked")
         ensure(not self._probes or self.state in AWAY, "there are probes only in an outage")
         self.share.check()

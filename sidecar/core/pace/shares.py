@@ -76,6 +76,7 @@ def next_flow(ready: ReadyFlows) -> Flow | None:
 def has_share(flow: Flow) -> bool:
     """Return whether a flow has less out than its share, and so has its topic."""
     topic = flow.topic
+    # Contract 8.8: while others have records, no flow takes a place above its share.
     return flow.out < topic.each and topic.out < topic.share
 
 

@@ -19,9 +19,9 @@ AWAY = frozenset({State.OUTAGE, State.PROBING})
 
 
 class Change(NamedTuple):
-    """One change of state. `lasted`: ms since the outage or the throttle began, or since the pace was open again."""
+    """One change of state. `lasted_ms`: ms since the outage or the throttle began, or since the pace was open again."""
 
     was: State
     state: State
     reason: str
-    lasted: int
+    lasted_ms: int

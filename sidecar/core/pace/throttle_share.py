@@ -38,9 +38,9 @@ class ThrottleShare:
         """Answers since the last one that asked for time, none of which did. The pace adds to it."""
         self._answers = self._throttled = self._round = self._row = 0
         self._answers_before = self._throttled_before = 0
-        self._since = -CUT_EVERY_MS
+        self._since_ms = -CUT_EVERY_MS
 
-    def throttled(self, limit: int, now: int) -> float:
+    def throttled(self, limit: int, now_ms: int) -> float:
         """Note an answer that asks for time, with `limit` deliveries in flight at most, at a steady time (ms).
 
         Return the part of the limit to cut: 0 if it is not yet time, or if the share is small; 0.5 if all answers ask.
@@ -49,30 +49,30 @@ class ThrottleShare:
         window = max(limit, self._round, LEAST)
         self._row = 1 if self.others else self._row + 1
         if self.others >= window:
-            self._begin(self.others, 0, now)
+            self._begin(self.others, 0, now_ms)
         else:
             self._answers += self.others
         self.others = 0
         self._answers += 1
         self._throttled += 1
-        lasted = now - self._since
+        lasted_ms = now_ms - self._since_ms
         everything = self._throttled == self._answers and self._throttled_before == self._answers_before
         if self._row >= SURE or everything:
-            judged, cut = self._answers >= self._round or lasted >= CUT_EVERY_MS, ALL
+            judged, cut = self._answers >= self._round or lasted_ms >= CUT_EVERY_MS, ALL
         else:
-            judged = self._answers >= window or (self._answers >= LEAST and lasted >= PATIENCE_MS)
+            judged = self._answers >= window or (self._answers >= LEAST and lasted_ms >= PATIENCE_MS)
             cut = cut_of(self._throttled / self._answers, self._answers)
         if not judged:
             return 0.0
-        self._begin(self._answers, self._throttled, now)
+        self._begin(self._answers, self._throttled, now_ms)
         self._round = limit if cut else 0
         return cut
 
-    def _begin(self, answers: int, throttled: int, now: int) -> None:
+    def _begin(self, answers: int, throttled: int, now_ms: int) -> None:
         """Begin another window. The one before it had these answers."""
         self._answers_before, self._throttled_before = answers, throttled
         self._answers = self._throttled = 0
-        self._since = now
+        self._since_ms = now_ms
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

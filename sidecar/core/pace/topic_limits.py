@@ -65,11 +65,11 @@ class TopicLimit:
         if self.room() < 1:
             self.rest(reached=True)
 
-    def received(self, now: int) -> None:
+    def received(self, now_ms: int) -> None:
         """Note that an offered record is received, at a steady time (ms)."""
         self._offered -= 1
         if self.bucket is not None:
-            self.bucket.tokens(now)
+            self.bucket.tokens(now_ms)
             self.bucket.take(1)
 
     def withdrawn(self) -> None:
@@ -121,8 +121,8 @@ class TopicLimits:
     Invariant: those that are reached are noted.
     """
 
-    def __init__(self, terms: Mapping[str, TopicTerms], now: int, *, at_receive: bool = False) -> None:
-        self.now, self.at_receive = now, at_receive
+    def __init__(self, terms: Mapping[str, TopicTerms], now_ms: int, *, at_receive: bool = False) -> None:
+        self.now, self.at_receive = now_ms, at_receive
         """The steady time (ms) of the last look."""
         self.reached: set[TopicLimit] = set()
         self._limits = {name: TopicLimit(name, one, self) for name, one in terms.items()}
@@ -152,9 +152,9 @@ class TopicLimits:
         for name in self._limits:
             yield source, name
 
-    def look(self, now: int) -> None:
+    def look(self, now_ms: int) -> None:
         """Let the flows of each topic have turns again whose limit is reached no more."""
-        self.now = now
+        self.now = now_ms
         for limit in tuple(self.reached):
             if limit.room() > 0:
                 limit.rest(reached=False)

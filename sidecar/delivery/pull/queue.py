@@ -113,7 +113,7 @@ class PullQueue:
     def receive(self, most: int, invisible: int) -> list[Received]:
         """Lease at most `most` ready records for `invisible` ms."""
         now = self._now()
-        leases = self._table.take(most, MOST_BYTES, invisible, now.steady)
+        leases = self._table.take(most, MOST_BYTES, invisible, now.steady_ms)
         self._limits.received([lease.record for lease in leases], now)
         self._set_alarm()
         return [Received(self._handle(lease), lease.record) for lease in leases]
@@ -138,7 +138,7 @@ class PullQueue:
         number = self._handles.decode(handle)
         if isinstance(number, HandleStatus):
             return self._told(number)
-        lease = self._table.change(number, invisible, now.steady)
+        lease = self._table.change(number, invisible, now.steady_ms)
         if isinstance(lease, HandleStatus):
             return self._told(lease)
         self._set_alarm()
@@ -150,12 +150,12 @@ class PullQueue:
         """Return the time, after ending all leases whose time is over."""
         now = self._clock()
         # A call may come before a timer that is late.
-        for lease in self._table.expire(now.steady):
+        for lease in self._table.expire(now.steady_ms):
             self._end(lease, EXPIRED, now)
         return now
 
     def _end(self, lease: Lease, outcome: Outcome, now: Now) -> None:
-        self.durations.add((now.steady - lease.since) / 1000)
+        self.durations.add((now.steady_ms - lease.since) / 1000)
         lease.reply(lease.record, outcome, now)
 
     def _set_alarm(self) -> None:
@@ -166,7 +166,7 @@ class PullQueue:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = at
-        self._alarm = self._loop.call_later(max(1, at - self._clock().steady) / 1000, self._on_alarm)
+        self._alarm = self._loop.call_later(max(1, at - self._clock().steady_ms) / 1000, self._on_alarm)
 
     def _on_alarm(self) -> None:
         self._alarm, self._alarm_at = None, NEVER

@@ -73,15 +73,15 @@ class Render:
 
     def __call__(self, record: Record) -> bytes:
         """Return the whole request. Never raises, whatever the record holds."""
-        life = record.life
+        retry_state = record.retry_state
         # Most are first deliveries. A record that was retried in place is written like one from a retry topic.
-        first = life is None and not record.again
+        first = retry_state is None and not record.again
         head = self._first(record) if first else self._again(record, retry_state_of(record))
         key, headers = record.key, record.headers
         if key is not None and not self._envelope:
             line = key_line(key)
             head += line if len(head) + len(line) <= self._room else omitted(key)
-        forward = self._forward if record.life is not None else self._forward_first
+        forward = self._forward if record.retry_state is not None else self._forward_first
         lines, content_type = forward(headers, self._room - len(head)) if headers else NO_HEADERS
         if self._envelope:
             body = self._encode(Letter(self._group, [envelope(record)]))
@@ -114,16 +114,16 @@ class Render:
         )
         return opening
 
-    def _again(self, record: Record, life: RetryState) -> str:
+    def _again(self, record: Record, retry_state: RetryState) -> str:
         """Return the head of a retried record: topic, partition and offset are those of its first copy."""
-        identity, times = visible(life.id), record.times
+        identity, times = visible(retry_state.id), record.times
         partition, offset = origin(record)
         return (
-            f"{self._heads.get(life.topic, self._head)}"
-            f"Reconsume-Times: {times}\r\nReconsume-Redrives: {life.redrives}\r\n"
-            f"Reconsume-Topic: {visible(life.topic)}\r\nReconsume-Partition: {partition}\r\n"
-            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{life.redrives}/{times}\r\n"
-            f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {life.timestamp}\r\n"
+            f"{self._heads.get(retry_state.topic, self._head)}"
+            f"Reconsume-Times: {times}\r\nReconsume-Redrives: {retry_state.redrives}\r\n"
+            f"Reconsume-Topic: {visible(retry_state.topic)}\r\nReconsume-Partition: {partition}\r\n"
+            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{retry_state.redrives}/{times}\r\n"
+            f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {retry_state.timestamp}\r\n"
         )
 
 

@@ -208,7 +208,7 @@ class ResponseReader:
             return Throttled(CROWDED_FOR)
         body = b"".join(self._body)
         self._breaks = True  # it must not break a second time, when the connection ends for it
-        judged = self.judge(self._status, self._noted, body, self._rules, self._clock().wall)
+        judged = self.judge(self._status, self._noted, body, self._rules, self._clock().wall_ms)
         self._breaks = False
         if isinstance(judged, OddAnswer):
             self._odd(judged.kinds)

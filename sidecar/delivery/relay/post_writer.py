@@ -115,7 +115,7 @@ class PostWriter(threading.Thread):
         Raises TooLargeError, RefusedError, NotWrittenError or UnknownError.
         """
         record = entry.record
-        size = weight_of(record.key, record.value, record.headers, record.life)
+        size = weight_of(record.key, record.value, record.headers, record.retry_state)
         queued = self._put - self._taken
         if queued and queued + size > MOST_WAITING:  # a larger post goes alone
             raise NotWrittenError("Kafka does not answer, and too many posts wait already; nothing was written")

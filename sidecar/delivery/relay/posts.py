@@ -73,24 +73,24 @@ class FailurePosts:
         self._counters.count(decision)
         log_dead_letters([entry])
         assert isinstance(decision, Retry | DeadLetter | Hop)
-        life = decision.life
-        due = None if isinstance(decision, DeadLetter) else life.due_at
-        return PostResult(life.id, copy.topic, life.times, due, life.reason)
+        retry_state = decision.retry_state
+        due = None if isinstance(decision, DeadLetter) else retry_state.due_at
+        return PostResult(retry_state.id, copy.topic, retry_state.times, due, retry_state.reason)
 
     def _entry(self, record: Record, failure: Failed) -> SettledRecord:
-        policy, wall = self._policy(), self._now().wall
+        policy, wall = self._policy(), self._now().wall_ms
         role = policy.names.role(record.source.topic, policy.topics)
         if role is None or role.kind not in self._readings:
             raise NotOursError
         reading = self._readings[role.kind]
         if reading is not None and record.headers is not None:
-            life, fault = reading(record.headers, record.source, record.offset, record.timestamp)
-            record = replace(record, life=life, fault=fault)
+            retry_state, fault = reading(record.headers, record.source, record.offset, record.timestamp)
+            record = replace(record, retry_state=retry_state, fault=fault)
         decision: Decision
         if record.fault:
             self._counters.bad_headers += 1
             decision = dead_letter_unreadable(record, policy, wall)
-        elif record.life is not None and record.life.topic not in policy.topics:
+        elif record.retry_state is not None and record.retry_state.topic not in policy.topics:
             # Other instances consume its topic, so this service cannot judge it.
             decision = after_wait(record, policy, wall)
         else:

@@ -57,8 +57,9 @@ def early(history: RecordHistory, rules: InPlace) -> Iterator[str]:
     for times, after in pairwise(sorted(history.deliveries)):
         made, again = history.deliveries[times], history.deliveries[after]
         waited = min(one.at for one in again) - min(one.at if one.ended is None else one.ended for one in made)
-        if waited < rules.interval - CLOCK_MS:
-            yield f"retry {after} came {waited:.1f} ms after retry {times} failed; the interval is {rules.interval} ms"
+        if waited < rules.interval_ms - CLOCK_MS:
+            interval = f"the interval is {rules.interval_ms} ms"
+            yield f"retry {after} came {waited:.1f} ms after retry {times} failed; {interval}"
 
 
 Line = tuple[str, int, bytes]

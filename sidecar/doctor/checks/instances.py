@@ -56,12 +56,12 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
     if (
         not isinstance(heartbeat, InstanceHeard)
         or heartbeat.record is None
-        or heartbeat.record.at <= at.wall - SILENT_AFTER
+        or heartbeat.record.at <= at.wall_ms - SILENT_AFTER
     ):
         return
     name, pace = heartbeat.instance, heartbeat.record.pace
     if name != local:
-        paced = [] if pace is None else list(slowed(name, pace.state, at.wall - pace.since, pace.reason))
+        paced = [] if pace is None else list(slowed(name, pace.state, at.wall_ms - pace.since, pace.reason))
         if not paced and heartbeat.record.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
@@ -111,9 +111,9 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
 def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:
     """Return the pace in a `/status`, the ms for which it has lasted, and why it is not open."""
     if status.get("waiting_since"):
-        return "waiting", at.wall - int(status["waiting_since"]), str(status.get("waiting_reason") or "")
-    since = int(status.get("pace_since", at.wall))
-    return str(status.get("pace")), at.wall - since, str(status.get("pace_reason") or "")
+        return "waiting", at.wall_ms - int(status["waiting_since"]), str(status.get("waiting_reason") or "")
+    since = int(status.get("pace_since", at.wall_ms))
+    return str(status.get("pace")), at.wall_ms - since, str(status.get("pace_reason") or "")
 
 
 def status_of(group: str, here: Listen, token_file: str | None) -> Mapping[str, Any] | None:

@@ -21,7 +21,9 @@ def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str,
     for record in records:
         if isinstance(heartbeat := record.heard, InstanceHeard):
             members.hear(heartbeat.instance, heartbeat.record, now, live=False)
-            alive[heartbeat.instance] = heartbeat.record is not None and heartbeat.record.at > now.wall - SILENT_AFTER
+            alive[heartbeat.instance] = (
+                heartbeat.record is not None and heartbeat.record.at > now.wall_ms - SILENT_AFTER
+            )
     running = sum(alive.values())
     differing = members.differing(now)
     if differing:

@@ -19,7 +19,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.unknown_outcome import settled
+from sidecar.kafka.committer.unknown_outcome import result_in_doubt
 from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
@@ -156,7 +156,8 @@ class Committer(threading.Thread):
         except OutcomeUnknown as unsure:
             self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
             self._supply.replace()
-            return settled(batch, self._written.last, self._supply, self._reader_config, self._stopping), "unknown"
+            written, config = self._written.last, self._reader_config
+            return result_in_doubt(batch, written, self._supply, config, self._stopping), "unknown"
         slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
         most = self._written.most if self._written.confirm() else None
         return CommitResult(batch, committed=True, done=batch.entries, apart=slow, most=most), "committed"

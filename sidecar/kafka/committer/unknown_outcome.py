@@ -1,4 +1,4 @@
-"""Settle a transaction in doubt: the committed progress says whether it happened."""
+"""End the doubt about a transaction: the committed progress says whether it happened (contract 7.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASK_LIMIT = 10.0
 """Seconds for one request for the committed progress."""
 
 
-def settled(
+def result_in_doubt(
     batch: CommitBatch,
     written: Mapping[Partition, tuple[int, str]],
     supply: ReplaceableProducer,
@@ -97,5 +97,5 @@ def is_done(record: Record, progress: Progress) -> bool:
     Progress that was made in a former log of the same name covers no record of this one. All of a level's new log is
     younger than what was read of the old one.
     """
-    former = progress.last_at is not None and progress.last_at < record.timestamp
+    former = progress.last_at_ms is not None and progress.last_at_ms < record.timestamp
     return progress.covers(record.offset) and not former

@@ -26,6 +26,7 @@ from sidecar.kafka.consumer.membership import GroupMembership, Membership
 from sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from sidecar.kafka.consumer.reader_before import ReaderBefore
+from sidecar.kafka.consumer.restored_pauses import restore_pauses
 from sidecar.kafka.consumer.revocation import drop_given_away, release
 from sidecar.kafka.consumer.start_offsets import Start, Starts
 
@@ -143,7 +144,7 @@ class Assignment:
         for source in sources:
             self.slots[source] = OwnedPartition(source, next(self._epochs))
         self.client.give(consumer, starts)
-        self._pause_again(consumer, sources)
+        restore_pauses(consumer, self.slots, sources, all_paused=self.all_paused)
         self._asked.clear()
         self.group.rebalanced(consumer, self._owned())
         self._begin(starts)
@@ -188,7 +189,7 @@ class Assignment:
         logs, read = self.starts.lookup(consumer), {source: self._next(source, at) for source, at in wanted.items()}
         edges_of = edges(logs, read)
         cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low}
-        last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at) is not None}
+        last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at_ms) is not None}
         another = recreated(logs, {source: (read[source], at) for source, at in last.items()})
         short = {
             source: edge for source, edge in edges_of.items() if read[source] > edge.high and source not in another
@@ -235,7 +236,7 @@ class Assignment:
         if self.put_off:
             self._start_put_off(consumer)
         if (source := self.client.next_turn(consumer, now)) is not None:
-            self._pause_again(consumer, [source])
+            restore_pauses(consumer, self.slots, [source], all_paused=self.all_paused)
 
     def without_offset(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Find out where awaited partitions start that have no committed offset, by the client's reports."""
@@ -358,14 +359,8 @@ class Assignment:
         if not starts:
             return
         self.client.give_anew(consumer, starts)
-        self._pause_again(consumer, [start.partition for start in starts])
-
-    def _pause_again(self, consumer: Consumer, sources: Sequence[Partition]) -> None:
-        """Pause those partitions that are to be paused, and no other."""
-        # A pause outlives `incremental_unassign` (librdkafka 2.16): who was paused before would never be fetched again.
-        consumer.resume([TopicPartition(*source) for source in sources])
-        paused = [source for source in sources if self.all_paused or self.slots[source].paused]
-        consumer.pause([TopicPartition(*source) for source in paused])
+        sources = [start.partition for start in starts]
+        restore_pauses(consumer, self.slots, sources, all_paused=self.all_paused)
 
     def _begin(self, starts: Collection[Start]) -> None:
         """Report to the lane which partitions start where.
@@ -380,7 +375,7 @@ class Assignment:
                 self.awaited.add(start.partition)
             else:
                 self.awaited.discard(start.partition)
-                slot.last, slot.last_at = start.progress.next - 1, start.progress.last_at or None
+                slot.last, slot.last_at_ms = start.progress.next - 1, start.progress.last_at_ms or None
                 slot.sought = start.progress.next
                 self.client.started(start.partition)
                 grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))

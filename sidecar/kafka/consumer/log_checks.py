@@ -35,7 +35,7 @@ class Edges(NamedTuple):
 
 def untouched(first: int, width: int | None = None) -> Progress:
     """Return the progress in a log of which the group has read nothing; it begins at `first`."""
-    return Progress(first, ours=False, width=width, last_at=0)
+    return Progress(first, ours=False, width=width, last_at_ms=0)
 
 
 def edges(logs: OffsetLookup, partitions: Collection[Partition]) -> dict[Partition, Edges]:
@@ -57,14 +57,18 @@ def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> d
 
     Nothing of those may be delivered yet: nobody knows if the offset is one of this log, and a retry may be skipped.
     """
-    read = {source: (end_of_done(got), got.last_at) for source, got in known.items() if got and got.last_at is not None}
+    read = {
+        source: (end_of_done(got), got.last_at_ms)
+        for source, got in known.items()
+        if got and got.last_at_ms is not None
+    }
     begins = _begins(logs, read, EDGES_WITHIN)
     sure = {source: got for source, got in known.items() if source not in read or source in begins}
     another = {source: untouched(first) for source, first in begins.items() if first is not None}
     return _within_logs(logs, sure | another)
 
 
-# Progress carries the greatest broker's time that was read of a level (`last_at`). A log that begins with a younger
+# Progress carries the greatest broker's time that was read of a level (`last_at_ms`). A log that begins with a younger
 # record, below that position, is another one. A younger record after the beginning is a transaction's marker, which a
 # search by time finds and no consumer reads: treated as a record, it had whole levels delivered twice. The check must
 # come before anything of the new log is read. A main topic's records carry the producers' times, so of a main topic
@@ -120,7 +124,7 @@ def _within_logs(logs: OffsetLookup, known: Mapping[Partition, Progress | None])
         for source, end in ends.items()
         if source not in short or source in begins
     }
-    silent = {source for source, got in reached.items() if source not in told and got.last_at is not None}
+    silent = {source for source, got in reached.items() if source not in told and got.last_at_ms is not None}
     return {source: told.get(source, got) for source, got in known.items() if source not in silent}
 
 

@@ -98,7 +98,9 @@ class Looks:
 
     def _logs(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
         owned = {slot.partition: slot for slot in slots.values()}
-        read = {source: (slot.last + 1, slot.last_at) for source, slot in owned.items() if slot.last_at is not None}
+        read = {
+            source: (slot.last + 1, slot.last_at_ms) for source, slot in owned.items() if slot.last_at_ms is not None
+        }
         return list(recreated(logs, read, ANSWER_WITHIN))
 
     def _name(self, unanswered: frozenset[Partition]) -> None:

@@ -32,7 +32,7 @@ class OwnedPartition:
     """The offset of the last seek or start, until a message comes: an error that is older may still be queued."""
     last: int = -1
     """The last offset that is known to have been read."""
-    last_at: int | None = None
+    last_at_ms: int | None = None
     """Of a level: the greatest timestamp (epoch ms) of what was read, as in `Progress`."""
     told_end: bool = False
     """Of a main topic: whether the lane was told of an end of the log in this epoch."""
@@ -82,6 +82,6 @@ def with_edges(consumer: Consumer, slot: OwnedPartition, run: FetchedRecords) ->
     """
     if run.records:
         slot.last = run.records[-1].offset
-        slot.last_at = max(slot.last_at or 0, *(record.timestamp for record in run.records))
+        slot.last_at_ms = max(slot.last_at_ms or 0, *(record.timestamp for record in run.records))
     _, high = consumer.get_watermark_offsets(slot.topic_partition, cached=True)
-    return run._replace(high=max(0, high), last_at=slot.last_at)
+    return run._replace(high=max(0, high), last_at_ms=slot.last_at_ms)

@@ -115,11 +115,13 @@ class Starts(PassedOver):
         # The topic was also created again if all of the log is younger than what was read. An owner that had read ahead
         # may commit an offset of the old topic in the new one.
         left = {source: progress for source, progress in known.items() if progress is not None}
-        later = first_later(logs, {source: got.last_at for source, got in left.items() if got.last_at is not None})
+        later = first_later(
+            logs, {source: got.last_at_ms for source, got in left.items() if got.last_at_ms is not None}
+        )
         return fresh | {
             source: _within(progress, edges_of[source], later.get(source))
             for source, progress in left.items()
-            if progress.last_at is None or source in later
+            if progress.last_at_ms is None or source in later
         }
 
     def _fresh(self, logs: OffsetLookup, partitions: Sequence[Partition]) -> dict[Partition, Start]:

@@ -203,8 +203,8 @@ def test_a_service_sends_back_what_it_was_pushed_with_its_verdict(port: int, not
     assert (record.source, record.offset, record.timestamp) == (Partition("orders", 3), 1024, 1_763_690_000_000)
     assert (record.key, record.value) == (b"k", b"\xff value")
     assert record.headers == [("ce_type", b"order.placed now"), ("traceparent", PUSHED["traceparent"].encode())]
-    assert record.life is not None
-    assert (record.life.id, record.life.times, record.life.redrives) == ("orders:3:1024", 2, 1)
+    assert record.retry_state is not None
+    assert (record.retry_state.id, record.retry_state.times, record.retry_state.redrives) == ("orders:3:1024", 2, 1)
     assert failure == Failed("busy", delay=90_000, asked=True)
 
 
@@ -223,7 +223,7 @@ def test_the_raw_form_says_what_the_json_form_says(
 ) -> None:
     assert post(port, b"" if value is None else value, PUSHED | more).status == 201
     [(record, failure)] = notes.posts
-    assert (record.key, record.value, record.life, failure.reason) == (key, value, None, reason)
+    assert (record.key, record.value, record.retry_state, failure.reason) == (key, value, None, reason)
 
 
 @pytest.mark.parametrize(

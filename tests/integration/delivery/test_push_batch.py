@@ -291,7 +291,7 @@ def test_what_was_gathered_when_the_service_went_away_is_given_back_and_the_prob
         refused, kept = NotSent("connection-refused"), NotSent("outage")
         assert feeder.found == dict.fromkeys((0, 1, 2), refused) | dict.fromkeys((3, 4, 5, 6, 7), kept)
         assert feeder.gate.in_flight == 0
-        feeder.gate.pace.tick(Now(0, feeder.gate.pace.probe_at), 0)
+        feeder.gate.pace.tick(Now(0, feeder.gate.pace.probe_at_ms), 0)
         feeder.feed(*some(5, 10))
         await feeder.answered(9)
         assert {offset: feeder.found[offset] for offset in feeder.found if offset >= 10} == {10: refused}

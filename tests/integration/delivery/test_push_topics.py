@@ -28,7 +28,7 @@ def fresh(topic: str, offset: int) -> Record:
 
 def retry(topic: str, offset: int) -> Record:
     life = RetryState(f"{topic}:0:{offset}", topic, 1)
-    return replace(a_record(offset), source=Partition("billing-RETRY-10s", 0), life=life)
+    return replace(a_record(offset), source=Partition("billing-RETRY-10s", 0), retry_state=life)
 
 
 def path_of(request: bytes) -> str:

@@ -108,9 +108,9 @@ AT = Now(10_000_000, 0)
 
 
 def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | UnsetType = UNSET) -> PolicyTopicRecord:
-    pace = PaceTold(state, AT.wall - 65_000, 0, 1, "connection refused")
-    record = SubscriptionRecord({"orders": "*"}, AT.wall - age, pace, overdue, well=well)
-    return PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall)
+    pace = PaceTold(state, AT.wall_ms - 65_000, 0, 1, "connection refused")
+    record = SubscriptionRecord({"orders": "*"}, AT.wall_ms - age, pace, overdue, well=well)
+    return PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall_ms)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_heartbeat_tells_of_an_outage_and_since_when(record: PolicyTopicRecord
 
 @pytest.mark.parametrize(("state", "says"), [("outage", 1), ("throttled", 1), ("waiting", 1), ("open", 0)])
 def test_what_its_status_says_is_not_said_again_by_its_heartbeat(state: str, says: int) -> None:
-    since, reason = AT.wall - 65_000, "connection refused"
+    since, reason = AT.wall_ms - 65_000, "connection refused"
     status = {"instance": "pod-1", "partitions": [], "pace": state, "pace_since": since, "pace_reason": reason}
     if state == "waiting":
         status |= {"pace": "open", "waiting_since": since, "waiting_reason": reason}
@@ -169,7 +169,7 @@ def test_the_status_of_the_instance_here_tells_what_has_stopped() -> None:
 
 def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_answers() -> None:
     status = {"instance": "pod-1", "partitions": [], "state": "waiting for the service"}
-    waiting = {"waiting_since": AT.wall - 65_000, "waiting_reason": "no connection to http://127.0.0.1:8080/"}
+    waiting = {"waiting_since": AT.wall_ms - 65_000, "waiting_reason": "no connection to http://127.0.0.1:8080/"}
     [waits] = standing({**status, **waiting, "odd_verdicts": {"no-id": 0}}, AT)
     assert waits.status is Status.WARN
     assert waits.finding == (

@@ -174,10 +174,10 @@ def test_a_log_whose_first_records_are_younger_than_what_was_read_is_another_one
     kafka: Broker, topic: str, group: str, start: Start, before: bool, first: int
 ) -> None:
     """A topic that was made anew while nobody looked, and is longer than the place that its predecessor left."""
-    last_at = time.time_ns() // 1_000_000 if before else 0
+    last_at_ms = time.time_ns() // 1_000_000 if before else 0
     produce(kafka.bootstrap, topic, [b"new"] * 8)
-    last_at = last_at - 1 if before else time.time_ns() // 1_000_000 + 1
-    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 3, encode(Progress(3, last_at=last_at))))
+    last_at_ms = last_at_ms - 1 if before else time.time_ns() // 1_000_000 + 1
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 3, encode(Progress(3, last_at_ms=last_at_ms))))
     keeper, _ = start(topic)
     until(lambda: keeper.offsets() == list(range(first, 8)), SECONDS, "what was not read is read")
     assert keeper.grants[0].progress.next == first
@@ -197,7 +197,7 @@ def test_a_marker_behind_what_was_read_makes_no_other_log(kafka: Broker, topic: 
     )
     until(lambda: time.time_ns() // 1_000_000 > row.timestamp + 1, SECONDS, "the marker will be younger")
     producer.commit_transaction(SECONDS)
-    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 2, encode(Progress(2, last_at=row.timestamp))))
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 2, encode(Progress(2, last_at_ms=row.timestamp))))
     keeper, _ = start(topic)
     until(lambda: keeper.grants, SECONDS, "the partition is ours")
     assert keeper.grants[0].progress.next == 2

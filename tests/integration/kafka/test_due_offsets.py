@@ -201,7 +201,7 @@ def lane(retries: GroupTopics) -> Iterator[Lane]:
 
 def copy_of(group: GroupTopics, level: str) -> Out:
     """A waiting retry, as a sidecar writes it."""
-    stamp = str(now().wall).encode()
+    stamp = str(now().wall_ms).encode()
     fields = {
         wire.REAL_TOPIC: group.main.encode(),
         wire.ORIGIN_MESSAGE_ID: f"{group.main}:0:0".encode(),

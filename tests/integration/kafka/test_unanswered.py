@@ -43,10 +43,10 @@ class Many:
         create_topic(self.bootstrap, self.topic, COUNT, {"message.timestamp.type": "LogAppendTime"})
         produce(self.bootstrap, self.topic, [Out(b"x", partition=number % COUNT) for number in range(2 * COUNT)])
 
-    def commit(self, last_at: int | None) -> None:
+    def commit(self, last_at_ms: int | None) -> None:
         """The group's progress: the first record of each partition is done."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "enable.auto.commit": False})
-        said = encode(Progress(1, last_at=last_at))
+        said = encode(Progress(1, last_at_ms=last_at_ms))
         consumer.commit(offsets=[TopicPartition(self.topic, n, 1, said) for n in range(COUNT)], asynchronous=False)
         consumer.close()
 
@@ -89,7 +89,7 @@ def second_records(keeper: Keeper) -> bool:
 
 def test_one_request_without_an_answer_at_an_assignment_stays_one_request(many: Many) -> None:
     """It made one request of each partition, one after the other: for 18 levels of 12 the process ended for it."""
-    many.commit(last_at=int(time.time() * 1000))
+    many.commit(last_at_ms=int(time.time() * 1000))
     lost = listing(fate=Fate.DROP)
     keeper, thread = many.start(lost)
     until(lambda: second_records(keeper), SECONDS, "what was not read of each partition is read")
@@ -101,7 +101,7 @@ def test_one_request_without_an_answer_at_an_assignment_stays_one_request(many: 
 
 def test_a_log_that_was_cut_in_many_partitions_at_once_is_taken_up_with_a_few_requests(many: Many) -> None:
     """Retention took what the group had not read yet, while it stood: two requests of each partition ended it."""
-    many.commit(last_at=None)
+    many.commit(last_at_ms=None)
     produce(many.bootstrap, many.topic, [Out(b"left", partition=number) for number in range(COUNT)])
     gone = [TopicPartition(many.topic, number, 2) for number in range(COUNT)]
     admin = AdminClient({"bootstrap.servers": many.bootstrap})  # who lets go of it ends what it asks

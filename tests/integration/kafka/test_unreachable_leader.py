@@ -67,7 +67,7 @@ class Scene:
         self.topic, self.group = unused_name("far"), unused_name("far")
         create_topic(self.bootstrap, self.topic, COUNT, {"message.timestamp.type": "LogAppendTime"}, replication=3)
         self.append(0, 1)
-        done = encode(Progress(1, last_at=int(time.time() * 1000)))
+        done = encode(Progress(1, last_at_ms=int(time.time() * 1000)))
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "enable.auto.commit": False})
         consumer.commit(offsets=[TopicPartition(self.topic, n, 1, done) for n in range(COUNT)], asynchronous=False)
         consumer.close()

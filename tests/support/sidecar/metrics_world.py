@@ -121,7 +121,7 @@ class World:
                 subscriptions_differ=lambda: bool(self.told.get("subscriptions_differ")),
                 removed_levels=lambda: self.told.get("removed_levels", 0),
                 bad_policy_records=lambda: self.told.get("bad_policy_records", 0),
-                holds_since=lambda: [START.wall - 3_000] * self.told.get("holds", 0),
+                holds_since=lambda: [START.wall_ms - 3_000] * self.told.get("holds", 0),
                 view_lag=lambda: self.told.get("view_lag"),
                 bad_view_records=lambda: {"view": self.told.get("bad_view_records", 0)},
                 odd_verdicts=lambda: {"unknown-id": self.told.get("odd_verdicts", 0)},
@@ -149,7 +149,7 @@ class World:
     def commit(self, lane: Lane, refusal: str = "") -> None:
         """Have what a lane has settled committed, or refused for this reason."""
         self._passed += 50
-        later = Now(START.wall + self._passed, START.steady + self._passed)
+        later = Now(START.wall_ms + self._passed, START.steady_ms + self._passed)
         lane.tick(later)
         batch = lane.commits.in_flight
         assert batch is not None, "there is nothing to commit"
@@ -174,20 +174,20 @@ class World:
 
 
 def fresh(topic: str, offset: int = 0) -> Record:
-    return Record(Partition(topic, 0), offset, 1, START.wall, b"k", b"v", [], None)
+    return Record(Partition(topic, 0), offset, 1, START.wall_ms, b"k", b"v", [], None)
 
 
-def queued(topic: str, offset: int, key: bytes, due_at: int = START.wall + 60_000) -> Record:
+def queued(topic: str, offset: int, key: bytes, due_at: int = START.wall_ms + 60_000) -> Record:
     life = RetryState(
-        f"{topic}:0:{offset}", topic, 1, 0, due_at, START.wall, START.wall, "http-500", order=Order(offset)
+        f"{topic}:0:{offset}", topic, 1, 0, due_at, START.wall_ms, START.wall_ms, "http-500", order=Order(offset)
     )
-    return Record(Partition(f"billing-ORDERED-{topic}", 0), offset, 1, START.wall, key, b"v", [], life)
+    return Record(Partition(f"billing-ORDERED-{topic}", 0), offset, 1, START.wall_ms, key, b"v", [], life)
 
 
 def parked(topic: str, offset: int, key: bytes) -> Record:
     record = queued(topic, offset, key, 0)
-    assert record.life is not None
-    return replace(record, life=replace(record.life, parked=True))
+    assert record.retry_state is not None
+    return replace(record, life=replace(record.retry_state, parked=True))
 
 
 def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:

@@ -29,7 +29,7 @@ def probing(full: int) -> Pace:
 
 def failing(full: int, *, interval: int = PROBE_INTERVAL_MS) -> Pace:
     """A pace in an outage of a service that answers, and only with failures."""
-    pace = Pace(full, failures=3, interval=interval)
+    pace = Pace(full, failures=3, interval_ms=interval)
     row(pace)
     assert pace.state is State.OUTAGE
     return pace
@@ -53,7 +53,7 @@ def guarded(full: int) -> Pace:
 
 def probe(pace: Pace, record: Record = RECORD, in_flight: int = 0) -> Now:
     """Let the next probe go; when that was."""
-    when = at(pace.probe_at)
+    when = at(pace.probe_at_ms)
     pace.tick(when, in_flight)
     assert pace.state is State.PROBING
     pace.sent(record, when)

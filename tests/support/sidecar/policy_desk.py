@@ -35,7 +35,7 @@ class Seen:
 
     def _now(self) -> Now:
         present = now()
-        return Now(present.wall + self._passed, present.steady + self._passed)
+        return Now(present.wall_ms + self._passed, present.steady_ms + self._passed)
 
     def pass_time(self, ms: int) -> None:
         """Let the desk's clock go on."""

@@ -46,7 +46,7 @@ async def deliver(push: Push, record: Record) -> Outcome:
     def reply(answered: Record, outcome: Outcome, at: Now) -> None:
         assert not inside, "replied from inside the call"
         assert answered is record
-        assert at.steady > 0
+        assert at.steady_ms > 0
         future.set_result(outcome)  # raises when there is a result already
 
     push(record, reply)

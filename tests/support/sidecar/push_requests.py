@@ -72,7 +72,7 @@ def a_record(**changes: Any) -> Record:
         "key": b"customer-1",
         "value": b"{}",
         "headers": None,
-        "life": None,
+        "retry_state": None,
     }
     return Record(**{**fields, **changes})
 

@@ -55,7 +55,7 @@ def test_of_a_record_with_broken_headers_only_its_place_and_times_are_told() -> 
 
 def test_a_record_that_nobody_takes_dies_astray_with_its_counts() -> None:
     rules = policy(topics=("invoices",))
-    late = OLD.life.due_at + rules.unknown_topic if OLD.life else 0
+    late = OLD.retry_state.due_at + rules.unknown_topic if OLD.retry_state else 0
     passed = after_wait(OLD, rules, late - 1)
     assert isinstance(passed, Hop)
     assert passed.stray

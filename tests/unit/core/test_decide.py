@@ -52,7 +52,7 @@ def test_a_first_failure_begins_a_life() -> None:
     decision = fresh(HTTP)
     assert isinstance(decision, Retry)
     assert decision.level == 10_000
-    born = decision.life
+    born = decision.retry_state
     assert (born.id, born.topic, born.times, born.redrives) == ("orders:0:7", "orders", 1, 0)
     assert (born.due_at, born.timestamp, born.first_failed_at) == (WALL + 10_000, WALL, WALL)
     assert born.reason == "http-500: boom"
@@ -61,7 +61,7 @@ def test_a_first_failure_begins_a_life() -> None:
 def test_a_later_failure_keeps_who_it_is_and_when_it_first_failed() -> None:
     decision = retried(1, HTTP)
     assert isinstance(decision, Retry)
-    grown, before = decision.life, life(1, redrives=2)
+    grown, before = decision.retry_state, life(1, redrives=2)
     assert (grown.times, grown.due_at) == (2, WALL + 30_000)
     assert (grown.id, grown.timestamp, grown.redrives) == (before.id, before.timestamp, before.redrives)
     assert grown.first_failed_at == before.first_failed_at
@@ -75,29 +75,29 @@ def test_retries_are_counted_not_deliveries(most: int) -> None:
         decision = decide(found, HTTP, policy(retries=most), WALL)
         if not isinstance(decision, Retry):
             break
-        found = record(life=decision.life)
+        found = record(life=decision.retry_state)
     assert isinstance(decision, DeadLetter)
-    assert (deliveries, decision.deliveries, decision.life.times) == (most + 1, most + 1, most)
-    assert decision.life.due_at == WALL  # no delay on the way to the DLQ
+    assert (deliveries, decision.deliveries, decision.retry_state.times) == (most + 1, most + 1, most)
+    assert decision.retry_state.due_at == WALL  # no delay on the way to the DLQ
 
 
 def test_past_the_end_of_the_ladder_every_retry_waits_the_last_delay() -> None:
     decision = retried(40, HTTP, retries=100)
     assert isinstance(decision, Retry)
-    assert (decision.life.times, decision.level) == (41, 7_200_000)
+    assert (decision.retry_state.times, decision.level) == (41, 7_200_000)
 
 
 @pytest.mark.parametrize(("level", "wait"), [(0, 10_000), (1, 1_000), (18, 7_200_000), (19, 10_000), (-2, 10_000)])
 def test_a_level_asked_for_is_the_level_of_the_table(level: int, wait: int) -> None:
     decision = fresh(Failed("retry-asked", level=level))
     assert isinstance(decision, Retry)
-    assert (decision.life.due_at - WALL, decision.level) == (wait, wait)
+    assert (decision.retry_state.due_at - WALL, decision.level) == (wait, wait)
 
 
 def test_level_minus_one_is_the_dlq_at_once() -> None:
     decision = fresh(Failed("retry-asked", level=-1))
     assert isinstance(decision, DeadLetter)
-    assert (decision.life.times, decision.deliveries) == (0, 1)
+    assert (decision.retry_state.times, decision.deliveries) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_level_minus_one_is_the_dlq_at_once() -> None:
 def test_a_delay_of_a_second_to_ten_days_is_granted_else_the_ladder(delay: int, wait: int) -> None:
     decision = fresh(Failed("retry-asked", delay=delay))
     assert isinstance(decision, Retry)
-    assert decision.life.due_at == WALL + wait
+    assert decision.retry_state.due_at == WALL + wait
 
 
 def test_a_delay_asked_for_after_the_last_retry_does_not_save_it_from_the_dlq() -> None:
@@ -117,8 +117,8 @@ def test_a_delay_asked_for_after_the_last_retry_does_not_save_it_from_the_dlq() 
 def test_a_refusal_goes_to_the_dlq_with_the_retries_made() -> None:
     decision = retried(5, Rejected("refused", "not mine"))
     assert isinstance(decision, DeadLetter)
-    assert (decision.life.times, decision.deliveries, decision.reason) == (5, 6, "refused")
-    assert decision.life.reason == "refused: not mine"
+    assert (decision.retry_state.times, decision.deliveries, decision.reason) == (5, 6, "refused")
+    assert decision.retry_state.reason == "refused: not mine"
 
 
 @pytest.mark.parametrize("times", [0, 16])
@@ -138,8 +138,8 @@ def test_no_retry_is_due_before_its_wait_is_over(times: int, delay: int | None, 
     found = policy()
     decision = decide(record(life=life(times)), Failed("x", delay=delay, level=level), found, now)
     if isinstance(decision, Retry):
-        wait = decision.life.due_at - now
-        assert decision.life.times == times + 1 <= 16
+        wait = decision.retry_state.due_at - now
+        assert decision.retry_state.times == times + 1 <= 16
         assert wait == found.wait_of(times + 1, delay, level) >= 1_000
         assert decision.level is not None
         assert decision.level <= wait
@@ -152,7 +152,11 @@ def test_a_broken_record_is_condemned_under_its_own_place() -> None:
     decision = dead_letter_unreadable(
         record(9, headers=[("RECONSUMETIMES", b"-1")], fault="bad-header: no number"), policy(), WALL
     )
-    assert (decision.life.id, decision.life.topic, decision.life.times) == ("orders:0:9", "orders", 0)
+    assert (decision.retry_state.id, decision.retry_state.topic, decision.retry_state.times) == (
+        "orders:0:9",
+        "orders",
+        0,
+    )
     assert (decision.reason, decision.deliveries) == ("bad-header", 0)
 
 

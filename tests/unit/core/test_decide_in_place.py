@@ -31,7 +31,7 @@ def rule(reason: str, *, topics: tuple[str, ...] = (), **more: object) -> RetryR
 def dead(decision: Decision) -> tuple[str, str, int]:
     """Reason, text and count of a dead letter."""
     assert isinstance(decision, DeadLetter)
-    return decision.reason, decision.life.reason, decision.life.times
+    return decision.reason, decision.retry_state.reason, decision.retry_state.times
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_it_is_a_dead_letter_if_its_next_attempt_would_come_too_late(after: int,
         if ends:
             assert dead(decision)[:2] == ("expired", "expired: http-500: no stock")
             assert isinstance(decision, DeadLetter)
-            assert decision.life.due_at == WALL, "when it ended"
+            assert decision.retry_state.due_at == WALL, "when it ended"
         else:
             assert decision == RetryInPlace(700)
 
@@ -99,7 +99,7 @@ def test_what_was_tried_in_place_is_no_retry_of_the_ladder_that_begins() -> None
     queued = policy(ladder=(1_000,), queued=True, retries=3)
     decision = decide(replace(record(), again=7), NO, queued, WALL)
     assert isinstance(decision, Retry)
-    assert decision.life.times == 1
+    assert decision.retry_state.times == 1
 
 
 # --- neither order nor broadcast keeps a copy ------------------------------------------------------------------------

@@ -39,19 +39,19 @@ def test_a_long_one_waits_in_a_level_topic_uncounted_and_says_since_when() -> No
 def test_a_long_one_waits_in_the_longest_level_that_fits(after: int, level: int) -> None:
     decision = decide(record(7), Postponed(after), POLICY, WALL)
     assert isinstance(decision, Hop)
-    assert (decision.level, decision.life.due_at) == (level, WALL + after)
+    assert (decision.level, decision.retry_state.due_at) == (level, WALL + after)
 
 
 def test_the_attempts_that_are_counted_in_memory_go_with_its_copy() -> None:
     decision = decide(replace(record(7, life=life(2)), again=3), Postponed(60_000), POLICY, WALL)
     assert isinstance(decision, Hop)
-    assert decision.life.times == 5
+    assert decision.retry_state.times == 5
 
 
 def test_in_memory_the_first_postponement_counts_until_an_attempt_fails() -> None:
     waiting = record(7).postponed(WALL).postponed(WALL + 5)
-    assert waiting.postponed_at == WALL
-    assert waiting.tried(WALL + 9).postponed_at == 0
+    assert waiting.postponed_at_ms == WALL
+    assert waiting.tried(WALL + 9).postponed_at_ms == 0
 
 
 def test_one_below_the_shortest_level_goes_to_the_ready_topic_whose_reader_bounds_what_waits_in_memory() -> None:
@@ -60,9 +60,9 @@ def test_one_below_the_shortest_level_goes_to_the_ready_topic_whose_reader_bound
     assert isinstance(decision, Hop)
     (copy,) = writes_of(record(7), decision, rare, WALL)
     assert copy.topic == rare.names.ready
-    waiting = record(7, life=decision.life)
+    waiting = record(7, life=decision.retry_state)
     assert isinstance(after_wait(waiting, rare, WALL), Wait)
-    assert after_wait(waiting, rare, WALL, patience=1_000) == Hop(decision.life, 300_000)
+    assert after_wait(waiting, rare, WALL, patience=1_000) == Hop(decision.retry_state, 300_000)
 
 
 def test_the_time_of_the_first_postponement_stays_through_hops_and_further_postponements() -> None:
@@ -72,7 +72,7 @@ def test_the_time_of_the_first_postponement_stays_through_hops_and_further_postp
     assert dict(writes_of(waiting, hop, POLICY, WALL)[0].headers)[RETRY_POSTPONED_AT] == b"%d" % (WALL - 5)
     again = decide(waiting, Postponed(30_000), POLICY, WALL)
     assert isinstance(again, Hop)
-    assert (again.life.postponed_at, again.life.times) == (WALL - 5, 3)
+    assert (again.retry_state.postponed_at, again.retry_state.times) == (WALL - 5, 3)
 
 
 @pytest.mark.parametrize("after", [1_000, 60_000])
@@ -82,8 +82,8 @@ def test_beyond_the_limit_a_postponement_is_a_failure(after: int) -> None:
         assert not isinstance(decide(waiting, Postponed(after), POLICY, WALL + HOUR - 1), Retry)
         failed = decide(waiting, Postponed(after), POLICY, WALL + HOUR)
         assert isinstance(failed, Retry)
-        assert failed.life.reason.startswith("postponed")
-        assert (failed.life.times, failed.life.postponed_at) == (waiting.times + 1, 0)
+        assert failed.retry_state.reason.startswith("postponed")
+        assert (failed.retry_state.times, failed.retry_state.postponed_at) == (waiting.times + 1, 0)
 
 
 @pytest.mark.parametrize("outcome", [Failed("http-500"), Rejected("no")])
@@ -115,7 +115,7 @@ def test_a_postponed_record_comes_again_in_the_lane_and_all_others_go_on() -> No
     rig.run(4_999)
     assert not rig.sent
     rig.run(1)
-    assert (rig.out_offsets(), rig.sent[0].record.times, rig.sent[0].record.postponed_at > 0) == ([0], 0, True)
+    assert (rig.out_offsets(), rig.sent[0].record.times, rig.sent[0].record.postponed_at_ms > 0) == ([0], 0, True)
     rig.answer()
     assert all(not batch.entries for batch in rig.settle())
     assert rig.part().tracker.snapshot() == Progress(2)

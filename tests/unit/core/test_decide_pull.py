@@ -16,21 +16,21 @@ from topics.transitions import DeadLetter, Retry
 def test_an_expired_lease_is_a_failure_that_is_due_at_once_on_the_ready_topic() -> None:
     decision = decide(record(), EXPIRED, policy(), WALL)
     assert isinstance(decision, Retry)
-    assert (decision.level, decision.life.times, decision.life.due_at) == (None, 1, WALL)
-    assert decision.life.reason == "lease-expired"
+    assert (decision.level, decision.retry_state.times, decision.retry_state.due_at) == (None, 1, WALL)
+    assert decision.retry_state.reason == "lease-expired"
 
 
 def test_the_expiry_after_the_last_retry_goes_to_the_dlq() -> None:
     assert isinstance(decide(record(life=life(2)), EXPIRED, policy(retries=3), WALL), Retry)
     decision = decide(record(life=life(3)), EXPIRED, policy(retries=3), WALL)
     assert isinstance(decision, DeadLetter)
-    assert (decision.life.times, decision.reason, decision.deliveries) == (3, "lease-expired", 4)
+    assert (decision.retry_state.times, decision.reason, decision.deliveries) == (3, "lease-expired", 4)
 
 
 def test_an_expiry_counts_on_from_the_nacks_before_it() -> None:
     decision = decide(replace(record(), again=2), EXPIRED, policy(), WALL)
     assert isinstance(decision, Retry)
-    assert decision.life.times == 3
+    assert decision.retry_state.times == 3
 
 
 def test_a_nack_writes_nothing_until_the_retries_are_used_up() -> None:
@@ -38,7 +38,7 @@ def test_a_nack_writes_nothing_until_the_retries_are_used_up() -> None:
     assert isinstance(decide(replace(record(), again=1), NACKED, policy(retries=2), WALL), RetryInPlace)
     decision = decide(replace(record(life=life(1)), again=1), NACKED, policy(retries=2), WALL)
     assert isinstance(decision, DeadLetter)
-    assert (decision.life.times, decision.reason, decision.life.reason) == (2, "nacked", "nacked")
+    assert (decision.retry_state.times, decision.reason, decision.retry_state.reason) == (2, "nacked", "nacked")
 
 
 @pytest.mark.parametrize(("now", "wait"), [(0, 60_000), (1, 79_999), (19_999, 60_001), (20_000, 60_000)])

@@ -27,7 +27,7 @@ class Looked:
         """Look after so many ms; `head`: the first offset that is not due, None: it is not known."""
         self.rig.run(after)
         heads = {} if head is None else {TEN: head}
-        self.standing.looked(heads, self.rig.facts, self.rig.lane.put_off(self.rig.now.steady), self.rig.now)
+        self.standing.looked(heads, self.rig.facts, self.rig.lane.put_off(self.rig.now.steady_ms), self.rig.now)
 
     def done(self) -> None:
         """The service takes what it has, and Kafka what follows."""
@@ -118,7 +118,7 @@ def test_a_partition_that_stays_paused_behind_its_time_is_late() -> None:
     world = Looked()
     world.rig.take(due(0, by=-10_000))
     world.rig.wake_at = 1 << 62  # the timer is lost
-    world.rig.clock.steady += 10_000 + RESUME_EARLY_MS
+    world.rig.clock.steady_ms += 10_000 + RESUME_EARLY_MS
     assert world.late == RESUME_EARLY_MS
     assert overdue(world.rig.facts, Standing(), world.rig.now) == {TEN: RESUME_EARLY_MS}
 
@@ -233,7 +233,7 @@ def test_main_topics_are_never_overdue() -> None:
     rig.take_offsets(range(3))
     for _ in range(3):
         rig.run(EVERY)
-        standing.looked({ORDERS: 9}, rig.facts, rig.lane.put_off(rig.now.steady), rig.now)
+        standing.looked({ORDERS: 9}, rig.facts, rig.lane.put_off(rig.now.steady_ms), rig.now)
     assert overdue(rig.facts, standing, rig.now) == {}
 
 
@@ -241,7 +241,7 @@ def test_what_is_due_in_memory_and_is_not_taken_up_is_late() -> None:
     world = Looked()
     world.rig.take(due(0, by=-1_000))
     world.rig.wake_at = 1 << 62  # the timer is lost
-    world.rig.clock.steady += 1_500
+    world.rig.clock.steady_ms += 1_500
     assert world.late == 500
 
 

@@ -43,7 +43,7 @@ def progresses(draw: st.DrawFn) -> Progress:
         mark=draw(st.none() | st.integers(first, first + span)),
         reach=draw(st.none() | st.integers(first - 1, first + span - 1)),
         width=draw(st.none() | st.integers(0, MOST_WIDTH)),
-        last_at=draw(st.none() | st.integers(0, MOST_AT)),
+        last_at_ms=draw(st.none() | st.integers(0, MOST_AT)),
     )
 
 
@@ -98,7 +98,7 @@ def test_a_full_span_always_fits_the_metadata(first: int, seed: int, density: fl
     random = Random(seed)
     done = frozenset(first + place for place in range(1, SPAN) if random.random() < density)
     marks = {"deaths": MOST_DEATHS, "mark": first + SPAN, "reach": first + SPAN - 1, "width": MOST_WIDTH}
-    worst = Progress(first, done, True, **marks, last_at=MOST_AT)  # type: ignore[arg-type]
+    worst = Progress(first, done, True, **marks, last_at_ms=MOST_AT)  # type: ignore[arg-type]
     metadata = encode(worst)
     assert len(metadata) <= KAFKA_TAKES
     assert decode(first, metadata).done == done
@@ -162,9 +162,9 @@ def test_broken_metadata_of_our_form_is_an_empty_set(body: bytes | str, tag: str
 
 @given(progresses(), st.text(st.sampled_from("0123456789.-x٣ "), max_size=12))
 def test_what_is_broken_behind_the_bitmap_takes_nothing_from_it(progress: Progress, text: str) -> None:
-    plain = replace(progress, deaths=0, mark=None, reach=None, width=None, last_at=None)
+    plain = replace(progress, deaths=0, mark=None, reach=None, width=None, last_at_ms=None)
     found = decode(progress.next, encode(plain) + "." + text)
-    assert replace(found, deaths=0, mark=None, reach=None, width=None, last_at=None) == plain
+    assert replace(found, deaths=0, mark=None, reach=None, width=None, last_at_ms=None) == plain
     assert 0 <= found.deaths <= MOST_DEATHS
     for offset, least in ((found.mark, 0), (found.reach, -1)):
         assert offset is None or least <= offset - progress.next <= MOST_DISTANCE

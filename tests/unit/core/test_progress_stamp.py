@@ -14,7 +14,7 @@ from sidecar.core.progress_stamp import decode_at, encode_at, encode_kept_at, mi
 from sidecar.core.record import Partition
 
 HERE = Partition("orders", 3)
-MADE = Progress(100, frozenset({101, 180}), deaths=2, mark=105, reach=110, width=6, last_at=1_795_391_078_015)
+MADE = Progress(100, frozenset({101, 180}), deaths=2, mark=105, reach=110, width=6, last_at_ms=1_795_391_078_015)
 ABSENT = Progress(100, ours=False)
 
 

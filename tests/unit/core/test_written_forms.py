@@ -14,8 +14,9 @@ from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.progress_codec import decode, encode
 from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import Filter, RedriveRequest, read_letter, redrive
+from sidecar.dlq.letters import Filter, RedriveRequest, read_letter
 from sidecar.dlq.redrive_history import Eligibility, RedriveHistory, eligibility
+from sidecar.dlq.redrive_target import redrive
 from tests.sim import samples
 from tests.sim.samples import WALL, life, record
 from tests.support.rings import EXAMPLES
@@ -82,7 +83,7 @@ def records(draw: st.DrawFn, policy: Policy, now: int) -> Record:
     found = draw(st.none() | lives(topic, policy.latest_due(now)))
     again = draw(COUNTS)
     plain = Record(source, offset, 1, stamp, b"k", b"v", [("a", None)], found)
-    return replace(plain, again=again, failed_at=now if again else 0)
+    return replace(plain, again=again, failed_at_ms=now if again else 0)
 
 
 OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(
@@ -181,7 +182,7 @@ def test_a_redriven_letter_is_read_back(times: int, redrives: int) -> None:
 def test_a_dead_letter_can_be_redriven_however_often_its_record_was_tried_in_place(again: int) -> None:
     """An ordered group tries a record a million times in three hours (`ordered_interval: 10ms`), or in twelve days."""
     policy = replace(samples.policy(), in_place=InPlace(10))
-    tried = replace(record(7), again=again, failed_at=WALL)
+    tried = replace(record(7), again=again, failed_at_ms=WALL)
     decision = decide(tried, Rejected("no"), policy, WALL)
     assert isinstance(decision, DeadLetter)
     copy, event = writes_of(tried, decision, policy, WALL)
@@ -212,7 +213,7 @@ def test_an_event_of_a_record_that_was_tried_too_often_to_be_counted_is_an_event
         mark=st.none() | st.sampled_from((7, 7 + SPAN, LARGEST_LONG)),
         reach=st.none() | st.sampled_from((6, 7 + SPAN - 1, LARGEST_LONG)),
         width=st.none() | COUNTS,
-        last_at=st.none() | st.sampled_from((0, WALL, LARGEST_LONG)),
+        last_at_ms=st.none() | st.sampled_from((0, WALL, LARGEST_LONG)),
     )
 )
 def test_progress_is_read_back_whatever_its_numbers_and_never_with_a_done_offset_more(progress: Progress) -> None:

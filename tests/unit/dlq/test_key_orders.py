@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from sidecar.core.record import Partition
 from sidecar.dlq import key_orders
 from sidecar.dlq.key_orders import KeyOrders
-from sidecar.dlq.letters import Letter, redrive, target_of
+from sidecar.dlq.letters import Letter
+from sidecar.dlq.redrive_target import redrive, target_of
 from sidecar.dlq.settlements import NONE
 from sidecar.errors import ContractError
 from tests.sim.samples import WALL, life, policy, record
@@ -96,7 +97,7 @@ def test_its_copy_is_in_the_queue_with_its_place_and_a_sidecar_believes_it() -> 
 
 def test_what_a_forged_letter_says_of_its_place_means_nothing() -> None:
     forged = letter(0, 7, order=Order(1, 1), behind=True, parked=True, settled="n1")
-    retry = redrive(forged, QUEUED, WALL).decision.life  # type: ignore[union-attr]
+    retry = redrive(forged, QUEUED, WALL).decision.retry_state  # type: ignore[union-attr]
     assert retry is not None
     assert (retry.order, retry.behind, retry.parked, retry.settled) == (None, False, False, "")
 

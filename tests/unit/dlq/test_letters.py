@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sidecar.core.record import Partition
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter, redrive
+from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter
 from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, eligibility
+from sidecar.dlq.redrive_target import redrive
 from tests.sim.samples import WALL, life, policy, record
 from topics.dead_letter_headers import DEAD_LETTER, EDITED, dead_letter_headers
 from topics.events import Event, State, decode_event

@@ -82,13 +82,13 @@ def run(
     def transactions() -> None:
         nonlocal past
         past = committed(course.advanced(past, batch, aside))
-        course.settled(batch, aside)
+        course.committed(batch, aside)
         done.extend(batch)
         for offset in aside:
             after = course.advanced(past, [offset], [])
             if offset not in refused:
                 past = committed(after)
-                course.settled([offset], [])
+                course.committed([offset], [])
                 done.append(offset)
         batch.clear()
         aside.clear()

@@ -232,7 +232,7 @@ def test_a_compacted_topic_keeps_its_records() -> None:
 
 
 def heard(*told: Heard) -> tuple[PolicyTopicRecord, ...]:
-    return tuple(PolicyTopicRecord(record, NOW.wall) for record in told)
+    return tuple(PolicyTopicRecord(record, NOW.wall_ms) for record in told)
 
 
 def instance(name: str, at: int, **subscription: str) -> InstanceHeard:
@@ -240,11 +240,11 @@ def instance(name: str, at: int, **subscription: str) -> InstanceHeard:
 
 
 def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> None:
-    same, other = instance("pod-0", NOW.wall - 5, orders="*"), instance("pod-1", NOW.wall - 5, orders="TagA")
+    same, other = instance("pod-0", NOW.wall_ms - 5, orders="*"), instance("pod-1", NOW.wall_ms - 5, orders="TagA")
     assert subscriptions(heard(same), OWN, NOW) == [ok("1 running instance, all as configured here")]
     (found,) = subscriptions(heard(same, other), OWN, NOW)
     assert (found.status, "pod-1 subscribes to orders (TagA)" in found.finding) == (Status.FAIL, True)
-    silent = instance("pod-1", NOW.wall - 200_000, orders="TagA")
+    silent = instance("pod-1", NOW.wall_ms - 200_000, orders="TagA")
     assert subscriptions(heard(same, silent), OWN, NOW)[0].status is Status.OK
     assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.OK
     assert subscriptions(None, OWN, NOW)[0].status is Status.WARN

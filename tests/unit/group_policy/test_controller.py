@@ -243,7 +243,7 @@ def test_the_levels_of_settings_are_the_ladders_or_the_lists(tmp_path: Path) -> 
 
 
 def of(instance: str, *reads: str) -> InstanceHeard:
-    return InstanceHeard(instance, SubscriptionRecord({"orders": "*"}, now().wall, reads=reads))
+    return InstanceHeard(instance, SubscriptionRecord({"orders": "*"}, now().wall_ms, reads=reads))
 
 
 async def beat(seen: Seen) -> None:
@@ -266,7 +266,7 @@ def test_progress_of_any_distance_is_written_while_every_living_instance_says_to
         assert seen.far == [True, False]
         await seen.tell(InstanceHeard("old", None))
         assert seen.far == [True, False, True]
-        await seen.tell(InstanceHeard("oldest", SubscriptionRecord({"orders": "*"}, now().wall)))
+        await seen.tell(InstanceHeard("oldest", SubscriptionRecord({"orders": "*"}, now().wall_ms)))
         assert seen.far == [True, False, True, False]
 
     run(good(tmp_path, *SETS), work)

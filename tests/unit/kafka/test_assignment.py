@@ -91,10 +91,10 @@ def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -
 
 def test_an_offset_that_a_log_made_anew_has_by_now_is_not_where_it_goes_on() -> None:
     """Given an error about offset 7 from when the new log was empty, when it has grown to 10 before it is looked at."""
-    for last_at, begins in ((1_000, 5), (None, 7)):
+    for last_at_ms, begins in ((1_000, 5), (None, 7)):
         client = Cut()
         assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
-        slot = OwnedPartition(Partition("orders", 0), 1, last_at=last_at)
+        slot = OwnedPartition(Partition("orders", 0), 1, last_at_ms=last_at_ms)
         assignment.slots[slot.partition] = slot
         assignment.out_of_range(cast("Consumer", client), {slot.partition: 7})
         assert client.fetched_from == [begins]

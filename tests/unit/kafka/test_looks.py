@@ -20,7 +20,7 @@ from tests.unit.kafka.cluster_stub import ClusterStub
 PLACES = [Partition("orders", number) for number in range(3)]
 LEVEL = Partition("billing-RETRY-5s", 0)
 READ_AT = 1_795_391_078_015
-SLOTS: dict[Key, OwnedPartition] = {LEVEL: OwnedPartition(LEVEL, 1, last=7, last_at=READ_AT)}
+SLOTS: dict[Key, OwnedPartition] = {LEVEL: OwnedPartition(LEVEL, 1, last=7, last_at_ms=READ_AT)}
 
 
 class Client:

@@ -56,7 +56,7 @@ def thread_of(count: int, metadata: str, start_at: str = "earliest") -> Thread:
     return Thread(cluster, lane, consumer, assignment, [Partition(topic, number) for number in range(count)])
 
 
-LEVEL = encode(Progress(HIGH, last_at=READ_AT))
+LEVEL = encode(Progress(HIGH, last_at_ms=READ_AT))
 
 
 def assigned(count: int, silent: bool, metadata: str = LEVEL, start_at: str = "earliest") -> Thread:

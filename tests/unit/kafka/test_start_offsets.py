@@ -102,7 +102,7 @@ def test_a_log_that_is_younger_than_what_was_read_is_read_from_its_beginning(
     later: int | None, goes_on: Progress | None
 ) -> None:
     """An owner that has read ahead may commit an offset of a deleted topic in the new one of its name."""
-    found = answer(12, encode(Progress(12, last_at=READ_AT)))
+    found = answer(12, encode(Progress(12, last_at_ms=READ_AT)))
     assert goes_on_at(consumer(found, later=later)) == goes_on
 
 
@@ -202,7 +202,7 @@ def test_a_level_is_not_read_before_it_is_known_that_its_log_is_the_one_that_was
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             return [answer(9 if place.offset == OFFSET_END else OFFSET_END) for place in places]
 
-    known = Progress(9, last_at=READ_AT)
+    known = Progress(9, last_at_ms=READ_AT)
     assert checked(lookup(Level()), {PLACE: known}) == ({PLACE: known} if sure else {})
 
 

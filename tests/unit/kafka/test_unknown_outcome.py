@@ -22,18 +22,18 @@ def entry(offset: int, at: int) -> SettledRecord:
 
 def doubt(*entries: SettledRecord) -> CommitBatch:
     """A batch of which nobody knows what became."""
-    return CommitBatch(entries, {LEVEL: PartitionCommit(1, Progress(50, last_at=READ_AT + 50))})
+    return CommitBatch(entries, {LEVEL: PartitionCommit(1, Progress(50, last_at_ms=READ_AT + 50))})
 
 
 def test_progress_that_was_made_in_a_former_log_of_the_name_covers_nothing_of_this_one() -> None:
     """The level was deleted and created again, and a former owner committed its place in the old one meanwhile."""
     batch = doubt(entry(2, READ_AT + 1), entry(3, READ_AT + 9))
-    assert result_from_progress(batch, {LEVEL: Progress(12, last_at=READ_AT)}) is None
+    assert result_from_progress(batch, {LEVEL: Progress(12, last_at_ms=READ_AT)}) is None
 
 
 def test_progress_of_the_same_log_says_which_records_are_done() -> None:
     batch = doubt(entry(2, READ_AT - 1), entry(12, READ_AT), entry(30, READ_AT + 5))
-    found = result_from_progress(batch, {LEVEL: Progress(4, frozenset({12}), last_at=READ_AT)})
+    found = result_from_progress(batch, {LEVEL: Progress(4, frozenset({12}), last_at_ms=READ_AT)})
     assert found is not None
     assert ([one.record.offset for one in found.done], [one.record.offset for one in found.again]) == ([2, 12], [30])
 

@@ -96,7 +96,7 @@ def test_everything_bounded_starts_at_zero(world: World) -> None:
 def test_outcomes_are_counted_by_main_topic_and_level(world: World) -> None:
     """Given one delivery of a main record and one of a retry, then each is counted where it belongs."""
     world.give(world.main, "orders", fresh("orders"))
-    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall, START.wall - 10_000))
+    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall_ms, START.wall_ms - 10_000))
     assert world.sample("reconsume_in_flight") == 2
     world.outside.answer(COMMITTED)
     world.outside.answer(Failed("timeout", label="timeout"))
@@ -139,7 +139,7 @@ def test_of_the_blocked_keys_those_are_parked_whose_first_record_is() -> None:
 
 def test_lateness_is_in_seconds(world: World) -> None:
     """Given a retry released 150 ms after it was due, then it is in the bucket of 200 ms, not in that of 100."""
-    appended = START.wall - 10_150
+    appended = START.wall_ms - 10_150
     world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, appended + 10_000, appended))
     assert world.sample("reconsume_lateness_seconds_bucket", le="0.1") == 0
     assert world.sample("reconsume_lateness_seconds_bucket", le="0.2") == 1
@@ -160,9 +160,9 @@ def test_what_waits_is_held_by_its_level_whatever_it_waits_for() -> None:
     """Given one place in flight, then held are the records behind it and those that are not due yet."""
     world = World(concurrency=1)
     world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(3)))
-    appended = START.wall - 9_000
+    appended = START.wall_ms - 9_000
     world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, appended + 10_000, appended))
-    world.give(world.retry, "billing-RETRY", retried("billing-RETRY", 0, START.wall, START.wall))
+    world.give(world.retry, "billing-RETRY", retried("billing-RETRY", 0, START.wall_ms, START.wall_ms))
     assert world.sample("reconsume_buffered_records", level="main") == 2
     assert world.sample("reconsume_buffered_records", level="10s") == 1
     assert world.sample("reconsume_buffered_records", level="ready") == 1
@@ -173,13 +173,13 @@ def test_overdue_is_the_age_of_the_earliest_retry_that_could_go() -> None:
     """Given two due retries behind a full service, then overdue grows from the earlier due time."""
     world = World(concurrency=1)
     world.give(world.main, "orders", fresh("orders"))
-    appended = START.wall - 15_000
+    appended = START.wall_ms - 15_000
     level = "billing-RETRY-10s"
     first, second = (retried(level, offset, appended + 10_000 + offset, appended + offset) for offset in (0, 1_000))
     world.give(world.retry, level, first, second)
     assert world.sample("reconsume_overdue_seconds", level="10s") == 5.0
     assert world.sample("reconsume_overdue_seconds", level="1m") == 0
-    world.now = Now(START.wall + 2_000, START.steady + 2_000)
+    world.now = Now(START.wall_ms + 2_000, START.steady_ms + 2_000)
     assert world.sample("reconsume_overdue_seconds", level="10s") == 7.0
     world.outside.answer(COMMITTED)  # the first retry goes out
     assert world.sample("reconsume_overdue_seconds", level="10s") == 6.0
@@ -187,7 +187,7 @@ def test_overdue_is_the_age_of_the_earliest_retry_that_could_go() -> None:
 
 def test_a_record_that_waited_in_another_system_is_neither_late_nor_overdue_here(world: World) -> None:
     """Given records on a main topic that carry a life of their own, then no level but those of the group is named."""
-    world.give(world.main, "orders", *(retried("orders", offset, 0, START.wall - 60_000) for offset in range(20)))
+    world.give(world.main, "orders", *(retried("orders", offset, 0, START.wall_ms - 60_000) for offset in range(20)))
     levels = {dict(labels)["level"] for name, labels in world.samples() if name == "reconsume_overdue_seconds"}
     assert levels == set(LEVELS)
     assert world.sample("reconsume_lateness_seconds_count") == 0

@@ -53,7 +53,7 @@ def delivered(world: World, *outcomes: Outcome) -> None:
 
 
 def due_retry(late: int = 0) -> Record:
-    appended = START.wall - 10_000 - late
+    appended = START.wall_ms - 10_000 - late
     return retried("billing-RETRY-10s", 0, appended + 10_000, appended)
 
 
@@ -83,7 +83,9 @@ def failed_and_refused(world: World) -> None:
 
 
 def held_back(world: World) -> None:
-    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall + 999, START.wall - 9_001))
+    world.give(
+        world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall_ms + 999, START.wall_ms - 9_001)
+    )
 
 
 def behind_a_full_service(world: World) -> None:
@@ -113,15 +115,15 @@ def answered_too_late(world: World) -> None:
 
 
 def broken_headers(world: World) -> None:
-    record = replace(due_retry(), life=None, fault="bad-header: RETRY_DUE_AT is missing")
+    record = replace(due_retry(), retry_state=None, fault="bad-header: RETRY_DUE_AT is missing")
     world.give(world.retry, "billing-RETRY-10s", record)
 
 
 def of_another_instances_topic(world: World) -> None:
     copy = due_retry()
-    assert copy.life is not None
-    life = replace(copy.life, id="parcels:0:1", topic="parcels")
-    world.give(world.retry, "billing-RETRY-10s", replace(copy, life=life))
+    assert copy.retry_state is not None
+    life = replace(copy.retry_state, id="parcels:0:1", topic="parcels")
+    world.give(world.retry, "billing-RETRY-10s", replace(copy, retry_state=life))
     world.commit(world.retry)
 
 
@@ -130,7 +132,7 @@ def not_wanted(world: World) -> None:
 
 
 def not_due_yet(world: World) -> None:
-    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall + 70_000, 0))
+    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall_ms + 70_000, 0))
     world.commit(world.retry)
 
 
@@ -230,7 +232,7 @@ def test_a_metric_moves_when_what_it_counts_happens(name: str) -> None:
     world = SET_UP.get(name, World)()
     before = values(world, name)
     MOVES[name](world)
-    world.now = Now(START.wall + 1, START.steady + 1)
+    world.now = Now(START.wall_ms + 1, START.steady_ms + 1)
     moved = {key for key, value in values(world, name).items() if value != before.get(key, 0)}
     assert moved
 

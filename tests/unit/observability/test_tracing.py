@@ -94,7 +94,7 @@ class Rig:
         assert isinstance(decision, Retry)
         copy = writes_of(found, decision, POLICY, WALL)[0]
         life, fault = read(copy.headers, POLICY)
-        assert (life, fault) == (replace(decision.life, last_failed_at=0), "")  # it is that of the first failure
+        assert (life, fault) == (replace(decision.retry_state, last_failed_at=0), "")  # it is that of the first failure
         return Record(Partition(copy.topic, 0), 5, 1, WALL, copy.key, copy.value, copy.headers, life)
 
 
@@ -176,14 +176,16 @@ def test_a_copy_carries_one_mark_and_the_records_own_headers_byte_for_byte(rig: 
     assert [value for name, value in third.headers if name == RETRY_TRACEPARENT] == [
         f"00-{place(rig.spans[1])}-01".encode()
     ]
-    assert parse_rendered(third.headers, POLICY.topics, POLICY.latest_due(WALL)) == third.life  # the quick way still
+    assert (
+        parse_rendered(third.headers, POLICY.topics, POLICY.latest_due(WALL)) == third.retry_state
+    )  # the quick way still
 
 
 def test_a_redrive_keeps_the_last_attempt(rig: Rig) -> None:
     """Given a dead letter that is brought back, then its next attempt is linked to the last one before."""
     letter = rig.retried(record(headers=list(OWN)))
-    assert letter.life is not None
-    copy = redriven_writes(letter, letter.life, POLICY, WALL)[0]
+    assert letter.retry_state is not None
+    copy = redriven_writes(letter, letter.retry_state, POLICY, WALL)[0]
     assert attempt_before(copy.headers) == f"00-{place(rig.spans[0])}-01".encode()
 
 

@@ -27,7 +27,7 @@ def test_a_record_that_another_system_retried_begins_with_its_count_at_its_own_p
 def test_a_time_said_to_lie_ahead_of_the_clock_is_not_believed() -> None:
     reading = foreign_reading_of(("smallrye",))
     assert reading is not None
-    ahead = b"%d" % (now().wall + 3_600_000)
+    ahead = b"%d" % (now().wall_ms + 3_600_000)
     headers: Headers = [
         ("delayed-retry-count", b"1"),
         ("delayed-retry-original-timestamp", ahead),

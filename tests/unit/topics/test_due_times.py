@@ -53,7 +53,7 @@ def test_jitter_changes_the_due_time_and_not_the_level() -> None:
         assert isinstance(one, Retry)
         assert isinstance(two, Retry)
         assert one.level == two.level
-        assert one.life.due_at <= two.life.due_at <= one.life.due_at + 5_000
+        assert one.retry_state.due_at <= two.retry_state.due_at <= one.retry_state.due_at + 5_000
 
 
 AGES = [
@@ -74,8 +74,8 @@ def test_a_record_whose_next_retry_would_come_after_its_age_is_dead_now(
     state = replace(life(times), timestamp=WALL - age) if times else None
     step = after_failure(record(timestamp=WALL - age, life=state), Failed("busy", delay=wait), aged(most), WALL)
     assert isinstance(step, DeadLetter) == dead
-    assert step.life.times == (times if dead else times + 1)
-    assert not dead or step.life.reason == "expired: busy"
+    assert step.retry_state.times == (times if dead else times + 1)
+    assert not dead or step.retry_state.reason == "expired: busy"
 
 
 def aged(most: int) -> object:
@@ -107,18 +107,18 @@ def test_what_the_service_says_of_the_end_goes_along_with_the_copy_until_it_says
     step = after_failure(record(), Failed("no", expires=expiry), policy(), WALL)
     assert isinstance(step, DeadLetter) == dead
     if isinstance(step, Retry):
-        assert step.life.expires_at == expiry.time(WALL) <= LATEST
-        later = step.life.expires_at - 9_999
-        copy = record(life=step.life)
+        assert step.retry_state.expires_at == expiry.time(WALL) <= LATEST
+        later = step.retry_state.expires_at - 9_999
+        copy = record(life=step.retry_state)
         assert isinstance(after_failure(copy, Failed("no", delay=10_000), policy(), later), DeadLetter)
         again = after_failure(copy, Failed("no", delay=10_000, expires=Expiry(after=DAY)), policy(), later)
         assert isinstance(again, Retry)
-        assert redriven(again.life, later).life.expires_at == 0
+        assert redriven(again.retry_state, later).retry_state.expires_at == 0
 
 
 def test_an_expiry_beyond_what_the_header_can_say_is_the_last_time_that_it_can() -> None:
     step = after_failure(record(), Failed("no", expires=Expiry(after=10**18)), policy(), WALL)
-    assert step.life.expires_at == LATEST
+    assert step.retry_state.expires_at == LATEST
 
 
 def test_the_earlier_of_age_and_expiry_counts() -> None:

@@ -38,11 +38,16 @@ def event_in(state: RetryState, decision: Written | Commit) -> Event:
 def test_a_record_whose_retries_are_used_up_is_parked_with_its_count_and_no_due_time() -> None:
     step = after_failure(waits(WAITING), Failed("http-500", "no"), PARKS, WALL)
     assert isinstance(step, Requeue)
-    assert (step.life.parked, step.life.times, step.life.due_at, step.life.order) == (True, 2, 0, Order(7))
+    assert (step.retry_state.parked, step.retry_state.times, step.retry_state.due_at, step.retry_state.order) == (
+        True,
+        2,
+        0,
+        Order(7),
+    )
     copy, _ = writes_of(waits(WAITING), step, PARKS, WALL)
     assert (copy.topic, copy.exact) == (QUEUE.topic, True)
-    assert parse_retry_headers(copy.headers, PARKS.topics, PARKS.latest_due(WALL)) == step.life
-    assert PARKS.queue_fault(QUEUE, step.life) == ""
+    assert parse_retry_headers(copy.headers, PARKS.topics, PARKS.latest_due(WALL)) == step.retry_state
+    assert PARKS.queue_fault(QUEUE, step.retry_state) == ""
 
 
 @pytest.mark.parametrize(
@@ -57,30 +62,35 @@ def test_a_record_whose_retries_are_used_up_is_parked_with_its_count_and_no_due_
 def test_otherwise_it_is_a_dead_letter(rules: object, failure: Failed) -> None:
     step = after_failure(waits(WAITING), failure, rules, WALL)  # type: ignore[arg-type]
     assert isinstance(step, DeadLetter)
-    assert (step.life.parked, step.life.settled) == (False, "")
+    assert (step.retry_state.parked, step.retry_state.settled) == (False, "")
 
 
 def test_its_event_is_the_later_one_whatever_the_clock_says_and_so_is_each_further_step() -> None:
     """Parked, tried by hand, parked again: one count, and times that rise though the clock stands."""
     parked = after_failure(waits(WAITING), Failed("no"), PARKS, WALL)
     assert isinstance(parked, Requeue)
-    tried = transitions.tried_now(waits(parked.life), "mended", "n1", WALL)
+    tried = transitions.tried_now(waits(parked.retry_state), "mended", "n1", WALL)
     assert isinstance(tried, Requeue)
-    again = after_failure(waits(tried.life), Failed("no"), PARKS, WALL)
+    again = after_failure(waits(tried.retry_state), Failed("no"), PARKS, WALL)
     assert isinstance(again, Requeue)
     told = [event_in(WAITING, step) for step in (parked, tried, again)]
     assert [event.parked is True for event in told] == [True, False, True]
     assert {(event.state, event.times) for event in told} == {(State.WAITING_RETRY, 2)}
     assert told[0].at > WALL + 900
     assert all(order(before) < order(after) for before, after in itertools.pairwise(told))
-    assert (tried.life.settled, again.life.settled, told[1].reason, told[1].text) == ("n1", "n1", BY_OPERATOR, "mended")
+    assert (tried.retry_state.settled, again.retry_state.settled, told[1].reason, told[1].text) == (
+        "n1",
+        "n1",
+        BY_OPERATOR,
+        "mended",
+    )
 
 
 def test_a_further_retry_forgets_what_was_decided_about_the_one_before() -> None:
     tried = replace(WAITING, times=1, settled="n1")
     step = after_failure(waits(tried), Failed("no"), PARKS, WALL)
     assert isinstance(step, Retry)
-    assert (step.life.times, step.life.settled, step.life.parked) == (2, "", False)
+    assert (step.retry_state.times, step.retry_state.settled, step.retry_state.parked) == (2, "", False)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +100,12 @@ def test_a_further_retry_forgets_what_was_decided_about_the_one_before() -> None
 )
 def test_whatever_waits_can_be_ended_by_hand_and_an_event_tells_of_it(state: RetryState) -> None:
     dead = transitions.dead_by_hand(waits(state), "no such customer", WALL)
-    assert (dead.reason, dead.life.times, dead.life.last_failed_at) == (BY_OPERATOR, state.times, state.last_failed_at)
-    assert (dead.life.parked, dead.life.behind, dead.life.order) == (False, False, None)
+    assert (dead.reason, dead.retry_state.times, dead.retry_state.last_failed_at) == (
+        BY_OPERATOR,
+        state.times,
+        state.last_failed_at,
+    )
+    assert (dead.retry_state.parked, dead.retry_state.behind, dead.retry_state.order) == (False, False, None)
     assert (event_in(state, dead).state, event_in(state, dead).text) == (State.DLQ, "no such customer")
     done = event_in(state, transitions.done_by_hand(waits(state), "it was paid"))
     assert (done.state, done.reason, done.text) == (State.COMMIT, BY_OPERATOR, "it was paid")
@@ -100,14 +114,14 @@ def test_whatever_waits_can_be_ended_by_hand_and_an_event_tells_of_it(state: Ret
 def test_what_waits_behind_another_is_not_tried_first_and_has_no_event_when_it_succeeds() -> None:
     step = transitions.tried_now(waits(life(times=0, order=Order(7), behind=True)), "x", "n1", WALL)
     assert isinstance(step, Hop)
-    assert (step.life.behind, step.life.settled) == (True, "n1")
-    assert transitions.after_success(waits(step.life)).life is None
+    assert (step.retry_state.behind, step.retry_state.settled) == (True, "n1")
+    assert transitions.after_success(waits(step.retry_state)).retry_state is None
 
 
 def test_a_parked_record_that_was_never_retried_has_an_event_when_it_succeeds() -> None:
     """`max_reconsume_times: 0`: its parked event must have an end."""
     tried = transitions.tried_now(waits(life(times=0, order=Order(7), parked=True, due_at=0)), "x", "n1", WALL)
-    assert transitions.after_success(waits(tried.life)).life == tried.life
+    assert transitions.after_success(waits(tried.retry_state)).retry_state == tried.retry_state
 
 
 @pytest.mark.parametrize(

@@ -83,36 +83,42 @@ def test_a_failure_goes_to_the_queue_partition_of_its_own_number_with_its_offset
     failed = record(41, source=Partition("orders", 3))
     decision = after_failure(failed, Failed("http-500"), QUEUED, WALL)
     assert isinstance(decision, Retry)
-    assert (decision.life.order, decision.life.due_at, decision.life.behind) == (Order(41), WALL + 10_000, False)
+    assert (decision.retry_state.order, decision.retry_state.due_at, decision.retry_state.behind) == (
+        Order(41),
+        WALL + 10_000,
+        False,
+    )
     copy, _event = writes_of(failed, decision, QUEUED, WALL)
     assert (copy.topic, copy.spread, copy.exact) == (QUEUE, 3, True)
-    assert copy_of(decision.life) == replace(decision.life, last_failed_at=0)
+    assert copy_of(decision.retry_state) == replace(decision.retry_state, last_failed_at=0)
 
 
 def test_what_waits_behind_has_no_count_and_no_event_also_when_it_succeeds() -> None:
     waiting = record(42, source=Partition("orders", 3))
     decision = put_behind(waiting, QUEUED)
     (copy,) = writes_of(waiting, decision, QUEUED, WALL)
-    assert (copy.topic, copy.spread, decision.life.behind, decision.life.times) == (QUEUE, 3, True, 0)
-    read = record(7, source=Partition(QUEUE, 3), life=decision.life)
-    assert after_success(read).life is None
+    assert (copy.topic, copy.spread, decision.retry_state.behind, decision.retry_state.times) == (QUEUE, 3, True, 0)
+    read = record(7, source=Partition(QUEUE, 3), life=decision.retry_state)
+    assert after_success(read).retry_state is None
 
 
 def test_each_further_failure_keeps_the_place_and_a_dead_letter_has_none() -> None:
     behind = record(
-        7, source=Partition(QUEUE, 3), life=put_behind(record(42, source=Partition("orders", 3)), QUEUED).life
+        7, source=Partition(QUEUE, 3), life=put_behind(record(42, source=Partition("orders", 3)), QUEUED).retry_state
     )
     first = after_failure(behind, Failed("http-500"), QUEUED, WALL)
     assert isinstance(first, Retry)
-    assert (first.life.order, first.life.behind, first.life.times) == (Order(42), False, 1)
-    last = after_failure(record(8, source=Partition(QUEUE, 3), life=first.life), Failed("http-500"), QUEUED, WALL)
+    assert (first.retry_state.order, first.retry_state.behind, first.retry_state.times) == (Order(42), False, 1)
+    last = after_failure(
+        record(8, source=Partition(QUEUE, 3), life=first.retry_state), Failed("http-500"), QUEUED, WALL
+    )
     assert isinstance(last, DeadLetter)
-    assert (last.life.order, last.life.behind) == (None, False)
+    assert (last.retry_state.order, last.retry_state.behind) == (None, False)
 
 
 def test_a_retry_of_another_topic_comes_into_the_queue_at_the_place_of_its_first_copy() -> None:
     decision = into_queue(life(times=3), QUEUED)
-    assert (decision.life.order, decision.life.times) == (Order(7), 3)
+    assert (decision.retry_state.order, decision.retry_state.times) == (Order(7), 3)
 
 
 @pytest.mark.parametrize(

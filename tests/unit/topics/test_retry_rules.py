@@ -45,7 +45,7 @@ def test_the_first_rule_that_names_topic_and_reason_applies_and_else_the_groups_
 def test_a_rules_ladder_and_retries_count_for_what_fails_by_it_alone() -> None:
     first = after_failure(record(), Failed("http-409"), RULES, WALL)
     assert isinstance(first, Retry)
-    assert (first.level, first.life.due_at) == (60_000, WALL + 60_000)
+    assert (first.level, first.retry_state.due_at) == (60_000, WALL + 60_000)
     third = record(life=life(2))
     assert isinstance(after_failure(third, Failed("http-409"), RULES, WALL), DeadLetter)
     other = after_failure(third, Failed("timeout"), RULES, WALL)
@@ -59,12 +59,12 @@ def test_a_delay_that_the_service_asks_for_goes_before_a_rules_ladder_but_not_be
     assert asked.level == 30_000
     dead = after_failure(record(), Failed("http-410", delay=30_000), RULES, WALL)
     assert isinstance(dead, DeadLetter)
-    assert (dead.reason, dead.life.times, dead.deliveries) == ("http-410", 0, 1)
+    assert (dead.reason, dead.retry_state.times, dead.deliveries) == ("http-410", 0, 1)
 
 
 def test_a_copy_is_judged_by_its_main_topic_and_not_by_the_topic_that_it_waited_in() -> None:
     waited = record(life=replace(life(1), topic="parcels", id="parcels:0:7"))
-    assert RULES.terms_of(waited.life.topic, "http-410") is RULES  # type: ignore[union-attr]
+    assert RULES.terms_of(waited.retry_state.topic, "http-410") is RULES  # type: ignore[union-attr]
     assert isinstance(after_failure(waited, Failed("http-410"), RULES, WALL), Retry)
 
 
@@ -85,4 +85,4 @@ def test_in_place_a_rule_can_end_a_record_and_its_age_too() -> None:
     old = replace(ordered, retry_rules=(), max_age=10_000)
     dead = decide(record(timestamp=WALL - 9_001), Failed("timeout", "no answer"), old, WALL)
     assert isinstance(dead, DeadLetter)
-    assert (dead.reason, dead.life.reason) == ("expired", "expired: timeout: no answer")
+    assert (dead.reason, dead.retry_state.reason) == ("expired", "expired: timeout: no answer")

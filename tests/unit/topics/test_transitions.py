@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.outcome import Failed
-from sidecar.dlq.letters import Letter, redrive
+from sidecar.dlq.letters import Letter
+from sidecar.dlq.redrive_target import redrive
 from spark.consumer.record import ParsedRecord
 from tests.sim.samples import WALL, policy, record
 from topics import transitions
@@ -67,9 +68,9 @@ def test_a_failure_counts_once_and_forgets_a_postponement(state: RetryState | No
     mine, _ = readings(state)
     step = transitions.after_failure(mine, FAILURES[0], RULES, WALL)
     assert isinstance(step, DeadLetter if mine.times == RULES.max_reconsume_times else Retry)
-    assert step.life.times == mine.times + isinstance(step, Retry)
-    assert step.life.postponed_at == 0
-    assert step.life.first_failed_at == ((state.first_failed_at if state else 0) or WALL)
+    assert step.retry_state.times == mine.times + isinstance(step, Retry)
+    assert step.retry_state.postponed_at == 0
+    assert step.retry_state.first_failed_at == ((state.first_failed_at if state else 0) or WALL)
 
 
 def test_a_success_is_told_of_a_record_that_was_told_of_before_and_of_no_other() -> None:

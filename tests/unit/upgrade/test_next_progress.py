@@ -17,7 +17,7 @@ from sidecar.delivery.pull.handles import ReceiptHandles
 from sidecar.delivery.pull.lease_table import HandleStatus
 from sidecar.kafka.consumer.assignment import Assignment
 
-PART = Progress(100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6, last_at=1_795_391_078_015)
+PART = Progress(100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6, last_at_ms=1_795_391_078_015)
 NEWER = ("rc3o.eJxjAAAAAQAB.2.5.11", "rc10c.", "rc3", "rc1x.eJxjAAAAAQAB", "rc1.")
 FOREIGN = (None, "", "at 12:00 by ann", "{}", "rcc.", "src1c.")
 

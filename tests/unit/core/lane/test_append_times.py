@@ -77,7 +77,7 @@ def waits(log: Log, delay: int, latency: int) -> Iterator[Waited]:
     steady = position = 0
     while position < len(log.records):
         if part.paused is not None:
-            steady = max(steady, part.paused.at) + latency
+            steady = max(steady, part.paused.at_ms) + latency
             paused.resume_if_ready(part, steady)
         steady = max(steady, log.appended[position] + latency)
         now, high = Now(WALL + steady, steady), log.reached(steady - latency)
@@ -186,4 +186,4 @@ def test_records_that_hop_before_the_end_of_the_log_is_seen_do_not_hop_without_a
     assert max(left[0]) <= 0, "of the first ones nothing is known"
     assert left[1] == [], "of the second ones it is: they came later"
     assert part.paused is not None
-    assert part.paused.at >= START + 10_000 - HANDED_OVER_MS - 1_200
+    assert part.paused.at_ms >= START + 10_000 - HANDED_OVER_MS - 1_200

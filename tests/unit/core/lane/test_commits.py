@@ -222,13 +222,13 @@ def test_a_topic_that_refuses_less_than_before_is_given_all_that_it_refused_at_o
 def test_a_commit_says_how_wide_the_topic_was_and_when_its_last_record_came() -> None:
     out = Outgoing()
     mine = out.parts
-    mine[ORDERS].width, mine[OTHER].last_at = 3, 77
+    mine[ORDERS].width, mine[OTHER].last_at_ms = 3, 77
     for part in mine.values():
         out.commits.soon(part)
     batch = out.commits.take(Now(0, 0))
     assert batch is not None
     assert batch.commits[ORDERS].progress == Progress(0, width=3)
-    assert batch.commits[OTHER].progress == Progress(0, last_at=77)
+    assert batch.commits[OTHER].progress == Progress(0, last_at_ms=77)
     assert not any(part.uncommitted for part in mine.values())
 
 

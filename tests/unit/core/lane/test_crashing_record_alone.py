@@ -79,7 +79,7 @@ def test_the_record_that_was_out_alone_at_the_last_death_allowed_goes_to_the_dlq
     one_by_one(rig, range(1))
     (entry,) = [entry for batch in rig.settle() for entry in batch.entries]
     assert isinstance(entry.decision, DeadLetter)
-    assert (entry.record.offset, entry.decision.reason, entry.decision.life.times) == (1, "crashed-service", 0)
+    assert (entry.record.offset, entry.decision.reason, entry.decision.retry_state.times) == (1, "crashed-service", 0)
     assert told == [("taken-up", ORDERS, 3, 0), ("crashing-record", ORDERS, 3, 1)]
     assert [sent.record.offset for sent in rig.history] == [0, 2]
     assert rig.lane.counters.dead_letters == {("orders", "crashed-service"): 1}
@@ -194,7 +194,7 @@ def test_a_quarantined_retry_keeps_the_count_that_it_had() -> None:
     (batch, *_) = rig.settle()
     decision = batch.entries[0].decision
     assert isinstance(decision, DeadLetter)
-    assert (decision.life.times, decision.life.id) == (2, "orders:0:7")
+    assert (decision.retry_state.times, decision.retry_state.id) == (2, "orders:0:7")
 
 
 @pytest.mark.parametrize(

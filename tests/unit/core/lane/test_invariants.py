@@ -80,7 +80,7 @@ def of_no_partition(rig: Rig) -> None:
 
 
 def late_commit(rig: Rig) -> None:
-    rig.part().commit_by_ms, rig.lane.commits._by = 5, NEVER
+    rig.part().commit_by_ms, rig.lane.commits._by_ms = 5, NEVER
 
 
 def refused_elsewhere(rig: Rig) -> None:
@@ -109,7 +109,7 @@ def outage_that_sends(rig: Rig) -> None:
 
 
 def end_without_end(rig: Rig) -> None:
-    rig.gate.pace.limit, rig.gate.pace.probe_at = 0, NEVER
+    rig.gate.pace.limit, rig.gate.pace.probe_at_ms = 0, NEVER
 
 
 def done_first(rig: Rig) -> None:

@@ -170,7 +170,7 @@ class Model:
 
     def __init__(self, seed: int) -> None:
         self.random, self.ledger = Random(seed), KeyLedger()
-        self.steady = self.main = 0
+        self.steady_ms = self.main = 0
         self.log: list[QueuedCopy] = []
         self.unread = 0
         self.writing: dict[tuple[int, int], QueuedCopy] = {}
@@ -184,7 +184,7 @@ class Model:
         key, offset = b"k%d" % self.random.randrange(3), self.main
         self.main += self.random.choice((1, 1, 2))
         if self.ledger.blocks(key, offset):
-            self.write((offset, 1), key, (0, 0), self.steady)
+            self.write((offset, 1), key, (0, 0), self.steady_ms)
         else:
             self.under_way.setdefault(key, []).append((offset, 1))
 
@@ -199,10 +199,10 @@ class Model:
         first, *rest = self.under_way[key]
         assert not any(other.key == key for other in self.out.values()), "two of a key are out"
         if self.random.random() < 0.5:
-            self.write(first, key, (0, 1), self.steady + self.random.choice((0, 5, 50)))
+            self.write(first, key, (0, 1), self.steady_ms + self.random.choice((0, 5, 50)))
             for later in rest:
                 assert self.ledger.blocks(key, later[0])
-                self.write(later, key, (0, 0), self.steady)
+                self.write(later, key, (0, 0), self.steady_ms)
             rest = []
         else:
             self.end(key, first)
@@ -244,9 +244,9 @@ class Model:
             self.unread += 1
 
     def ask(self) -> None:
-        self.ledger.advance(self.steady, self.main, self.under_way.__contains__)
+        self.ledger.advance(self.steady_ms, self.main, self.under_way.__contains__)
         while (entry := self.ledger.ask(self.under_way.__contains__)) is not None:
-            assert entry.due <= self.steady
+            assert entry.due_ms <= self.steady_ms
             assert entry.key not in self.under_way
             self.asked.append((entry.identity, entry.offset))
 
@@ -266,7 +266,7 @@ class Model:
             if self.ledger.take_aside(entry) and self.ledger.taken(entry.identity, entry.offset):
                 copied = self.log[entry.offset]
                 self.open.discard(entry.offset)
-                self.write(entry.identity, copied.key, copied.counts, copied.due)
+                self.write(entry.identity, copied.key, copied.counts, copied.due_ms)
 
     def queue_answers(self) -> None:
         if not self.out:
@@ -276,7 +276,7 @@ class Model:
         self.open.discard(copied.offset)
         times = copied.counts[1] + 1
         if self.random.random() < 0.4 and times < 5:
-            self.write(identity, copied.key, (0, times), self.steady + self.random.choice((0, 5, 50)))
+            self.write(identity, copied.key, (0, times), self.steady_ms + self.random.choice((0, 5, 50)))
         else:
             self.end(copied.key, identity)
             self.finish(self.ledger.done(identity))
@@ -284,7 +284,7 @@ class Model:
     def step(self, *, arrive: bool) -> None:
         acts = [self.main_answers, self.commit, self.read_queue, self.ask, self.payload, self.queue_answers, self.hop]
         self.random.choice([*acts, self.arrive] if arrive else acts)()
-        self.steady += self.random.choice((0, 0, 1, 10))
+        self.steady_ms += self.random.choice((0, 0, 1, 10))
         self.ledger.check()
 
 

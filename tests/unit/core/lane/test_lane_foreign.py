@@ -63,7 +63,7 @@ def test_its_failure_counts_on_and_keeps_their_timestamp() -> None:
     rig.run(25)
     (entry,) = rig.conclude().entries
     assert isinstance(entry.decision, Retry)
-    life = entry.decision.life
+    life = entry.decision.retry_state
     assert (life.times, life.timestamp, life.first_failed_at) == (3, THEIRS.timestamp, WALL)
     assert entry.writes[0].topic == "billing-RETRY-1m"
 

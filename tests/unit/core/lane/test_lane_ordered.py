@@ -119,15 +119,15 @@ def test_the_failure_after_the_last_retry_is_a_dead_letter_and_only_then_the_key
     for _ in range(2):
         rig.answer(FAIL)
         rig.run(INTERVAL)
-    failed_last = rig.now.wall
+    failed_last = rig.now.wall_ms
     rig.answer(FAIL)
     assert rig.out_offsets() == [], "the dead letter is not in Kafka yet"
     rig.run(20)
     (entry,) = rig.conclude().entries
     assert times_out(rig) == [(1, 0)]
     assert isinstance(entry.decision, DeadLetter)
-    assert (entry.decision.life.times, entry.decision.deliveries) == (2, 3)
-    assert (entry.decision.life.first_failed_at, entry.decision.life.due_at) == (WALL, failed_last)
+    assert (entry.decision.retry_state.times, entry.decision.deliveries) == (2, 3)
+    assert (entry.decision.retry_state.first_failed_at, entry.decision.retry_state.due_at) == (WALL, failed_last)
     event = decode_event(entry.writes[1].value)
     assert isinstance(event, Event)
     assert (event.state, event.times, event.first_failed_at) == (State.DLQ, 2, WALL)

@@ -10,8 +10,9 @@ from sidecar.core.decide import decide
 from sidecar.core.outcome import Failed
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter, redrive
+from sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter
 from sidecar.dlq.redrive_history import RedriveHistory, eligibility
+from sidecar.dlq.redrive_target import redrive
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
@@ -130,7 +131,7 @@ def test_the_instance_that_consumes_the_topic_delivers_it_with_its_count() -> No
     found = stray()
     assert after_wait(found, NEW, WALL) == AT_ONCE
     retry = decide(found, Failed("http-500"), NEW, WALL)
-    assert getattr(retry, "life", STRAY).times == 4
+    assert getattr(retry, "retry_state", STRAY).times == 4
 
 
 def test_the_letter_is_shown_with_its_life_and_redriven_by_who_consumes_the_topic() -> None:

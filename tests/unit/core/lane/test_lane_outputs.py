@@ -73,7 +73,7 @@ def test_what_kafka_refuses_for_good_is_a_failure_and_else_the_record_waits(
     rig.run(600)
     (again,) = rig.batches[0].entries
     if fails:
-        assert (again.outputs, again.decision.life.reason) == (0, "output-refused: it says so")  # type: ignore[union-attr]
+        assert (again.outputs, again.decision.retry_state.reason) == (0, "output-refused: it says so")  # type: ignore[union-attr]
         rig.conclude()
         assert rig.lane.memory.load == 0
     else:
@@ -87,7 +87,7 @@ def test_a_last_failure_without_its_outputs_is_a_dead_letter() -> None:
     rig.run(600)
     (dead,) = rig.batches[0].entries
     assert dead.writes[0].topic == "billing-DLQ"
-    assert dead.decision.life.reason == "output-refused: topic invoices is missing"  # type: ignore[union-attr]
+    assert dead.decision.retry_state.reason == "output-refused: topic invoices is missing"  # type: ignore[union-attr]
 
 
 TRACE = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"

@@ -209,16 +209,16 @@ def test_a_start_that_is_known_or_the_first_offset_is_not_committed(resume: Prog
 def test_the_width_of_a_topic_and_the_last_time_of_a_level_go_on_with_every_commit() -> None:
     rig, retry = Rig(), Rig(retry=True)
     level = Partition("billing-RETRY-10s", 0)
-    rig.assign(ORDERS, resume=Progress(5, width=3, last_at=9))
+    rig.assign(ORDERS, resume=Progress(5, width=3, last_at_ms=9))
     rig.take_offsets([5])
     rig.answer()
     rig.settle()
-    retry.assign(level, resume=Progress(5, last_at=9))
+    retry.assign(level, resume=Progress(5, last_at_ms=9))
     retry.take(record(5, source=level, timestamp=0, life=life()))
     retry.answer()
     retry.settle()
     assert rig.kafka == {ORDERS: Progress(6, width=3)}  # only a level has such a time
-    assert retry.kafka == {level: Progress(6, last_at=9)}
+    assert retry.kafka == {level: Progress(6, last_at_ms=9)}
 
 
 def test_a_delivery_counts_under_the_name_of_its_level() -> None:

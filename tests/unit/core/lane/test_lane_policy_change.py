@@ -59,7 +59,7 @@ def test_a_partition_of_a_new_level_waits_as_its_name_says() -> None:
     other = policy(ladder=(3_000,))
     rig.lane.apply_policy(other, waits(other))
     rig.assign(NEW)
-    assert rig.lane.ownership.partitions[NEW].level_delay == 3_000
+    assert rig.lane.ownership.partitions[NEW].level_delay_ms == 3_000
     assert rig.lane.ownership.partitions[NEW].level == "3s"
 
 

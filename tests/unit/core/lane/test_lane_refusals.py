@@ -135,13 +135,13 @@ def test_a_refused_entry_is_tried_again_alone_and_ever_less_often() -> None:
     rig = stopped(offsets=1)
     times = []
     for _ in range(6):
-        before = rig.now.steady
+        before = rig.now.steady_ms
         while not rig.batches or not rig.batches[0].entries:
             while rig.batches:
                 rig.conclude()
             rig.run(1)
         assert rig.batches[0].alone
-        times.append(rig.now.steady - before)
+        times.append(rig.now.steady_ms - before)
         rig.conclude(refused=[(rig.batches[0].entries[0], "topic")])
     assert times == [FIRST_TRY_MS, 1_000, 2_000, 4_000, LAST_TRY_MS, LAST_TRY_MS]
 
@@ -405,7 +405,7 @@ def test_where_nothing_can_go_one_record_is_tried_for_all() -> None:
         rig.run(100)
         while rig.batches:
             entries = rig.batches[0].entries
-            tried += [(rig.now.steady, len(entries))] if entries else []
+            tried += [(rig.now.steady_ms, len(entries))] if entries else []
             rig.conclude(refused=[(entry, "partition") for entry in entries])
     assert tried[0][1] + tried[1][1] == 8
     assert {size for _, size in tried[2:]} == {1}
@@ -472,7 +472,7 @@ def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_head
     (letter,) = rig.conclude().entries
     assert letter.writes[0].topic == "billing-DLQ"
     assert letter.record.headers is None
-    assert letter.decision.life.reason.startswith("too-large: ")  # type: ignore[union-attr]
+    assert letter.decision.retry_state.reason.startswith("too-large: ")  # type: ignore[union-attr]
     rig.answer(COMMITTED)
     rig.settle()
     assert rig.part(ORDERS).tracker.snapshot() == Progress(2)

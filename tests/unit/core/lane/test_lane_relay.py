@@ -47,9 +47,9 @@ def test_what_is_due_is_forwarded_as_it_was_without_an_event_or_a_delivery() -> 
     copies = written(rig)
     assert [copy.topic for copy in copies] == ["billing-RETRY"] * 5
     for record, copy in zip(records, copies, strict=True):
-        assert record.life is not None
+        assert record.retry_state is not None
         assert (copy.key, copy.value, copy.spread) == (record.key, record.value, LEVEL.number)
-        assert copy.headers == OWN + render_retry_headers(record.life, "billing", "billing-RETRY")
+        assert copy.headers == OWN + render_retry_headers(record.retry_state, "billing", "billing-RETRY")
     assert rig.history == []
     assert rig.kafka[LEVEL].next == 5
     assert rig.lane.counters.forwarded == sum(rig.lane.counters.lateness.counts) == 5
@@ -85,7 +85,9 @@ def test_runs_that_come_before_a_commit_are_settled_together() -> None:
 
 def written_after(rig: Rig, ms: int) -> list[str]:
     rig.run(ms)
-    ids = [entry.decision.life.id for batch in rig.batches for entry in batch.entries if entry.decision.life]
+    ids = [
+        entry.decision.retry_state.id for batch in rig.batches for entry in batch.entries if entry.decision.retry_state
+    ]
     while rig.batches:
         rig.conclude()
     return ids

@@ -48,7 +48,7 @@ def next_entry(rig: Rig, waiting: Record) -> SettledRecord | None:
         while rig.batches:
             if entries := rig.conclude().entries:
                 return entries[0]
-        rig.run(max(1, rig.wake_at - rig.clock.steady))
+        rig.run(max(1, rig.wake_at - rig.clock.steady_ms))
     return None
 
 
@@ -60,11 +60,11 @@ def travel(policy: Policy, delay: int) -> tuple[list[str], int]:
     levels = []
     while True:
         levels.append(copy.topic.rpartition("-")[2])
-        entry = next_entry(rig, as_read(policy, copy, offsets[copy.topic], rig.now.wall))
+        entry = next_entry(rig, as_read(policy, copy, offsets[copy.topic], rig.now.wall_ms))
         if entry is None:
             return levels, rig.sent[0].at
         assert isinstance(entry.decision, Hop)
-        assert (entry.decision.life.times, entry.decision.life.due_at) == (1, WALL + delay)
+        assert (entry.decision.retry_state.times, entry.decision.retry_state.due_at) == (1, WALL + delay)
         offsets[copy.topic] += 1
         (copy,) = entry.writes  # no event
         rig.run(HOP)

@@ -90,7 +90,7 @@ def test_a_probe_that_goes_when_all_is_told_is_looked_after() -> None:
     assert (rig.gate.pace.state, len(rig.sent)) == (State.PROBING, 2)
     tell(rig, lambda _record: NotSent("connection-refused"))
     assert len(rig.sent) == 1
-    assert rig.wake_at <= rig.now.steady + PROBE_HANGS_MS
+    assert rig.wake_at <= rig.now.steady_ms + PROBE_HANGS_MS
 
 
 def test_a_slow_start_counts_every_record_of_a_batch() -> None:

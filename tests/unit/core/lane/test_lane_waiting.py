@@ -62,7 +62,7 @@ def test_each_parked_partition_goes_on_at_its_own_time() -> None:
 
 def _resumes(rig: Rig, source: Partition, ms: int) -> bool:
     """Whether a partition is resumed by then, `ms` after the beginning."""
-    rig.run(max(0, ms - rig.now.steady))
+    rig.run(max(0, ms - rig.now.steady_ms))
     return ("resume", source, 5, 1) in rig.fetches
 
 
@@ -135,18 +135,18 @@ def test_a_level_never_delivers_early_and_always_delivers(
             break
         if turn < len(clock_steps):
             rig.clock.behind += clock_steps[turn]
-        rig.run(max(0, rig.wake_at - rig.now.steady))
+        rig.run(max(0, rig.wake_at - rig.now.steady_ms))
         if rig.fetches and rig.fetches.pop()[0] == "resume":
             rig.take(lone)
     wait = samples_wait(source)
     stepped = sum(map(abs, clock_steps))
-    assert rig.now.steady >= min(wait, appended + wait) - stepped
+    assert rig.now.steady_ms >= min(wait, appended + wait) - stepped
     if rig.sent:
-        assert rig.now.wall >= WALL + due
+        assert rig.now.wall_ms >= WALL + due
     else:  # it hops on, since it is due later still
         assert rig.lane.commits.in_flight is not None
         assert rig.lane.commits.in_flight.entries[0].writes[0].topic.startswith("billing-RETRY-")
-        assert rig.now.wall < WALL + due
+        assert rig.now.wall_ms < WALL + due
 
 
 def samples_wait(source: Partition) -> int:
@@ -320,11 +320,11 @@ def test_what_waits_below_the_shortest_level_never_fills_the_lanes_room() -> Non
     rig.answer_all()
     hops = [entry for batch in rig.settle() for entry in batch.entries if isinstance(entry.decision, Hop)]
     assert len(hops) == 475
-    assert {(entry.writes[0].topic, entry.decision.life.due_at) for entry in hops if entry.decision.life} == {
-        ("billing-RETRY-1h", WALL + HALF)
-    }
+    assert {
+        (entry.writes[0].topic, entry.decision.retry_state.due_at) for entry in hops if entry.decision.retry_state
+    } == {("billing-RETRY-1h", WALL + HALF)}
     assert rig.lane.ownership.load <= 25 * weight
-    rig.run(HALF - rig.now.steady - 1)
+    rig.run(HALF - rig.now.steady_ms - 1)
     assert not rig.sent
     rig.run(1)
     while rig.sent:

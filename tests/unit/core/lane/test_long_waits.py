@@ -38,7 +38,7 @@ def committed(rig: LadderRig, ms: int = 20) -> CommitBatch:
 def test_the_copy_of_a_failure_is_in_the_transaction_of_the_progress_that_its_record_ends() -> None:
     rig = rig_of(b"a", b"a", b"b")
     rig.fail(0)
-    due = rig.now.wall + WAITS[0]
+    due = rig.now.wall_ms + WAITS[0]
     batch = committed(rig)
     (state,) = states_of(batch, rig.policy)
     assert (state.times, state.due_at, state.order, state.behind) == (1, due, Order(0), False)
@@ -79,15 +79,15 @@ def test_a_key_is_blocked_from_the_decision_on_and_not_from_the_commit() -> None
     rig.arrive(b"a")
     assert rig.out() == []
     rig.flow()
-    assert [record.life.behind for record in rig.log.values() if record.life] == [False, True]
+    assert [record.retry_state.behind for record in rig.log.values() if record.retry_state] == [False, True]
 
 
 def test_a_head_is_read_and_delivered_once_it_is_due_and_no_earlier() -> None:
     rig = rig_of(b"a")
     rig.fail(0)
-    due = rig.now.steady + WAITS[0]
+    due = rig.now.steady_ms + WAITS[0]
     rig.flow()
-    rig.run(due - rig.now.steady - 1)
+    rig.run(due - rig.now.steady_ms - 1)
     assert rig.reader.wanted == []
     rig.run(1)
     assert rig.reader.wanted == [0]
@@ -132,7 +132,7 @@ def test_a_retry_that_fails_again_is_written_at_the_end_and_what_waits_behind_it
     rig.flow()
     rig.flow(WAITS[0])
     rig.fail(0)
-    due = rig.now.wall + WAITS[1]
+    due = rig.now.wall_ms + WAITS[1]
     batch = committed(rig)
     (state,) = states_of(batch, rig.policy)
     assert (state.times, state.due_at, state.order) == (2, due, Order(0))

@@ -169,7 +169,7 @@ def test_the_first_record_of_a_long_queue_is_written_again_at_its_end_as_it_is()
     assert rig.reader.wanted == [0, 20]
     batch = hopped(rig)
     assert [len(entry.writes) for entry in batch.entries] == [1], "a hop has no event"
-    assert states_of(batch, rig.policy) == [rig.log[0].life]
+    assert states_of(batch, rig.policy) == [rig.log[0].retry_state]
     rig.flow(5_000)
     assert rig.queue() == Progress(21)
     assert rig.sent == []
@@ -217,12 +217,12 @@ def test_the_lowest_records_hop_and_so_many_at_a_time() -> None:
 
 def test_a_record_hops_once_a_round() -> None:
     rig = far_apart(0, 20, hop_span=8)
-    first = rig.now.steady
+    first = rig.now.steady_ms
     rig.flow()
     assert rig.end == 23
     rig.put(waiting(7, due_in=LATE), key=b"k7", at=50)
     rig.look()
-    rig.run(first + ROUND_MS - rig.now.steady - 1)
+    rig.run(first + ROUND_MS - rig.now.steady_ms - 1)
     assert rig.reader.wanted == []
     rig.run(1)
     assert rig.reader.wanted == [21, 22, 50]

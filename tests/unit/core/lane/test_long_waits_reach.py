@@ -53,4 +53,4 @@ def test_a_head_out_of_reach_is_looked_at_by_events_and_not_all_the_time() -> No
     rig.look()
     assert rig.reader.wanted == [0]
     rig.settle()
-    assert rig.wake_at > rig.now.steady + 60_000
+    assert rig.wake_at > rig.now.steady_ms + 60_000

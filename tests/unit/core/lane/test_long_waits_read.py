@@ -36,8 +36,8 @@ def test_records_of_a_key_go_out_by_their_order_wherever_their_copies_lie() -> N
     for _ in range(4):
         rig.flow()
         (sent,) = rig.sent
-        assert sent.record.life is not None
-        orders.append(sent.record.life.order)
+        assert sent.record.retry_state is not None
+        orders.append(sent.record.retry_state.order)
         rig.answer()
     assert orders == [Order(1, 1), Order(2, 2), Order(4), Order(7)]
 
@@ -109,7 +109,7 @@ def test_a_record_at_the_offset_of_one_of_a_former_log_is_another_one() -> None:
     rig.arrive(b"b", b"a")
     rig.take_it(0)
     rig.flow()
-    assert [record.life.id for record in rig.log.values() if record.life] == ["orders:0:0", "orders:0:1"]
+    assert [record.retry_state.id for record in rig.log.values() if record.retry_state] == ["orders:0:0", "orders:0:1"]
 
 
 def test_a_wait_that_is_over_by_the_wall_clock_is_over() -> None:
@@ -121,7 +121,7 @@ def test_a_wait_that_is_over_by_the_wall_clock_is_over() -> None:
     rig.look()
     rig.flow()
     assert rig.out() == [0]
-    rig.run(700 - rig.now.steady - 1)
+    rig.run(700 - rig.now.steady_ms - 1)
     assert rig.reader.wanted == []
     rig.flow(1)
     assert rig.out() == [0, 1]

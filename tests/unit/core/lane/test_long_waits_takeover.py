@@ -224,7 +224,7 @@ def test_what_was_to_be_written_behind_its_key_is_the_next_owners() -> None:
     rig.look()
     rig.arrive(b"a", b"a")
     rig.flow()
-    assert [record.life.id for record in rig.log.values() if record.life] == ["orders:0:0", "orders:0:1"]
+    assert [record.retry_state.id for record in rig.log.values() if record.retry_state] == ["orders:0:0", "orders:0:1"]
 
 
 def test_a_new_owner_delivers_what_waits_where_the_last_one_left_it() -> None:

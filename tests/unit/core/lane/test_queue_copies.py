@@ -142,4 +142,4 @@ def test_what_is_parked_is_a_dead_letter_where_the_group_parks_no_longer() -> No
     rig.bring()
     (decision,) = rig.written()
     assert isinstance(decision, DeadLetter)
-    assert (decision.reason, decision.life.times) == ("http-500", 2)
+    assert (decision.reason, decision.retry_state.times) == ("http-500", 2)

@@ -94,7 +94,7 @@ def test_it_is_tried_ever_less_often_and_never_given_up() -> None:
     tries = []
     for _ in range(60 * 20):
         while rig.batches:
-            tries.append(rig.now.steady)
+            tries.append(rig.now.steady_ms)
             rig.conclude(unwritable=[ORDERS])
         rig.run(50)
     waits = [after - before for before, after in pairwise(tries)]

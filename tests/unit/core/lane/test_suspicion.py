@@ -8,7 +8,7 @@ from sidecar.core.lane.suspicion import FEWEST, MOST, QUIET_MS, SMALLEST, Stage,
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now
 
-BEGIN = Now(wall=1_000_000, steady=50_000)
+BEGIN = Now(wall_ms=1_000_000, steady_ms=50_000)
 
 
 def of(
@@ -66,12 +66,12 @@ def test_alone_go_those_that_the_last_owner_released_and_no_later_one() -> None:
 def test_what_was_due_only_after_a_quiet_beginning_ends_the_suspicion_of_all_that_follow() -> None:
     found = Suspicion(1, Stage.FEW, window=2, reach=9)
     found.begin(BEGIN)
-    early, quiet = Now(0, BEGIN.steady + QUIET_MS - 1), Now(0, BEGIN.steady + QUIET_MS)
-    found.close_window(10, BEGIN.wall + 1, early)
+    early, quiet = Now(0, BEGIN.steady_ms + QUIET_MS - 1), Now(0, BEGIN.steady_ms + QUIET_MS)
+    found.close_window(10, BEGIN.wall_ms + 1, early)
     assert found.is_suspect(10), "the owner has not lived long enough"
-    found.close_window(10, BEGIN.wall, quiet)
+    found.close_window(10, BEGIN.wall_ms, quiet)
     assert found.is_suspect(10), "it was due before, so it may have been in flight"
-    found.close_window(10, BEGIN.wall + 1, quiet)
+    found.close_window(10, BEGIN.wall_ms + 1, quiet)
     assert not found.is_suspect(10)
     assert not found.is_suspect(11), "no later record either"
 

@@ -43,7 +43,7 @@ def test_before_any_record_has_come_and_while_suspects_are_left_it_only_stops_ho
 def test_records_that_wait_for_the_suspects_of_another_partition_keep_it_as_it_is() -> None:
     suspicion = met(Stage.SINGLE)
     suspicion.begin(Now(0, 0))
-    suspicion.ready_at = QUIET_MS  # the gate notes that some are ready
+    suspicion.ready_at_ms = QUIET_MS  # the gate notes that some are ready
     assert step(suspicion, QUIET_MS, load=9) == Step.STAY
 
 

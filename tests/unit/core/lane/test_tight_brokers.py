@@ -70,7 +70,7 @@ def test_once_all_records_have_ended_the_progress_is_the_end_whatever_the_broker
                 end(rig, sent.record.offset, share, random)
     rig = TightRig(broker, policy=samples.policy(deaths=3))
     rig.assign(ORDERS, resume=broker.progress() if broker.committed else Progress(0, ours=False))
-    while rig.clock.steady < AN_HOUR and broker.committed.get(ORDERS, (0, ""))[0] < count:
+    while rig.clock.steady_ms < AN_HOUR and broker.committed.get(ORDERS, (0, ""))[0] < count:
         feed(rig, count)
         rig.pass_time(200, 100)
         while rig.sent:

@@ -87,7 +87,7 @@ def test_nothing_is_sent_in_an_outage_until_the_probe() -> None:
     gate.answered(record(0), NotSent("refused"), NOW)
     gate.dispatch(NOW)
     assert len(out) == 2
-    gate.pace.tick(Now(0, gate.pace.probe_at), gate.in_flight)
+    gate.pace.tick(Now(0, gate.pace.probe_at_ms), gate.in_flight)
     gate.dispatch(NOW)
     assert len(out) == 3
 

@@ -43,7 +43,7 @@ class Line:
 
     def retries(self, topic: str, count: int) -> None:
         life = RetryState(f"{topic}:0:1", topic, 1)
-        self.ready.extend([replace(record(self._next(), source=LEVEL), life=life) for _ in range(count)])
+        self.ready.extend([replace(record(self._next(), source=LEVEL), retry_state=life) for _ in range(count)])
 
     def answer(self, now: Now) -> None:
         self._gate.answered(self.out.pop(0), COMMITTED, now)
@@ -59,7 +59,7 @@ def at(ms: int) -> Now:
 
 
 def topic_of(one: Record) -> str:
-    return one.source.topic if one.life is None else one.life.topic
+    return one.source.topic if one.retry_state is None else one.retry_state.topic
 
 
 def gate_of(places: int = 64, **terms: TopicTerms) -> tuple[Dispatcher, Line, Line]:

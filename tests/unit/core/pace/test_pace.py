@@ -50,22 +50,22 @@ def paused(after: int = 700) -> Pace:
 
 def test_when_one_at_a_time_is_too_many_it_pauses_for_as_long_as_it_was_asked_to() -> None:
     pace = paused(700)
-    assert (pace.state, pace.limit, pace.probe_at) == (State.THROTTLED, 0, 710)
+    assert (pace.state, pace.limit, pace.probe_at_ms) == (State.THROTTLED, 0, 710)
     pace.tick(at(709), 0)
     assert pace.limit == 0
     pace.tick(at(710), 0)
-    assert (pace.state, pace.limit, pace.probe_at) == (State.THROTTLED, 1, NEVER)
+    assert (pace.state, pace.limit, pace.probe_at_ms) == (State.THROTTLED, 1, NEVER)
 
 
 def test_one_record_that_asks_for_a_long_time_does_not_stop_the_others_for_so_long() -> None:
-    assert paused(300_000).probe_at == 10 + LONGEST_PAUSE_MS
+    assert paused(300_000).probe_at_ms == 10 + LONGEST_PAUSE_MS
 
 
 @pytest.mark.parametrize("late", [COMMITTED, BUSY, BAD, CANCELLED, AWAY])
 def test_what_was_out_before_a_pause_does_not_end_it(late: Outcome) -> None:
     pace = paused()
     pace.note(record(1), late, at(20))
-    assert (pace.state, pace.limit, pace.probe_at) == (State.THROTTLED, 0, 710)
+    assert (pace.state, pace.limit, pace.probe_at_ms) == (State.THROTTLED, 0, 710)
 
 
 def test_after_a_throttle_the_pace_creeps_by_one_each_round() -> None:
@@ -93,7 +93,7 @@ def test_a_throttled_place_that_hangs_lets_one_request_more_out_and_one_that_is_
 def test_a_probe_that_is_throttled_ends_the_outage() -> None:
     pace = probing(8)
     pace.note(RECORD, BUSY, at(200))
-    assert (pace.state, pace.limit, pace.probe_at) == (State.THROTTLED, 1, NEVER)
+    assert (pace.state, pace.limit, pace.probe_at_ms) == (State.THROTTLED, 1, NEVER)
 
 
 @pytest.mark.parametrize("took", [COMMITTED, Committed()])
@@ -143,31 +143,31 @@ class Play:
     """A gate's part, in short: sends what the pace lets out, up to what a story asks for."""
 
     def __init__(self, pace: Pace) -> None:
-        self.pace, self.steady = pace, 0
+        self.pace, self.steady_ms = pace, 0
         self.out: list[Record] = []
         self._offsets = count()
 
     def pass_time(self, ms: int) -> None:
-        self.steady += ms
-        self.pace.healthy(at(self.steady))
-        self.pace.tick(at(self.steady), len(self.out))
+        self.steady_ms += ms
+        self.pace.healthy(at(self.steady_ms))
+        self.pace.tick(at(self.steady_ms), len(self.out))
 
     def send(self, most: int) -> None:
         while len(self.out) < self.pace.limit and most > 0:
             self.out.append(record(next(self._offsets)))
             most -= 1
             if self.pace.state is State.PROBING:
-                self.pace.sent(self.out[-1], at(self.steady))
+                self.pace.sent(self.out[-1], at(self.steady_ms))
 
     def answer(self, outcome: Outcome, place: int) -> None:
         if self.out:
-            self.pace.note(self.out.pop(place % len(self.out)), outcome, at(self.steady))
+            self.pace.note(self.out.pop(place % len(self.out)), outcome, at(self.steady_ms))
 
     def check(self) -> None:
         pace = self.pace
         assert 0 <= pace.limit <= max(pace.full, len(self.out) + 1)
         if pace.limit == 0:
-            assert pace.probe_at != NEVER or pace.unsure
+            assert pace.probe_at_ms != NEVER or pace.unsure
         if pace.state is State.OUTAGE:
             assert pace.limit == 0
 

@@ -63,7 +63,7 @@ def test_a_guarded_pace_delivers_nothing_until_the_health_url_says_so() -> None:
     assert (pace.state, pace.limit) == (State.PROBING, 1)
     pace.sent(RECORD, at(10_000))
     pace.note(RECORD, AWAY, at(10_001))
-    assert pace.probe_at == NEVER
+    assert pace.probe_at_ms == NEVER
 
 
 def test_a_health_url_that_is_wrong_does_not_make_probes_more_frequent() -> None:
@@ -71,8 +71,8 @@ def test_a_health_url_that_is_wrong_does_not_make_probes_more_frequent() -> None
     pace, steady, gaps = guarded(), 0, []
     for _ in range(8):
         pace.healthy(at(steady))
-        gaps.append(pace.probe_at - steady)
-        steady = probe(pace).steady
+        gaps.append(pace.probe_at_ms - steady)
+        steady = probe(pace).steady_ms
         pace.note(RECORD, AWAY, at(steady))
     assert gaps == [0, 200, 400, 800, 1_600, 3_200, LAST_PROBE_MS, LAST_PROBE_MS]
 
@@ -81,7 +81,7 @@ def test_a_health_url_that_fails_again_stops_the_probe() -> None:
     pace = guarded()
     pace.healthy(at(0))
     pace.unhealthy("http-503", at(0))
-    assert (pace.probe_at, pace.reason) == (NEVER, "http-503")
+    assert (pace.probe_at_ms, pace.reason) == (NEVER, "http-503")
 
 
 def test_a_guarded_outage_ends_only_by_a_probe_that_the_health_url_allowed() -> None:
@@ -103,7 +103,7 @@ def test_the_health_url_says_nothing_while_deliveries_go_on() -> None:
     pace.note(RECORD, COMMITTED, at(1))
     pace.healthy(at(2))
     pace.unhealthy("http-503", at(3))
-    assert (pace.state, pace.probe_at, pace.reason) == (State.OPEN, NEVER, "")
+    assert (pace.state, pace.probe_at_ms, pace.reason) == (State.OPEN, NEVER, "")
 
 
 def test_a_new_outage_begins_with_a_short_wait_again() -> None:
@@ -112,7 +112,7 @@ def test_a_new_outage_begins_with_a_short_wait_again() -> None:
     probe(pace)
     pace.note(RECORD, COMMITTED, at(401))
     pace.note(RECORD, AWAY, at(402))
-    assert pace.probe_at == 402 + FIRST_PROBE_MS
+    assert pace.probe_at_ms == 402 + FIRST_PROBE_MS
 
 
 def test_an_outage_by_failures_says_how_many_and_the_last() -> None:
@@ -134,7 +134,7 @@ def test_a_word_of_the_health_url_that_has_turned_bad_no_longer_excuses_failures
 def test_a_probe_that_ends_is_no_probe_any_more() -> None:
     """Given two probes out, when one fails, then the other still ends the outage."""
     pace = probing(8)
-    pace.tick(at(pace.probe_at + PROBE_HANGS_MS), 1)
+    pace.tick(at(pace.probe_at_ms + PROBE_HANGS_MS), 1)
     pace.sent(OTHER, at(PROBE_HANGS_MS + 200))
     pace.note(RECORD, AWAY, at(PROBE_HANGS_MS + 201))
     assert pace.state is State.OUTAGE

@@ -16,7 +16,7 @@ def test_failures_and_refusals_do_not_slow_it_down() -> None:
 
 def test_one_refused_connection_is_an_outage() -> None:
     pace = paced(8, AWAY)
-    assert (pace.state, pace.limit, pace.probe_at) == (State.OUTAGE, 0, FIRST_PROBE_MS)
+    assert (pace.state, pace.limit, pace.probe_at_ms) == (State.OUTAGE, 0, FIRST_PROBE_MS)
 
 
 def test_nothing_goes_before_the_probe_is_due_and_then_one() -> None:
@@ -24,14 +24,14 @@ def test_nothing_goes_before_the_probe_is_due_and_then_one() -> None:
     pace.tick(at(FIRST_PROBE_MS - 1), 0)
     assert (pace.state, pace.limit) == (State.OUTAGE, 0)
     pace.tick(at(FIRST_PROBE_MS), 0)
-    assert (pace.state, pace.limit, pace.probe_at) == (State.PROBING, 1, NEVER)
+    assert (pace.state, pace.limit, pace.probe_at_ms) == (State.PROBING, 1, NEVER)
 
 
 def test_a_probe_that_hangs_is_joined_by_another() -> None:
     """A record may take a quarter of an hour: one slow probe must not stop the group for so long."""
     pace = probing(8)
-    assert pace.probe_at == FIRST_PROBE_MS + PROBE_HANGS_MS
-    pace.tick(at(pace.probe_at), 1)
+    assert pace.probe_at_ms == FIRST_PROBE_MS + PROBE_HANGS_MS
+    pace.tick(at(pace.probe_at_ms), 1)
     assert (pace.state, pace.limit) == (State.PROBING, 2)
     pace.sent(OTHER, at(FIRST_PROBE_MS + PROBE_HANGS_MS))
     pace.note(OTHER, COMMITTED, at(FIRST_PROBE_MS + PROBE_HANGS_MS))
@@ -40,7 +40,7 @@ def test_a_probe_that_hangs_is_joined_by_another() -> None:
 
 def test_a_probe_that_hung_does_not_end_the_outage_when_it_fails_at_last() -> None:
     pace = probing(8)
-    pace.tick(at(pace.probe_at), 1)
+    pace.tick(at(pace.probe_at_ms), 1)
     pace.sent(OTHER, at(0))
     for one in (OTHER, RECORD):
         pace.note(one, Failed("timeout", label="timeout"), at(9_000))
@@ -51,7 +51,7 @@ def test_what_was_out_when_the_outage_began_does_not_put_off_the_probe() -> None
     pace = paced(8, AWAY)
     for steady in range(1, 9):
         pace.note(RECORD, AWAY, at(steady))
-    assert pace.probe_at == FIRST_PROBE_MS
+    assert pace.probe_at_ms == FIRST_PROBE_MS
 
 
 def test_deliveries_that_hang_do_not_put_off_the_probe() -> None:
@@ -65,8 +65,8 @@ def test_deliveries_that_hang_do_not_put_off_the_probe() -> None:
 def test_probes_come_less_often_up_to_a_limit() -> None:
     pace, steady, gaps = paced(8, AWAY), 0, []
     for _ in range(10):
-        gaps.append(pace.probe_at - steady)
-        steady = probe(pace).steady
+        gaps.append(pace.probe_at_ms - steady)
+        steady = probe(pace).steady_ms
         pace.note(RECORD, AWAY, at(steady))
     assert gaps == [100, 200, 400, 800, 1_600, 3_200, LAST_PROBE_MS, LAST_PROBE_MS, LAST_PROBE_MS, LAST_PROBE_MS]
 
@@ -85,15 +85,15 @@ def test_after_a_row_of_failures_a_probe_that_fails_lets_the_outage_go_on() -> N
     pace = failing(16)
     probe(pace)
     pace.note(RECORD, BAD, at(200))
-    assert (pace.state, pace.probe_at) == (State.OUTAGE, 200 + 2 * FIRST_PROBE_MS)
+    assert (pace.state, pace.probe_at_ms) == (State.OUTAGE, 200 + 2 * FIRST_PROBE_MS)
 
 
 @pytest.mark.parametrize("longest", [PROBE_INTERVAL_MS, 300])
 def test_a_service_that_answers_is_probed_as_often_as_it_was_set(longest: int) -> None:
     pace, steady, gaps = failing(16, interval=longest), 0, []
     for _ in range(7):
-        gaps.append(pace.probe_at - steady)
-        steady = probe(pace).steady
+        gaps.append(pace.probe_at_ms - steady)
+        steady = probe(pace).steady_ms
         pace.note(RECORD, BAD, at(steady))
     assert gaps == [min(gap, longest) for gap in (100, 200, 400, 800, 1_600, 3_200, 6_400)]
 
@@ -101,8 +101,8 @@ def test_a_service_that_answers_is_probed_as_often_as_it_was_set(longest: int) -
 def test_a_service_that_failed_and_then_goes_away_is_probed_as_seldom_as_one_that_is_away() -> None:
     pace, steady, gaps = failing(16), 0, []
     for _ in range(7):
-        gaps.append(pace.probe_at - steady)
-        steady = probe(pace).steady
+        gaps.append(pace.probe_at_ms - steady)
+        steady = probe(pace).steady_ms
         pace.note(RECORD, AWAY, at(steady))
     assert gaps == [100, 200, 400, 800, 1_600, 3_200, LAST_PROBE_MS]
     probe(pace)
@@ -140,7 +140,7 @@ def test_what_ends_well_while_the_service_goes_away_does_not_end_the_outage(late
     """A service that shuts down in order answers what it has, and refuses connections meanwhile."""
     pace = paced(16, AWAY)
     pace.note(record(1), late, at(1))
-    assert (pace.state, pace.limit, pace.probe_at) == (State.OUTAGE, 0, FIRST_PROBE_MS)
+    assert (pace.state, pace.limit, pace.probe_at_ms) == (State.OUTAGE, 0, FIRST_PROBE_MS)
 
 
 def test_a_place_that_comes_free_beside_the_probe_is_not_taken() -> None:
@@ -168,7 +168,7 @@ def test_a_refused_connection_that_was_begun_before_the_probe_says_nothing_about
 def test_a_probe_that_was_cancelled_is_followed_by_another() -> None:
     pace = probing(16)
     pace.note(RECORD, CANCELLED, at(200))
-    assert (pace.state, pace.probe_at) == (State.OUTAGE, 200 + 2 * FIRST_PROBE_MS)
+    assert (pace.state, pace.probe_at_ms) == (State.OUTAGE, 200 + 2 * FIRST_PROBE_MS)
 
 
 @pytest.mark.parametrize("answer", [Rejected("x"), Failed("retry-asked", asked=True)])

@@ -54,7 +54,7 @@ def test_what_hangs_at_a_start_lets_one_request_more_out_each_second() -> None:
     pace, seen = Pace(12, start=4), []
     for turn in range(4):
         pace.look(at(turn * START_HANGS_MS))
-        pace.tick(at(pace.probe_at), pace.limit)
+        pace.tick(at(pace.probe_at_ms), pace.limit)
         seen.append(pace.limit)
     assert seen == [8, 12, 12, 12]
 
@@ -62,9 +62,9 @@ def test_what_hangs_at_a_start_lets_one_request_more_out_each_second() -> None:
 def test_while_places_are_free_time_alone_lets_no_more_out() -> None:
     pace = Pace(8, start=2)
     pace.look(at(0))
-    assert pace.probe_at == START_HANGS_MS
+    assert pace.probe_at_ms == START_HANGS_MS
     pace.tick(at(START_HANGS_MS), 1)
-    assert (pace.limit, pace.probe_at) == (2, NEVER)
+    assert (pace.limit, pace.probe_at_ms) == (2, NEVER)
 
 
 def test_a_full_row_asks_the_health_url_and_waits_for_its_word() -> None:
@@ -99,7 +99,7 @@ def test_a_health_url_that_fails_makes_a_full_row_an_outage() -> None:
     row(pace, WELL_FOR_MS)
     pace.unhealthy("http-503", at(WELL_FOR_MS + 5))
     assert (pace.state, pace.limit, pace.reason, pace.slowed) == (State.OUTAGE, 0, "http-503", True)
-    assert pace.probe_at == NEVER
+    assert pace.probe_at_ms == NEVER
 
 
 @pytest.mark.parametrize("late", [COMMITTED, BAD, AWAY, BUSY, CANCELLED, LOST])

@@ -65,12 +65,12 @@ def answered(pace: Pace) -> None:
 
 
 def no_answer(pace: Pace) -> None:
-    pace.tick(at(pace.probe_at + PROBE_HANGS_MS), 1)
+    pace.tick(at(pace.probe_at_ms + PROBE_HANGS_MS), 1)
 
 
 def hangs(pace: Pace) -> None:
     pace.look(at(0))
-    pace.tick(at(pace.probe_at), pace.limit)
+    pace.tick(at(pace.probe_at_ms), pace.limit)
 
 
 Play = tuple[Callable[[], Pace], Callable[[Pace], None]]
@@ -93,7 +93,7 @@ PLAYS: dict[tuple[str, str], list[Play]] = {
     ],
     ("throttled", "no answer for a while"): [(throttled, hangs)],
     ("outage", "the pause is over, or the health URL is well"): [
-        (lambda: failing(4), lambda pace: pace.tick(at(pace.probe_at), 0)),
+        (lambda: failing(4), lambda pace: pace.tick(at(pace.probe_at_ms), 0)),
         (lambda: Pace(4, guarded=True), lambda pace: (pace.healthy(at(0)), pace.tick(at(0), 0))[-1]),
     ],
     ("outage", "a late answer to what is no probe"): [

@@ -77,13 +77,13 @@ def probes(gate: Dispatcher, lanes: list[Lane], times: int) -> list[tuple[int, i
     seen = []
     gate.pace.note(record(99), NotSent("refused"), at(0))
     for _ in range(times):
-        gate.pace.tick(at(gate.pace.probe_at), gate.in_flight)
+        gate.pace.tick(at(gate.pace.probe_at_ms), gate.in_flight)
         gate.dispatch(at(0))
         (place,) = [place for place, lane in enumerate(lanes) if lane.out]
         sent = lanes[place].out.pop()
         seen.append((place, sent.source.number))
         lanes[place].ready.put_first([sent])
-        gate.answered(sent, NotSent("refused"), at(gate.pace.probe_at))
+        gate.answered(sent, NotSent("refused"), at(gate.pace.probe_at_ms))
     return seen
 
 
@@ -105,7 +105,7 @@ def test_when_a_probe_opens_the_pace_the_partitions_are_still_dealt() -> None:
     for offset in range(3):
         gate.pace.note(record(offset), Failed("http-500"), at(0))
     lane = Lane(gate, of(0, 0, 0, 1, 2))
-    gate.pace.tick(at(gate.pace.probe_at), 0)
+    gate.pace.tick(at(gate.pace.probe_at_ms), 0)
     gate.dispatch(at(0))
     gate.answered(lane.out[0], COMMITTED, at(200))
     gate.dispatch(at(200))

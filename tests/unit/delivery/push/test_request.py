@@ -32,7 +32,7 @@ def test_a_first_delivery_says_where_the_record_is() -> None:
 def test_a_try_in_place_is_a_retry_of_its_own(life: RetryState | None, times: int) -> None:
     """Given three tries in place, then they count like retries, and each has an Idempotency-Key of its own."""
     redrives = 0 if life is None else life.redrives
-    found = read(a_record(life=life, again=3))
+    found = read(a_record(retry_state=life, again=3))
     assert found["Reconsume-Times"] == str(times)
     assert found["Idempotency-Key"] == f"orders:3:1024/{redrives}/{times}"
     origin = (found["Reconsume-Topic"], found["Reconsume-Partition"], found["Reconsume-Offset"])
@@ -42,7 +42,7 @@ def test_a_try_in_place_is_a_retry_of_its_own(life: RetryState | None, times: in
 
 def test_a_retry_says_where_its_first_copy_was() -> None:
     """Given a copy on a level topic, then topic, partition, offset and time are those of the origin."""
-    found = read(a_record(source=Partition("billing-RETRY-10s", 7), offset=55, life=LIFE))
+    found = read(a_record(source=Partition("billing-RETRY-10s", 7), offset=55, retry_state=LIFE))
     assert found["Reconsume-Id"] == "orders:3:1024"
     assert (found["Reconsume-Topic"], found["Reconsume-Partition"], found["Reconsume-Offset"]) == (
         "orders",
@@ -87,7 +87,7 @@ def test_a_key_that_no_server_takes_in_a_header_says_its_length_and_is_in_the_en
 def test_no_head_is_larger_than_the_smallest_that_servers_take(key: bytes | None, life: RetryState | None) -> None:
     """Given a long key, a long id and headers of 8 KiB, all forwarded, then the whole head stays below 8 KiB."""
     headers: Headers = [*((f"h{number}", b"x" * 500) for number in range(100)), ("content-type", b"a/" + b"b" * 250)]
-    data = rendered(a_record(key=key, headers=headers, life=life, value=None), forward_headers=("*",))
+    data = rendered(a_record(key=key, headers=headers, retry_state=life, value=None), forward_headers=("*",))
     head = data.partition(b"\r\n\r\n")[0]
     assert 3_000 < len(head) + 4 <= 8 * 1024
 
@@ -109,7 +109,9 @@ def test_the_envelope_carries_everything() -> None:
         ("RECONSUMETIMES", b"2"),
         ("traceparent", b"00-1-2-01"),
     ]
-    record = a_record(key=None, value=b"\0\1", headers=headers, life=LIFE, source=Partition("billing-RETRY-10s", 7))
+    record = a_record(
+        key=None, value=b"\0\1", headers=headers, retry_state=LIFE, source=Partition("billing-RETRY-10s", 7)
+    )
     found = read(record, envelope=True, forward_headers=("*",))
     assert msgspec.json.decode(found.body) == {
         "group": "billing",
@@ -149,15 +151,15 @@ records = st.builds(
     key=values,
     value=values,
     headers=st.none() | st.lists(st.tuples(texts, values), max_size=12),
-    life=lives,
+    retry_state=lives,
 )
 
 
 @given(record=records)
 @example(record=a_record(headers=[("X\r\nX-Evil", b"1"), ("X", b"a\r\n\r\nPOST / HTTP/1.1\r\n\r\n")]))
-@example(record=a_record(headers=[("a\ud800", b"1")], life=RetryState(id="a\ud800", topic="a\ud800")))
+@example(record=a_record(headers=[("a\ud800", b"1")], retry_state=RetryState(id="a\ud800", topic="a\ud800")))
 @example(record=a_record(source=Partition("a\r\nX-Evil: 1", 1)))
-@example(record=a_record(life=RetryState(id="a:b\r\nX-Evil: 1", topic="\r\n")))
+@example(record=a_record(retry_state=RetryState(id="a:b\r\nX-Evil: 1", topic="\r\n")))
 def test_whatever_a_record_holds_it_is_one_request_with_no_header_more(record: Record) -> None:
     """Given hostile names, keys, values and headers, all forwarded, then one request, its body, known headers."""
     found = read(record, forward_headers=("*",))
@@ -175,7 +177,7 @@ def test_whatever_a_record_holds_it_is_one_request_with_no_header_more(record: R
 
 
 @given(record=records)
-@example(record=a_record(headers=[("a\ud800", b"1")], life=RetryState(id="a\ud800", topic="a\ud800")))
+@example(record=a_record(headers=[("a\ud800", b"1")], retry_state=RetryState(id="a\ud800", topic="a\ud800")))
 def test_whatever_a_record_holds_it_fits_the_envelope(record: Record) -> None:
     """Given the same, then the envelope is JSON and has the value."""
     found = read(record, envelope=True)

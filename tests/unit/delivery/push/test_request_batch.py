@@ -46,7 +46,9 @@ def test_a_batch_has_its_group_and_its_type_outside_and_nothing_of_a_record() ->
 def test_every_record_stands_in_it_as_in_an_envelope_in_order() -> None:
     """Given a record of a main topic and a retried one, then both say who they are and how often they came."""
     life = RetryState("orders:5:77", "orders", times=2, redrives=1, timestamp=1_700_000_000_000)
-    first, again = letters(a_record(headers=[("é", None), ("a", b"1"), ("a", b"")]), a_record(offset=9, life=life))
+    first, again = letters(
+        a_record(headers=[("é", None), ("a", b"1"), ("a", b"")]), a_record(offset=9, retry_state=life)
+    )
     assert first == {
         "id": "orders:3:1024",
         "times": 0,
@@ -71,7 +73,7 @@ def test_a_retry_in_memory_is_counted() -> None:
 def test_our_headers_do_not_travel_and_the_record_s_own_are_left_as_they_are() -> None:
     """Given a copy, then only the others go; and the record itself is not changed."""
     headers = [("a", b"1"), (RECONSUMETIMES, b"9"), ("b", None)]
-    record = a_record(headers=headers, life=RetryState("orders:5:77", "orders"))
+    record = a_record(headers=headers, retry_state=RetryState("orders:5:77", "orders"))
     assert letters(record)[0]["headers"] == [["a", "MQ=="], ["b", None]]
     assert record.headers == [("a", b"1"), (RECONSUMETIMES, b"9"), ("b", None)]
 

@@ -307,7 +307,7 @@ def test_no_answer_raises(status: int, noted: list[tuple[bytes, bytes]], text: b
         outcome = meant(verdict_from_response(status, noted, text, RULES, wall))
     assert isinstance(outcome, Committed | Failed | Rejected | Throttled)
     if isinstance(outcome, Throttled):
-        assert 100 <= outcome.after <= 300_000
+        assert 100 <= outcome.after_ms <= 300_000
     if isinstance(outcome, Failed | Rejected):
         assert len(outcome.text) <= 256
         assert outcome.reason.isascii()
