@@ -187,7 +187,7 @@ def queued(topic: str, offset: int, key: bytes, due_at: int = START.wall_ms + 60
 def parked(topic: str, offset: int, key: bytes) -> Record:
     record = queued(topic, offset, key, 0)
     assert record.retry_state is not None
-    return replace(record, life=replace(record.retry_state, parked=True))
+    return replace(record, retry_state=replace(record.retry_state, parked=True))
 
 
 def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:
