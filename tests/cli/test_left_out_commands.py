@@ -24,7 +24,7 @@ CONTAINERFILE = (ROOT / "deploy" / "image" / "Containerfile").read_text(encoding
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our packages, without what the image leaves out."""
     folder = tmp_path_factory.mktemp("image")
-    for name in ("topics", "sidecar", "once", "spark"):
+    for name in ("topics", "sidecar", "once", "spark", "reconsume", "pyspark_reconsume"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     removed = re.search(r" && rm -r (.*)", CONTAINERFILE)
     assert removed is not None

@@ -124,7 +124,9 @@ def progress() -> Any:
 def meaning(one: Progress) -> dict[str, Any]:
     """A progress, as JSON has it."""
     done = OffsetRanges.of(one.done)
-    return asdict(one) | {"done": list(done) if len(done) < 100 else {"ranges": [list(each) for each in done.ranges]}}
+    names = {"last_at_ms": "last_at"}  # as the golden files say it
+    said = {names.get(name, name): value for name, value in asdict(one).items()}
+    return said | {"done": list(done) if len(done) < 100 else {"ranges": [list(each) for each in done.ranges]}}
 
 
 def headers() -> Any:
