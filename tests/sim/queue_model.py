@@ -19,8 +19,9 @@ MOST = 6
 """Records that one look brings at most."""
 AGAIN = 100
 """ms until what cannot be read now is tried again."""
-SURE_AFTER, LOOK_EVERY = 5_000, 1_000
-"""ms for which a queue is missing before the lane goes on without it, and between two looks for it from then on."""
+SURE_AFTER, LOOK_EVERY, LOOK_SELDOM = 5_000, 1_000, 10_000
+"""ms for which a queue is missing before the lane goes on without it, and between two looks for it from then on: with a
+ladder, and without."""
 
 
 @dataclass
@@ -71,7 +72,8 @@ class QueueModel:
         if not reading.absent and (not queued or steady >= since + SURE_AFTER):
             reading.absent = True
             self._host.on_loop(partial(self._absent, queue, reading.epoch))
-        self._process.later(LOOK_EVERY if reading.absent else AGAIN, partial(self._open, queue, reading))
+        every = (LOOK_EVERY if queued else LOOK_SELDOM) if reading.absent else AGAIN
+        self._process.later(every, partial(self._open, queue, reading))
 
     def _absent(self, queue: Partition, epoch: int) -> None:
         assert self._host.lane.queues is not None

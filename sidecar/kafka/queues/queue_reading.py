@@ -38,6 +38,11 @@ class QueueReading:
     absent: bool = False
     look_at: float = 0.0
 
+    def doubt(self) -> None:
+        """Note a look that did not say that the queue is missing: the next such answer begins anew."""
+        if not self.absent:
+            self.missing_since = inf
+
 
 def started(queue: Partition, progress: Progress | None, low: int, high: int) -> Progress:
     """Return where the reading of a queue begins whose log is from `low` to `high`.
@@ -66,12 +71,6 @@ def name_cut(queue: Partition, wanted: int, low: int) -> None:
         text = "%s begins at %d now: what waited from %d on, and was not done, is lost"
         extra = {"event": "queue-lost", "partition": str(queue), "offset": wanted}
         _LOG.error(text, queue, low, wanted, extra=extra)
-
-
-def name_missing(queue: Partition) -> None:
-    """Log that a queue does not exist, in a group with a ladder."""
-    text = "%s does not exist: its main partition goes on, and what fails there waits in memory, with its key"
-    _LOG.error(text, queue, extra={"event": "queue-missing", "partition": str(queue)})
 
 
 def queue_reading_of(policy: Callable[[], Policy]) -> Reading:

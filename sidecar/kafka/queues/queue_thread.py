@@ -45,6 +45,9 @@ RETRY_EVERY = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 EDGES_WITHIN = 2.0
 """Seconds for the request for the ends of a log."""
+LOOK_SELDOM = 10.0
+"""Seconds between two looks for a queue that was missing, in a group without a ladder: redrives and instances with one
+may write to it as soon as it is made."""
 SURE_AFTER = 5.0
 """Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it: a broker may
 not know yet of a topic that was made a moment ago, in which a former owner may have written."""
@@ -113,6 +116,8 @@ class QueueThread(threading.Thread):
         self._reader: Consumer
         """The clients, once they are made: one reads what is committed, the other what there is."""
         self._open_at = 0.0
+        self._had_ladder = False
+        """Whether a ladder was in force since the start: a former owner may have written to any queue then."""
 
     @property
     def turned_at(self) -> float:
@@ -157,12 +162,12 @@ class QueueThread(threading.Thread):
 
     def _turn(self) -> None:
         self._run_commands(wait=self._has_nothing())
-        if self._open_at <= time.monotonic():
+        if due := self._open_at <= time.monotonic():
             self._look_for_unknown()
         if all(not reading.exists for reading in self._readings.values()) or not self._has_clients():
             self._stopping.wait(0 if self._has_nothing() else BUSY_POLL)
             return
-        if self._open_at <= time.monotonic():
+        if due or self._open_at <= time.monotonic():
             self._open_more()
         if not self._listener.queue_full():
             self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL))
@@ -228,17 +233,22 @@ class QueueThread(threading.Thread):
             return
         self._open_at = time.monotonic() + RETRY_EVERY
         absent = self._missing(frozenset(queue.topic for queue in unknown))
-        if absent is None:
-            return
         for queue, reading in unknown.items():
-            if queue.topic in absent:
+            if absent is None:
+                reading.doubt()
+            elif queue.topic in absent:
                 self._miss(queue, reading)
             else:
+                reading.doubt()
                 reading.exists, self._open_at = True, 0.0
 
     def _needs(self, reading: QueueReading) -> bool:
-        """Return whether a queue that is not open is to be looked for now."""
-        return reading.look_at <= time.monotonic() and (self._policy().queued or not reading.absent)
+        """Return whether a queue that is not open is to be looked for now.
+
+        One that was absent is looked for without a ladder too: redrives, other instances, and copies that were refused
+        before the ladder ended may be written there (5.5).
+        """
+        return reading.look_at <= time.monotonic()
 
     def _miss(self, queue: Partition, reading: QueueReading) -> None:
         """Note that a queue does not exist; have the lane go on without it once that is sure."""
@@ -246,9 +256,10 @@ class QueueThread(threading.Thread):
         reading.missing_since = min(now, reading.missing_since)
         if not is_wanted:
             reading.exists = False  # so that there is no client
+        self._had_ladder = self._had_ladder or is_wanted
         if reading.absent:
-            reading.look_at = now + IDLE
-        elif not is_wanted or now >= reading.missing_since + SURE_AFTER:
+            reading.look_at = now + (IDLE if is_wanted else LOOK_SELDOM)
+        elif not self._had_ladder or now >= reading.missing_since + SURE_AFTER:
             reading.absent = True
             if is_wanted:
                 text = (
@@ -265,8 +276,12 @@ class QueueThread(threading.Thread):
             for queue, reading in self._readings.items()
             if reading.position < 0 and reading.exists and self._needs(reading)
         }
-        for queue, progress in committed(self._following, list(waiting), patient=False).items() if waiting else ():
-            self._begin(queue, waiting[queue], progress)
+        progress_of = committed(self._following, list(waiting), patient=False) if waiting else {}
+        for queue, reading in waiting.items():
+            if queue in progress_of:
+                self._begin(queue, reading, progress_of[queue])
+            else:
+                reading.doubt()
         missed = {queue.topic for queue, reading in waiting.items() if reading.missing_since < inf}
         for client in (self._following, self._reader) if missed else ():
             named_topics(client, missed, EDGES_WITHIN)  # else it would hold for minutes what was true of them before
@@ -290,8 +305,11 @@ class QueueThread(threading.Thread):
             self.last_error = str(failure.args[0])
             if failure.args[0].code() in NO_PARTITION:  # the topic is missing, or narrower than the main topic
                 self._miss(queue, reading)
+            else:
+                reading.doubt()
             return
         if low == OFFSET_INVALID or high == OFFSET_INVALID:
+            reading.doubt()
             return
         start = started(queue, progress, low, high)
         if reading.absent:

@@ -1,0 +1,105 @@
+"""Queues that are missing: when the lane goes on without one, and how one that is made later is read all the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from msgspec.structs import replace
+
+from sidecar.core.policy import InPlace, Policy
+from sidecar.kafka.queues import queue_thread
+from sidecar.kafka.queues.queue_thread import QueueThread
+from tests.sim.ladder_rig import QUEUE, rules
+
+LADDER = rules()
+WITHOUT = replace(LADDER, queued=False, drained=True, in_place=InPlace(1_000))
+Answer = Callable[[float], int]
+
+
+class Client:
+    """Answers for the ends of the queue, as `answer` says at each time: 0 or the code of an error."""
+
+    def __init__(self, answer: Callable[[], int]) -> None:
+        self._answer = answer
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        if code := self._answer():
+            raise KafkaException(KafkaError(code))
+        return 0, 5
+
+    def incremental_assign(self, *_: object) -> None:
+        """Nothing is read."""
+
+
+class Looks:
+    """The thread's looks for one queue, on a clock of its own; what the lane heard."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: Policy, answer: Answer) -> None:
+        self.heard: list[str] = []
+        self.policy, self.now = policy, 0.0
+        listener: Any = SimpleNamespace(
+            queue_opened=lambda _grant: self.heard.append("opened"),
+            queue_absent=lambda *_: self.heard.append("absent"),
+            queue_read=lambda *_: None,
+        )
+        registry: Any = SimpleNamespace(register=lambda _name: None)
+
+        def missing(wanted: frozenset[str]) -> frozenset[str]:
+            return wanted if answer(self.now) else frozenset()
+
+        config = {"bootstrap.servers": "localhost:1"}
+        self.thread = QueueThread(config, "billing", "c", listener, lambda: self.policy, registry, 1 << 20, missing)
+        client: Any = Client(lambda: answer(self.now))
+        self.thread._following = self.thread._reader = client
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(queue_thread, "committed", lambda _client, queues, **_: dict.fromkeys(queues))
+        monkeypatch.setattr(queue_thread, "named_topics", lambda *_: None)
+        self.thread._open(QUEUE, 1)
+
+    def go_on(self, seconds: float) -> None:
+        """Look as often as the loop does."""
+        end = self.now + seconds
+        while self.now < end:
+            self.thread._look_for_unknown()
+            self.thread._open_more()
+            self.now += 0.3
+
+
+def made_at(moment: float) -> Answer:
+    return lambda now: 0 if now >= moment else KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+@pytest.mark.parametrize("policy", [LADDER, WITHOUT], ids=["ladder", "no ladder"])
+def test_a_queue_that_is_made_later_is_read_with_a_ladder_and_without(
+    monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    looks = Looks(monkeypatch, policy, made_at(20))
+    looks.go_on(45)
+    assert looks.heard == ["absent", "opened"]
+
+
+def test_a_queue_that_is_made_once_the_ladder_has_ended_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given copies that were refused while the ladder was in force: they are written as soon as the topic is there."""
+    looks = Looks(monkeypatch, LADDER, made_at(20))
+    looks.go_on(10)
+    looks.policy = WITHOUT
+    looks.go_on(35)
+    assert looks.heard == ["absent", "opened"]
+
+
+def test_a_queue_is_not_missing_for_five_seconds_by_two_answers_with_none_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(now: float) -> int:
+        if now < 0.2 or 6 < now < 6.4:
+            return KafkaError.UNKNOWN_TOPIC_OR_PART
+        return KafkaError._TIMED_OUT if now < 6.4 else 0
+
+    looks = Looks(monkeypatch, LADDER, answer)
+    looks.go_on(12)
+    assert looks.heard == ["opened"]
