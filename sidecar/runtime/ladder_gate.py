@@ -33,10 +33,12 @@ class LadderGate:
     ) -> None:
         self._runners, self._wanted, self._interval, self._others = runners, policy, interval, others
         self._closed = False
+        self._expect_queues()
 
     def shaped(self, policy: Policy, interval: int) -> Policy:
         """Return the policy to apply instead of this one."""
         self._wanted, self._interval = policy, interval
+        self._expect_queues()
         if policy.queued:  # it may be the first with a ladder, and nothing may be written before the others are known
             self._note(self._others())
         return self._in_force()
@@ -46,6 +48,11 @@ class LadderGate:
         if self._wanted.queued and self._note(self._others()):
             for runner in self._runners:
                 runner.apply_policy(self._in_force(), {})
+
+    def _expect_queues(self) -> None:
+        """Tell the lanes of a ladder, in force or not: what a former owner wrote may wait in any queue."""
+        for runner in self._runners if self._wanted.queued else ():
+            runner.expect_queues()
 
     def _in_force(self) -> Policy:
         if not self._wanted.queued or not self._closed:

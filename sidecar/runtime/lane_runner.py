@@ -171,6 +171,11 @@ class LaneRunner:
         if self.lane.queues is not None:
             self.lane.queues.settle(ident, settlement, now())
 
+    def expect_queues(self) -> None:
+        """Take it that the group has a ladder, even if the policy that is applied has none."""
+        if self.queues is not None:
+            self.queues.expect_queues()
+
     def take_part(self, member: bool) -> None:
         """Join the group, or give all partitions up in order and leave it."""
         self.consumer.take_part(member)

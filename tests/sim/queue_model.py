@@ -43,6 +43,7 @@ class QueueModel:
         self._host, self._process, self._world = host, host.process, host.world
         self._random = host.world.random
         self._readings: dict[Partition, Reading] = {}
+        self._had_ladder = False
 
     def open(self, queue: Partition, epoch: int) -> None:
         self._readings[queue] = reading = Reading(epoch)
@@ -55,6 +56,8 @@ class QueueModel:
         if queue not in self._world.kafka.logs:
             self._miss(queue, reading)
             return
+        if not reading.absent:
+            reading.missing_since = None
         log = self._log(queue)
         if log is None or self._world.kafka.held[self._host.group, queue] > 0:
             self._process.later(AGAIN, partial(self._open, queue, reading))
@@ -69,7 +72,8 @@ class QueueModel:
         """There is no such queue: the lane goes on without it, in a group with a ladder once that is sure."""
         steady, queued = self._world.steady_ms, self._process.policy.queued
         since = reading.missing_since = steady if reading.missing_since is None else reading.missing_since
-        if not reading.absent and (not queued or steady >= since + SURE_AFTER):
+        self._had_ladder = self._had_ladder or queued
+        if not reading.absent and (not self._had_ladder or steady >= since + SURE_AFTER):
             reading.absent = True
             self._host.on_loop(partial(self._absent, queue, reading.epoch))
         every = (LOOK_EVERY if queued else LOOK_SELDOM) if reading.absent else AGAIN

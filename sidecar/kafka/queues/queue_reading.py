@@ -23,7 +23,7 @@ class QueueReading:
 
     `position`, `end`: −1 while they are not known. `known_end`: the end of the log that was handed over last. `exists`:
     nothing says that it does not. `missing_since`: when it was missing first; infinite if it never was. `absent`: the
-    lane goes on without it. `look_at`: when it is looked for again. All times are monotonic seconds.
+    lane goes on without it. `looked_at`: when it was missing last. All times are monotonic seconds.
     """
 
     epoch: int
@@ -36,7 +36,7 @@ class QueueReading:
     named: bool = False
     missing_since: float = inf
     absent: bool = False
-    look_at: float = 0.0
+    looked_at: float = 0.0
 
     def doubt(self) -> None:
         """Note a look that did not say that the queue is missing: the next such answer begins anew."""

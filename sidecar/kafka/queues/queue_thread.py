@@ -117,7 +117,7 @@ class QueueThread(threading.Thread):
         """The clients, once they are made: one reads what is committed, the other what there is."""
         self._open_at = 0.0
         self._had_ladder = False
-        """Whether a ladder was in force since the start: a former owner may have written to any queue then."""
+        """Whether the group had a ladder since the start: a former owner may have written to any queue then."""
 
     @property
     def turned_at(self) -> float:
@@ -141,6 +141,10 @@ class QueueThread(threading.Thread):
     def close(self, queue: Partition) -> None:
         """Read a queue no more (port `QueueReads`)."""
         self._commands.put(lambda: self._close(queue))
+
+    def expect_queues(self) -> None:
+        """Have one answer be no proof that a queue is missing: the group has a ladder, in force or not."""
+        self._had_ladder = True
 
     def stop(self) -> None:
         """End soon. Returns at once."""
@@ -248,18 +252,18 @@ class QueueThread(threading.Thread):
         One that was absent is looked for without a ladder too: redrives, other instances, and copies that were refused
         before the ladder ended may be written there (5.5).
         """
-        return reading.look_at <= time.monotonic()
+        if not reading.absent:
+            return True
+        return time.monotonic() >= reading.looked_at + (IDLE if self._policy().queued else LOOK_SELDOM)
 
     def _miss(self, queue: Partition, reading: QueueReading) -> None:
         """Note that a queue does not exist; have the lane go on without it once that is sure."""
         now, is_wanted = time.monotonic(), self._policy().queued
-        reading.missing_since = min(now, reading.missing_since)
+        reading.missing_since, reading.looked_at = min(now, reading.missing_since), now
         if not is_wanted:
             reading.exists = False  # so that there is no client
         self._had_ladder = self._had_ladder or is_wanted
-        if reading.absent:
-            reading.look_at = now + (IDLE if is_wanted else LOOK_SELDOM)
-        elif not self._had_ladder or now >= reading.missing_since + SURE_AFTER:
+        if not reading.absent and (not self._had_ladder or now >= reading.missing_since + SURE_AFTER):
             reading.absent = True
             if is_wanted:
                 text = (

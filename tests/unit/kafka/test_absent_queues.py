@@ -103,3 +103,21 @@ def test_a_queue_is_not_missing_for_five_seconds_by_two_answers_with_none_betwee
     looks = Looks(monkeypatch, LADDER, answer)
     looks.go_on(12)
     assert looks.heard == ["opened"]
+
+
+def test_one_wrong_answer_is_not_enough_where_the_group_has_a_ladder_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a broker that does not know yet of a queue in which a former owner has written."""
+    looks = Looks(monkeypatch, WITHOUT, made_at(0.2))
+    looks.thread.expect_queues()
+    looks.go_on(2)
+    assert looks.heard == ["opened"]
+
+
+def test_a_ladder_that_begins_has_an_absent_queue_looked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, WITHOUT, made_at(2))
+    looks.go_on(1)
+    looks.policy = LADDER
+    looks.go_on(3)
+    assert looks.heard == ["absent", "opened"]

@@ -24,6 +24,10 @@ class Runner:
 
     def __init__(self) -> None:
         self.applied: list[Policy] = []
+        self.expects = False
+
+    def expect_queues(self) -> None:
+        self.expects = True
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         assert waits == {}
@@ -73,3 +77,11 @@ def test_a_ladder_that_ends_and_begins_again_waits_for_those_that_came_meanwhile
     assert gate.shaped(IN_PLACE, INTERVAL_MS) == IN_PLACE
     gate.old.append("old-1")
     assert gate.shaped(LADDER, 50) == replace(WAITS, in_place=InPlace(50))
+
+
+def test_a_lane_expects_queues_of_a_ladder_that_waits_whoever_set_it() -> None:
+    """Given an old instance, so that no policy that a lane is given has a ladder: former owners may have had it."""
+    configured, set_later = Gate(LADDER, "old-0"), Gate(IN_PLACE, "old-0")
+    assert (configured.lane.expects, set_later.lane.expects) == (True, False)
+    assert set_later.shaped(LADDER, INTERVAL_MS) == WAITS
+    assert set_later.lane.expects
