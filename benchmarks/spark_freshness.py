@@ -74,13 +74,18 @@ class Writer(threading.Thread):
 
 def make_event(number: int) -> Event:
     """The next event; each third is the end of the record before it."""
-    at = now()
     commits = number % 3 == 2
     record = (number - 1 if commits else number) % RECORDS
+    return event_of(GROUP, record, State.COMMIT if commits else State.WAITING_RETRY)
+
+
+def event_of(group: str, record: int, state: State) -> Event:
+    """An event of a group, of now, about a record that failed once."""
+    at = now()
     return Event(
-        group=GROUP,
+        group=group,
         id=f"orders:{record % 12}:{record}",
-        state=State.COMMIT if commits else State.WAITING_RETRY,
+        state=state,
         times=1,
         redrives=0,
         level="10s",

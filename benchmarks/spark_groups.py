@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks import cluster
-from benchmarks.spark_freshness import now
+from benchmarks.spark_freshness import event_of, now
 from topics.events import Event, State, encode_event
 from topics.names import Kind, Names
 from topics.specs import Source, group_specs
@@ -47,24 +47,7 @@ def remove(bootstrap: str, number: int) -> None:
 
 def make_event(number: int, group: int) -> Event:
     """A first failure, of now."""
-    at = now()
-    return Event(
-        group=names_of(group).group,
-        id=f"orders:{number % 12}:{number}",
-        state=State.WAITING_RETRY,
-        times=1,
-        redrives=0,
-        level="10s",
-        due=at + 10_000,
-        at=at,
-        reason="http-500",
-        topic="orders",
-        partition=number % 12,
-        offset=number,
-        timestamp=at,
-        first_failed_at=at,
-        instance="pod-0",
-    )
+    return event_of(names_of(group).group, number, State.WAITING_RETRY)
 
 
 class Load(threading.Thread):

@@ -11,11 +11,13 @@ import logging
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sidecar.clock import wall
-from sidecar.errors import SetupError
+from sidecar.errors import ReconsumeError, SetupError
 from sidecar.files import open_plain
 
 MODE = 0o600
@@ -63,6 +65,21 @@ class AuditLog:
         who, token, peer = actor
         entry = {"event": "ui-action", "action": action, "who": who, "token": token, "peer": peer}
         _LOG.info("an action on the dashboard", extra=entry)
+
+    @contextmanager
+    def ending(self, action: str, actor: Actor, **facts: Any) -> Iterator[dict[str, Any]]:
+        """Append how an action ended, whatever ends the block: the facts as the block leaves them, and `error`.
+
+        `error`: the fault that the block raised, or what the block says; empty if all is well.
+        """
+        facts.setdefault("error", "")
+        try:
+            yield facts
+        except ReconsumeError as fault:
+            facts["error"] = str(fault)
+            raise
+        finally:
+            self.write(f"{action}-end", actor, **facts)
 
     def last(self) -> list[dict[str, Any]]:
         """Return the newest lines, the newest first; lines in another format are skipped."""

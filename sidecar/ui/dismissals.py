@@ -15,7 +15,7 @@ from sidecar.clock import wall
 from sidecar.dlq.dismissal import Dismissed, dismiss, expect_room, fault_of, fault_of_why
 from sidecar.dlq.letters import Eligibility, Letter
 from sidecar.dlq.settlements import Settlements
-from sidecar.errors import ContractError, ReconsumeError
+from sidecar.errors import ContractError
 from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.letter_form import BadFormError, LetterSearch, audit_facts
 from sidecar.ui.letter_queries import LetterQueries, until
@@ -83,15 +83,10 @@ class Dismissals:
             plan = self._plans.find(plan_id, actor)
             self._audit.write("dismiss", actor, filter=audit_facts(plan.search), letters=plan.ready, why=why)
             self._plans.drop(plan_id)
-        error, done = "", Dismissed((), ())
-        try:
+        with self._audit.ending("dismiss", actor, dismissed=0) as end:
             done = self._dismiss(plan, why)
-            return done
-        except ReconsumeError as failure:
-            error = str(failure)
-            raise
-        finally:
-            self._audit.write("dismiss-end", actor, dismissed=len(done.ids), error=error or done.event_fault)
+            end |= {"dismissed": len(done.ids), "error": done.event_fault}
+        return done
 
     def _dismiss(self, plan: DismissalPlan, why: str) -> Dismissed:
         good, *_ = self._find(plan.search)

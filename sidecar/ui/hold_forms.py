@@ -8,7 +8,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sidecar.errors import ContractError, ReconsumeError, RecordError
+from sidecar.errors import ContractError, RecordError
 from sidecar.group_policy.hold_store import Selection, built
 from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import ThreadQueries
@@ -74,17 +74,11 @@ class HoldForms:
         planned = planned_hold(wanted, actor)
         lasts = render_duration(wanted.lasts_ms)
         self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
-        ident, error = "", ""
         try:
-            ident = self._looks.hold(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
+            with self._audit.ending("hold", actor, hold="") as end:
+                end["hold"] = self._looks.hold(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
         except ContractError as fault:
-            error = str(fault)
-            raise RefusedError(error) from fault
-        except ReconsumeError as fault:
-            error = str(fault)
-            raise
-        finally:
-            self._audit.write("hold-end", actor, hold=ident, error=error)
+            raise RefusedError(str(fault)) from fault
 
     async def release(self, request: Request, session: Session | None) -> Response:
         """Release a hold, then show the first page."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sidecar.dlq.dismissal import fault_of_why
 from sidecar.dlq.settler import ENDS, Settled, Settler
-from sidecar.errors import ReconsumeError, RecordError
+from sidecar.errors import RecordError
 from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import ThreadQueries
 from sidecar.ui.forms import actor_of
@@ -65,19 +65,13 @@ class SettleForm:
     def _settle(self, wanted: Decision, actor: Actor) -> Settled:
         """Settle a record. Raises RefusedError if it cannot be, BrokerError, ContractError and SetupError."""
         self._audit.write("settle", actor, record=wanted.id, how=wanted.how, why=wanted.why)
-        error, is_done = "", False
         try:
-            settled = self._settler.settle(wanted.id, wanted.how, wanted.why, f"{actor.who}@ui")
-            is_done = settled.decided.as_decided
-            return settled
+            with self._audit.ending("settle", actor, record=wanted.id, done=False) as end:
+                settled = self._settler.settle(wanted.id, wanted.how, wanted.why, f"{actor.who}@ui")
+                end["done"] = settled.decided.as_decided
         except RecordError as fault:
-            error = str(fault)
-            raise RefusedError(error) from fault
-        except ReconsumeError as fault:
-            error = str(fault)
-            raise
-        finally:
-            self._audit.write("settle-end", actor, record=wanted.id, done=is_done, error=error)
+            raise RefusedError(str(fault)) from fault
+        return settled
 
 
 def decision_in(fields: Mapping[str, str]) -> Decision:

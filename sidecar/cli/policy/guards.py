@@ -44,7 +44,7 @@ def expect_readable(entries: list[Entry]) -> None:
     if why := unread_of(entries):
         raise ContractError(
             f"the group's policy cannot be read: {why}. Set it with that version; "
-            "--replace replaces it by one of this version, without the values that it has"
+            "--replace writes one of this version instead, without the values that it has"
         )
 
 

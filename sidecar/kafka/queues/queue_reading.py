@@ -73,6 +73,12 @@ def name_cut(queue: Partition, wanted: int, low: int) -> None:
         _LOG.error(text, queue, low, wanted, extra=extra)
 
 
+def name_missing(queue: Partition) -> None:
+    """Log that a queue does not exist, in a group with a ladder."""
+    text = "%s does not exist: its main partition goes on, and what fails there waits in memory, with its key"
+    _LOG.error(text, queue, extra={"event": "queue-missing", "partition": str(queue)})
+
+
 def queue_reading_of(policy: Callable[[], Policy]) -> Reading:
     """Return the function that reads our headers in a queue: those that belong elsewhere are refused."""
 

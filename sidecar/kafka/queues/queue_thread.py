@@ -33,7 +33,7 @@ from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.named_topics import named_topics
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
-from sidecar.kafka.queues.queue_reading import QueueReading, name_cut, queue_reading_of, started
+from sidecar.kafka.queues.queue_reading import QueueReading, name_cut, name_missing, queue_reading_of, started
 from sidecar.observability.thread_watch import StopRequest
 
 POLL, BUSY_POLL = 0.05, 0.005
@@ -266,10 +266,7 @@ class QueueThread(threading.Thread):
         if not reading.absent and (not self._had_ladder or now >= reading.missing_since + SURE_AFTER):
             reading.absent = True
             if is_wanted:
-                text = (
-                    "%s does not exist: its main partition goes on, and what fails there waits in memory, with its key"
-                )
-                _LOG.error(text, queue, extra={"event": "queue-missing", "partition": str(queue)})
+                name_missing(queue)
             self._listener.queue_absent(queue, reading.epoch)
 
     def _open_more(self) -> None:

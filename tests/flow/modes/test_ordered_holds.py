@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.support.kafka.topic_io import dump
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import FAILED, TOOK
 from tests.support.proof.quiet import await_quiet
-from tests.support.service.behaviours import Answer, Behaviour, Request
+from tests.support.service.behaviours import BadFails
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
@@ -37,16 +36,6 @@ LADDER: Config = {
     "kafka": {"session.timeout.ms": 6_000},
 }
 Command = Callable[..., Result]
-
-
-class Failing:
-    """Records whose value begins with `bad` fail until `well` is set."""
-
-    def __init__(self) -> None:
-        self.well = threading.Event()
-
-    def __call__(self, request: Request) -> Behaviour:
-        return Answer(500 if (request.value or b"").startswith(b"bad") and not self.well.is_set() else 200)
 
 
 @pytest.fixture
@@ -98,7 +87,7 @@ def test_a_held_key_stands_in_its_queue_is_settled_there_and_goes_on_in_order(
 ) -> None:
     """Two pods obey holds of two keys whose heads wait in the queue. One head is settled while it is held, and the next
     of its key is held as well. What is not held goes on. After the releases each key goes in its order."""
-    failing = Failing()
+    failing = BadFails()
     service = start_service(failing)
     pods = [start_sidecar(group, service.url, pod, LADDER) for pod in ("pod-0", "pod-1")]
     both_own(pods)
@@ -140,7 +129,7 @@ def test_a_pod_that_is_frozen_over_a_hold_obeys_what_is_in_force_when_it_wakes(
 ) -> None:
     """Given a pod that stands still while one hold begins and ends and another one begins, then it obeys the second
     after it wakes, and no attempt is lost or counted twice."""
-    failing = Failing()
+    failing = BadFails()
     service = start_service(failing)
     frozen, awake = (start_sidecar(group, service.url, pod, LADDER) for pod in ("pod-0", "pod-1"))
     both_own([frozen, awake])

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
-from tests.flow.modes.test_ordered_park import Bad, put
+from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import TOOK
 from tests.support.proof.quiet import await_quiet
-from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request, by_name
+from tests.support.service.behaviours import FAIL, OK, Answer, BadFails, Behaviour, Request, by_name
 from tests.support.sidecar.redrive import DlqProcess
 
 ORDERED = {"deliver": {"order": "key", "outage_failures": None}, "retry": {"ordered_interval": "200ms"}}
@@ -100,7 +100,7 @@ def test_what_waits_of_a_main_topic_that_was_made_anew_goes_on(
 ) -> None:
     """Its place lies behind the end of the present log, which may never be so long."""
     group = queued(new_group())
-    bad = Bad()
+    bad = BadFails()
     service = start_service(bad)
     ladder = {**LADDER, "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 20}}
     sidecar = start_sidecar(group, service.url, overrides=ladder)

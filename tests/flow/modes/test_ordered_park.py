@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import TOOK, Ledger
 from tests.support.proof.quiet import await_quiet
-from tests.support.service.behaviours import Answer, Behaviour, Request
+from tests.support.service.behaviours import BadFails
 from tests.support.service.puller import Puller
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
@@ -32,16 +31,6 @@ PARK: Config = {
     "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 1, "ordered_exhausted": "park"},
     "kafka": {"session.timeout.ms": 6_000},
 }
-
-
-class Bad:
-    """Records whose value begins with `bad` fail until `well` is set."""
-
-    def __init__(self) -> None:
-        self.well = threading.Event()
-
-    def __call__(self, request: Request) -> Behaviour:
-        return Answer(500 if (request.value or b"").startswith(b"bad") and not self.well.is_set() else 200)
 
 
 @pytest.fixture
@@ -73,7 +62,7 @@ def test_a_parked_head_holds_its_key_over_kills_until_the_setting_gives_it_up(
 ) -> None:
     """Its copy says so and has no due time; nothing of its key is delivered, not by a new owner either, and all others
     go on. Back at `dead-letter` it is a dead letter, and the next of its key goes."""
-    service = start_service(Bad())
+    service = start_service(BadFails())
     sidecar = start_sidecar(group, service.url, overrides=PARK)
     bad, behind, free = put(group, (b"bad", b"a"), (b"behind", b"a"), (b"free", b"b"))
     sidecar.until(is_parked(group, bad), 30, "the head is parked")
@@ -133,7 +122,7 @@ def test_a_person_ends_each_wait_and_the_next_of_the_key_goes(
 ) -> None:
     """A parked head is tried and parked again, then called done; one behind goes to the DLQ without a delivery; and
     each tells of it in its journey. The API does what the command does."""
-    bad = Bad()
+    bad = BadFails()
     service = start_service(bad)
     sidecar = start_sidecar(group, service.url, overrides=PARK)
     first, behind, last = put(group, (b"bad", b"a"), (b"behind", b"a"), (b"last", b"a"))
@@ -176,7 +165,7 @@ def test_a_decision_outlives_its_owner_and_is_carried_out_once_by_the_next(
 ) -> None:
     """Nobody is there when it is made (3), and the owner is killed while it tries the record: no attempt is counted for
     it, and the key goes on."""
-    bad = Bad()
+    bad = BadFails()
     service = start_service(bad)
     sidecar = start_sidecar(group, service.url, overrides=PARK)
     head, behind = put(group, (b"bad", b"a"), (b"behind", b"a"))

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
-from tests.flow.modes.test_ordered_park import Bad, put
+from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.topic_io import dump
 from tests.support.proof.audited import violations
 from tests.support.proof.quiet import await_quiet
+from tests.support.service.behaviours import BadFails
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.policy import follows, set_policy, with_policy
 
@@ -21,7 +22,7 @@ def test_a_key_that_fails_in_place_waits_in_its_queue_once_the_group_has_a_ladde
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
     group = with_policy(replace(new_group(), delays=(), queued=True))
-    bad = Bad()
+    bad = BadFails()
     service = start_service(bad)
     sidecar = start_sidecar(group, service.url, overrides=IN_PLACE)
     values = (b"bad", b"behind", b"last")

@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
+from tests.soak.steady_load import SteadyLoad
 from tests.support.kafka.group_topics import GroupTopics
 
-STEP = 0.05
-"""Seconds between two portions."""
-FLUSH = 120.0
-"""Seconds after which what is unconfirmed at the end is a failure of the cluster."""
 
-
-class OrderedLoad(threading.Thread):
+class OrderedLoad(SteadyLoad):
     """Produces records of random keys until it is ended. `acked` has the ids that the broker has confirmed."""
 
     def __init__(self, group: GroupTopics, keys: int, rate: int, seed: str) -> None:
-        super().__init__(name=f"load of {group.group}", daemon=True)
+        super().__init__(f"load of {group.group}", group.bootstrap, lambda: rate)
         self.acked: set[str] = set()
-        self._group, self._keys, self._rate, self._chance = group, keys, rate, random.Random(seed)
+        self._group, self._keys, self._chance = group, keys, random.Random(seed)
         self._sent = 0
-        self._ended = threading.Event()
-        # Idempotent: what is sent again keeps its order within the partition.
-        self._producer = Producer(
-            {"bootstrap.servers": group.bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
-        )
-
-    def run(self) -> None:
-        """Produce what is due, portion by portion."""
-        owed, last = 0.0, time.monotonic()
-        while not self._ended.wait(STEP):
-            now = time.monotonic()
-            owed += min(now - last, 1.0) * self._rate
-            last = now
-            for _ in range(int(owed)):
-                self._produce()
-            owed -= int(owed)
-            self._producer.poll(0)
-
-    def end(self) -> int:
-        """Produce nothing more, and wait for the broker's word; how many records are still without it."""
-        self._ended.set()
-        self.join()
-        return self._producer.flush(FLUSH)
 
     def _produce(self) -> None:
         key = b"account %d" % self._chance.randrange(self._keys)

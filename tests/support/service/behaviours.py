@@ -71,3 +71,13 @@ def by_name(cases: Mapping[str, Sequence[Behaviour]]) -> Script:
         return steps[min(request.times + request.seen, len(steps) - 1)]
 
     return script
+
+
+class BadFails:
+    """Records whose value begins with `bad` fail until `well` is set."""
+
+    def __init__(self) -> None:
+        self.well = threading.Event()
+
+    def __call__(self, request: Request) -> Behaviour:
+        return Answer(500 if (request.value or b"").startswith(b"bad") and not self.well.is_set() else 200)

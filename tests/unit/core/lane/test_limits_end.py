@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.lane.memory import REFUSED_SHARE
-from sidecar.core.lane.partition import Because, LanePartition
+from sidecar.core.lane.partition import Because
 from sidecar.core.lane.paused import CHECK_ROOM_EVERY_MS
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
 from sidecar.core.pace.pace import AWAY, SLOW_FOR_MS, State
@@ -119,10 +119,7 @@ class Consumer:
         """Whether a partition stands because what waits behind its kept records takes half of its share or more."""
         part = self.rig.part(PARTS[number])
         stands = part.paused is not None and part.paused.because is Because.SHARED
-        return stands and number in {one[0] for one in self.kept if one} and part.load * 2 > self._share(part)
-
-    def _share(self, part: LanePartition) -> int:
-        return self.rig.lane.memory.share_of(part)
+        return stands and number in {one[0] for one in self.kept if one} and not self.rig.lane.memory.lets_go_on(part)
 
     @staticmethod
     def _is(one: Record, place: tuple[int, int] | None) -> bool:
