@@ -52,7 +52,8 @@ class Service:
         self.script = script
         self.batch_script: BatchScript | None = None
         """What it does with batches; None: what `script` says for each record."""
-        self.port = free_port()
+        self._reserved = reserved()
+        self.port: int = self._reserved.getsockname()[1]
         self.in_flight = 0
         self._begin_up = up
         self._seen: Counter[tuple[str, int]] = Counter()
@@ -82,6 +83,7 @@ class Service:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SECONDS)
         self._loop.close()
+        self._reserved.close()
         self.ledger.close()
 
     def up(self) -> None:
@@ -249,10 +251,22 @@ def _now() -> int:
 
 def free_port() -> int:
     """A port that nobody listens on; RuntimeError when there is none."""
+    with reserved() as held:
+        return int(held.getsockname()[1])
+
+
+def reserved() -> socket.socket:
+    """A socket that keeps a free port without listening, while its owner is down too: connections are refused.
+
+    Who sets SO_REUSEADDR, as servers do, may listen there; `reserved` gives that port to nobody else.
+    """
     for port in random.sample(PORTS, 50):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        held = socket.socket()
+        with suppress(OSError):
+            held.bind(("127.0.0.1", port))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            return held
+        held.close()
     raise RuntimeError("no free port for the service")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.deadline import until
 from tests.support.service.behaviours import Answer
-from tests.support.service.service import Service
+from tests.support.service.service import Service, free_port, listens
 
 CLIENTS = 4
 SECONDS = 20.0
@@ -57,3 +58,20 @@ def call_until_refused(port: int) -> int:
             connection.request("POST", "/events", headers=HEADERS)
             assert connection.getresponse().status == 200
         answers += 1
+
+
+def test_the_port_of_a_service_that_is_down_refuses_and_is_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the service of another test would answer in its place."""
+    with Service(tmp_path / "ledger", up=False) as service:
+        monkeypatch.setattr(random, "sample", lambda *_: [service.port])
+        assert not listens(service.port)
+        with pytest.raises(RuntimeError, match="no free port"):
+            free_port()
+        service.up()
+        service.down()
+        assert not listens(service.port)
+        with pytest.raises(RuntimeError, match="no free port"):
+            free_port()
+    assert free_port() == service.port
