@@ -5,8 +5,8 @@ in three steps. The group's progress on it is requested, and an open transaction
 requested, as of that moment, whatever is committed. Then it is read up to that end as far as it is committed: the last
 transactions of a dead owner end meanwhile, and later ones are refused by their generation.
 
-Where a queue does not exist, nothing waits in it, and the lane goes on without it. It is looked for again as long as
-the group has a ladder, and opened once it is there.
+Where a queue does not exist, nothing waits in it, and the lane goes on without it. It is looked for again, more often
+while a ladder is in force, and opened once it is there.
 """
 
 from __future__ import annotations
