@@ -110,13 +110,13 @@ def test_a_far_partition_whose_next_records_are_done_is_at_its_bound_while_nothi
 
 
 def test_after_a_stop_only_what_was_let_go_is_read_again() -> None:
-    """Given a postponed record below 100 000 done ones, when the partition was stopped, then it reads one record."""
+    """Given a postponed record far below the last done one, when the partition was stopped, then it reads one record."""
     rig = Rig(concurrency=2_000, room=1 << 30)
     rig.lane.allow_far(True)
-    beyond_a_hung_record(rig, 100_000)
+    beyond_a_hung_record(rig, FAR)
     rig.settle()
     rig.answer(Throttled(3_600_000))
-    rig.take_offsets([100_000])
+    rig.take_offsets([FAR])
     rig.answer(Failed("http-500"))
     rig.run(1_000)
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
@@ -125,7 +125,7 @@ def test_after_a_stop_only_what_was_let_go_is_read_again() -> None:
     assert rig.fetches == [("pause", ORDERS), ("resume", ORDERS, 0, 1)]
     rig.take_offsets(range(50))
     rig.run(10)
-    assert rig.fetches[2:] == [("pause", ORDERS), ("resume", ORDERS, 100_001, 2)]
+    assert rig.fetches[2:] == [("pause", ORDERS), ("resume", ORDERS, FAR + 1, 2)]
 
 
 def test_half_of_all_keys_hang_and_no_counted_attempt_is_forgotten() -> None:

@@ -185,11 +185,11 @@ def test_due_retries_go_beside_a_redrive() -> None:
 def test_retries_take_their_share_of_the_deliveries_while_fresh_records_wait(share: int, places: int) -> None:
     service = Service(places, [A, B], RETRIES, share=share)
     for source in (A, B, *RETRIES):
-        service.come(source, 20_000)
+        service.come(source, 3_000)
     for _ in range(200):
         service.answer()
     service.begun.clear()
-    for _ in range(4_000):
+    for _ in range(1_000):
         service.answer()
     retries = sum(source in RETRIES for source in service.begun)
     assert retries / len(service.begun) == pytest.approx(share / 100, abs=0.03)
