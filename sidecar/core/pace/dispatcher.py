@@ -124,7 +124,7 @@ class Dispatcher:
         return self.in_flight < self._most and not self._no_room
 
     def answer_together(self, tell: Callable[[], None], now: Now) -> None:
-        """Pass on the outcomes of a batch by `tell`: their slots are filled when all are free, not one by one."""
+        """Pass on the outcomes of a batch by `tell`: the next ones go when all have ended, not one by one."""
         self.gathering = True
         try:
             tell()
