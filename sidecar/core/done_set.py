@@ -45,6 +45,7 @@ def parse_done(start: int, text: str, *, far: bool) -> OffsetRanges | None:
 
 def _far_bytes(start: int, done: OffsetRanges) -> bytes:
     ranges = done.ranges
+    # Near the end most offsets are done and some are not: a bit each. Far below few are open: two counts a range.
     near = 0 if done.end - start <= SPAN else done.end - SPAN // 2
     pairs = [one for one in ranges if one[0] < near] if near else []
     rest, at = ranges[len(pairs) :], pairs[-1][1] if pairs else start

@@ -69,6 +69,7 @@ class Standing:
         stand = self._stands.get(partition.source)
         if stand is None or stand.since_ms == stand.checked_ms or partition.in_flight or stand.first != partition.front:
             return 0
+        # Contract 10.4: what an operator holds is late by intent.
         if partition.is_held:
             return 0
         return steady_ms - stand.since_ms

@@ -67,6 +67,8 @@ def encode_with(progress: Progress, kept: OffsetRanges, stamp: str, length: Leng
     """
     done, kept = (one.within(progress.next, one.end) for one in (OffsetRanges.of(progress.done), kept))
     end = _End(stamp, "", length.spare)
+    # Where all of it must be written, as much is tried as brokers may take; what is left out costs a second delivery
+    # at most (contract 7.2).
     whole = _text(progress, done, end)
     if whole is not None and len(whole) <= (length.ceiling if done == kept else length.most):
         return whole
@@ -139,6 +141,7 @@ def _distance(distance: int, most: int) -> str:
 def decode(offset: int, metadata: str | None) -> Progress:
     """Return the progress in a committed offset. Foreign metadata, or a broken part of it, counts as absent."""
     head, _, rest = (metadata or "").partition(".")
+    # Any program may commit for a group: only our own tag is believed, and the offset always (contract 7.3).
     if head not in _HEADS:
         return Progress(offset, ours=False)
     body, _, rest = rest.partition(".")

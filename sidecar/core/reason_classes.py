@@ -37,6 +37,7 @@ class ReasonClasses:
 
     def _new(self, outcome: T, wall_ms: int) -> T:
         reason = outcome.reason
+        # Contract 13.4: a metric's series live as long as the process, and a service may make reasons of its ids.
         if wall_ms // DAY != self._day:
             self._day, self._statuses = wall_ms // DAY, 0
             self._kept.clear()
@@ -46,4 +47,5 @@ class ReasonClasses:
             self._statuses += status
             return outcome
         text = f"{reason}: {outcome.text}" if outcome.text else reason
+        # `http-4xx` still says whose fault it is; the class itself goes on in the text.
         return replace(outcome, reason=f"{reason[:6]}xx" if status else OTHER, text=text)

@@ -69,7 +69,7 @@ class AllPartitions(Assignment):
 
         That is so as soon as Kafka has answered: a partition that has no position yet starts by time.
         """
-        return self._first is not None and (not self._first or not self._first.isdisjoint(self.slots))
+        return self._first is not None and (not self._first or not self._first.isdisjoint(self.owned_partitions))
 
     def join(self, consumer: Consumer, topics: Sequence[str]) -> None:
         """Take every partition as soon as Kafka answers. A second call continues at each partition's progress."""
@@ -80,7 +80,7 @@ class AllPartitions(Assignment):
         """Wait for the deliveries that are out, for at most `lock_timeout`, then give up all partitions."""
         super().leave(consumer)
         # No group revokes these partitions, so it is done here.
-        self.on_revoke(consumer, [slot.topic_partition for slot in self.slots.values()])
+        self.on_revoke(consumer, [owned.topic_partition for owned in self.owned_partitions.values()])
 
     def answer(self, consumer: Consumer) -> None:
         """Look for new partitions if it is time."""
@@ -108,7 +108,7 @@ class AllPartitions(Assignment):
         )
         if self._first is None:
             self._first = present
-        new = [source for source in sorted(present) if source not in self.slots]
+        new = [source for source in sorted(present) if source not in self.owned_partitions]
         if new:
             self._take(consumer, new, self._first)
 
@@ -122,7 +122,7 @@ class AllPartitions(Assignment):
         if starts:
             self.client.give(consumer, starts)
         for source in known:
-            self.slots[source] = OwnedPartition(source, next(self._epochs))
+            self.owned_partitions[source] = OwnedPartition(source, next(self._epochs))
         self._begin(starts)
 
     def _offsets(self, consumer: Consumer, begins: Mapping[Partition, int]) -> dict[Partition, int]:

@@ -191,7 +191,7 @@ class ViewStore:
                 self._note(name, value)
 
     def close(self) -> None:
-        """Close the file and release its slot for other sidecars. Remove a temporary file."""
+        """Close the file, whose name another sidecar may then have. Remove a temporary file."""
         self._connection.close()
         self._lock.close()
         if self._temporary is not None:

@@ -14,7 +14,7 @@ from sidecar.view.file_turns import opening
 from sidecar.view.source import Source
 from sidecar.view.store import BOUND, Bound, ViewStore
 
-SLOTS = 64
+MOST_FILES = 64
 """Files of one group in one folder. Each running sidecar has its own."""
 FILES = {Source.SPARK: "view", Source.EVENTS: "events"}
 """The word in the name of a file, by what it is made from. A copy of the one never becomes a copy of the other."""
@@ -42,7 +42,7 @@ def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, b
 
 def _lock_file(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
     """Return the first name that no process holds, with its lock. The lock ends with the process, however it ends."""
-    for number in range(SLOTS):
+    for number in range(MOST_FILES):
         name = f"{prefix}-{number}"
         lock = (folder / f"{name}.lock").open("ab")
         try:
@@ -51,7 +51,7 @@ def _lock_file(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
             lock.close()
         else:
             return name, lock
-    raise OSError(f"all {SLOTS} files for the view in {folder} are in use")
+    raise OSError(f"all {MOST_FILES} files for the view in {folder} are in use")
 
 
 def _opened(path: Path, lock: IO[bytes], temporary: TemporaryFolder | None, bound: Bound) -> ViewStore:

@@ -20,7 +20,7 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 MOST: dict[str, int] = {
     "place": 4,
     "places": 2,
-    "slot": 115,
+    "slot": 0,
     "part": 27,
     "parts": 44,
     "found": 80,

@@ -84,14 +84,14 @@ class CommitterModel:
         for source, (offset, text) in self._written.last.items():
             part, said = host.lane.ownership.partitions.get(source), decode_at(source, offset, text)
             left_out = part is not None and part.closing and said.done < batch.commits[source].progress.done
-            if left_out and source in host.assignment.slots:
+            if left_out and source in host.assignment.owned_partitions:
                 self._world.shortened.add(host.tenure(source))
 
     def _give_up(self, sources: Iterable[Partition]) -> None:
         """Note that what a partition has settled may be lost to its next owner: its progress is too long at its end."""
         host = self._host
         ends = {source for source in sources if (part := host.lane.ownership.partitions.get(source)) and part.closing}
-        self._world.broken |= {host.tenure(source) for source in ends if source in host.assignment.slots}
+        self._world.broken |= {host.tenure(source) for source in ends if source in host.assignment.owned_partitions}
 
     def _again(self, batch: CommitBatch, took: int = 0) -> None:
         self._process.later(AGAIN_AFTER + took, partial(self._try, batch))

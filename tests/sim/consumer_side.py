@@ -67,11 +67,11 @@ class ConsumerSide(DriverModel):
 
     def tenure(self, source: Partition) -> tuple[str, str, Partition, int]:
         """Under what it holds a partition."""
-        return self.process.name, self.group, source, self.assignment.slots[source].epoch
+        return self.process.name, self.group, source, self.assignment.owned_partitions[source].epoch
 
     def tenures(self) -> set[tuple[str, str, Partition, int]]:
         """Of all that it holds, and believes to hold."""
-        return {self.tenure(slot.partition) for slot in self.assignment.slots.values()}
+        return {self.tenure(owned.partition) for owned in self.assignment.owned_partitions.values()}
 
     # --- port `Fetch` ------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class ConsumerSide(DriverModel):
 
     def _owned(self) -> list[Partition]:
         """What the group has given it, and the client may not have yet."""
-        return [slot.partition for slot in self.assignment.slots.values()]
+        return [owned.partition for owned in self.assignment.owned_partitions.values()]
 
     def abandon(self) -> None:
         """End a thread that waits in a rebalance."""

@@ -92,7 +92,7 @@ thread = ConsumerThread(config, [topic, "missing"], Lane(), assignment, None)
 
 
 def owns():
-    return assignment.membership and len(assignment.slots) == 2
+    return assignment.membership and len(assignment.owned_partitions) == 2
 
 
 thread.start()

@@ -245,11 +245,11 @@ class World:
     def gives_up(self, host: LaneHost, places: Sequence[Partition]) -> None:
         """Partitions are about to be released; what Kafka refuses is left to the next owner."""
         if self.refused:
-            self.broken |= {host.tenure(place) for place in places if place in host.assignment.slots}
+            self.broken |= {host.tenure(place) for place in places if place in host.assignment.owned_partitions}
 
     def given_away(self, host: LaneHost, places: Sequence[Partition]) -> None:
         """Partitions are another member's before they were given up: what is under way of them happens twice."""
-        self.broken |= {host.tenure(place) for place in places if place in host.assignment.slots}
+        self.broken |= {host.tenure(place) for place in places if place in host.assignment.owned_partitions}
         self.given_up |= set(places)
 
     def cut(self, host: LaneHost, place: Partition, low: int) -> None:

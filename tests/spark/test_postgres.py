@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from spark import schema, upsert, view
 from tests.spark.frames import batch
 from tests.support.event_histories import BASE, EVENT, changed, disturbed, histories, truth, written
-from tests.support.postgres import postgres, programs
+from tests.support.postgres import installed_postgres
 from topics.events import Event, State
 
 pytestmark = pytest.mark.long
@@ -27,10 +27,7 @@ Write = Callable[[list[Event]], None]
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """One server for this file, by its connection string."""
-    folder = programs()
-    if folder is None:
-        pytest.skip("PostgreSQL is not installed (no initdb on PATH or in /usr/lib/postgresql): apt install postgresql")
-    with postgres(folder) as running:
+    with installed_postgres() as running:
         yield running
 
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 DEBIAN = Path("/usr/lib/postgresql")
 START_TIMEOUT = 30.0
 # The data dies with the test; what is tested is what PostgreSQL says, not what a disk keeps.
@@ -64,6 +66,16 @@ def postgres(bin_folder: Path) -> Iterator[str]:
             yield f"host={folder} user=postgres dbname=postgres"
         finally:
             stop(server)
+
+
+@contextmanager
+def installed_postgres() -> Iterator[str]:
+    """As `postgres`, with the programs of this machine; skips the test where there are none."""
+    folder = programs()
+    if folder is None:
+        pytest.skip("PostgreSQL is not installed (no initdb on PATH or in /usr/lib/postgresql): apt install postgresql")
+    with postgres(folder) as running:
+        yield running
 
 
 def await_start(server: subprocess.Popen[bytes], bin_folder: Path, folder: Path, log: Path) -> None:

@@ -55,6 +55,7 @@ class RelayBulk:
             return run  # the usual way passes over it
         for record in run.records:
             retry_state, offset = record.retry_state, record.offset  # None if the headers are broken or cannot be read
+            # Contract 3.6, 2.9, 7.2: bad headers, a topic of others, and an offset too far ahead need the usual way.
             if retry_state is None or retry_state.topic not in topics or not tracker.make_way(offset):
                 break
             due_ms = max(retry_state.due_at, record.timestamp + wait_ms)
@@ -113,6 +114,7 @@ class BulkAnswers:
         for records in self._take_runs():
             self._dispatcher.committed_many(records, now)
             partition = self._ownership.owner_of(records[0])
+            # Contract 9.1: an answer for an earlier assignment is counted and changes nothing.
             if partition is None:
                 self._counters.fenced_answers += len(records)
                 continue

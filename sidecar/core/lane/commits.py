@@ -105,7 +105,7 @@ class Commits:
         self._by_ms = self._earliest()
         return self.in_flight
 
-    def ended(self, now: Now, *, committed: bool = False) -> None:
+    def ended(self, now: Now, *, committed: bool) -> None:
         """End the batch in flight, which has its result; if it was committed, the next ones may be twice as large."""
         self.in_flight = None
         self._ended_ms = now.steady_ms
@@ -131,7 +131,7 @@ class Commits:
         for source in sources:
             self._outbox.extend(unwritable.accepted(source, now.steady_ms))
             if source not in unwritable and source in self._partitions:
-                self._partitions[source].await_shorter_progress(waits=False)
+                self._partitions[source].await_shorter_progress(waits=False, in_vain=False)
         self._by_ms = min(self._by_ms, self._earliest())
 
     def _take_entries(self, now: Now) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:

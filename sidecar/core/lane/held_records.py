@@ -107,10 +107,12 @@ class HeldRecords:
             self._memory.add(partition, -record.weight)
             self._waiting.put_back(record)
             self._put_back(record)
+        # Contract 10.4: its order within its key, or its tries in place, are known in memory alone.
         elif self._ordered or record.memory_only:
             partition.wait_held()
             self._waiting.hold(record)
         else:
+            # The offset is enough, as it is fetched again at the hold's end; days of payloads would not fit.
             partition.keep_back(record.offset, hold.id)
             self._memory.add(partition, -record.weight)
         if self._gate is not None and partition.suspicion is not None:

@@ -67,6 +67,7 @@ class Outbox:
         """
         at_ms = NEVER
         if self._pending:
+            # A transaction costs the broker as much for one record as for many, so few records wait for more.
             at_ms = ended if len(self._pending) >= BATCH_MAX else ended + BATCH_FOR_MS
         if self.refused:
             at_ms = min(at_ms, min(map(self._due, self.refused.values())))
@@ -87,6 +88,7 @@ class Outbox:
         A refused entry stays where it is.
         """
         back = [entry for entry in entries if _key(entry) not in self.refused]
+        # First, because the partitions' progress waits for these.
         self._pending.extendleft(reversed(back))
 
     def put_off(self, entries: Iterable[SettledRecord], now: Now) -> None:
@@ -122,6 +124,7 @@ class Outbox:
         All other entries that were refused for the same target then go with the next batch.
         """
         refused = self.refused.pop(_key(entry), None)
+        # A record that was too large says nothing about others: each of these keeps its own time.
         if refused is not None and refused.refusal.about != "record":
             self._try_all(refused.refusal.where)
 
@@ -177,6 +180,7 @@ class Outbox:
         self.unwritable.check()
 
     def _due(self, refused: RefusedEntry) -> int:
+        # One try of a target at a time: a missing topic would cost the committer a second for each entry.
         return max(refused.at_ms, self._not_before_ms.get(refused.refusal.where, refused.at_ms))
 
 

@@ -19,6 +19,7 @@ def with_outputs(record: Record, outputs: Outputs, policy: Policy) -> tuple[Reco
     trace = attempt_before(record.headers or []) if policy.traced else None
     more = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in outputs)
     group = policy.names.group
+    # Contract 13.2: what a service asks to be written is memory of the lane too, until it is in Kafka.
     return replace(record, weight=record.weight + more), stamped(
         outputs, group, record.id, redrives, record.times, trace
     )
@@ -30,6 +31,7 @@ def is_about_output(refusal: Refusal) -> bool:
     A partition without a leader is no reason to fail: the record waits for it, as for that of a copy.
     """
     entry = refusal.entry
+    # Contract 7.7: what has no leader now will have one. To fail would spend a retry for an outage of Kafka.
     if not entry.outputs or refusal.about == "partition":
         return False
     topic = refusal.where.partition("[")[0]

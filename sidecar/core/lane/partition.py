@@ -214,7 +214,7 @@ class LanePartition:
         """Note the progress that is in Kafka now."""
         self.committed = progress
 
-    def await_shorter_progress(self, *, waits: bool, in_vain: bool = False) -> None:
+    def await_shorter_progress(self, *, waits: bool, in_vain: bool) -> None:
         """Begin no record while its progress is too long for the brokers, with all that is settled.
 
         `in_vain`: it is too long without any of that.

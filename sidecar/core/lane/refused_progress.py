@@ -81,6 +81,7 @@ class RefusedProgress:
         up.
         """
         refused = self._refused.setdefault(source, RefusedPartition(reason, 0, FIRST_TRY_MS // 2))
+        # Halves, since only Kafka knows what it takes: `offset.metadata.max.bytes` is a setting of each broker.
         refused.reason, refused.fits = reason, None if tried is None else tried // 2 if tried else NEVER
         refused.backoff_ms, refused.hurried = min(2 * refused.backoff_ms, LAST_TRY_MS), refused.hurried or hurried
         refused.at_ms = steady_ms + (CLOSING_TRY_MS if refused.hurried else refused.backoff_ms)
@@ -89,6 +90,7 @@ class RefusedProgress:
         """Try partitions at once that are being given up, and soon again."""
         for source in partitions:
             if (refused := self._refused.get(source)) is not None:
+                # Contract 9.1: a rebalance waits for it, for `lock_timeout` at most.
                 refused.at_ms, refused.hurried = 0, True
 
     def sort_out(self, pending: Iterable[SettledRecord]) -> deque[SettledRecord]:
@@ -103,6 +105,7 @@ class RefusedProgress:
         """Remove the lowest settled records of a partition, `most` at most, and return them for its next try."""
         refused = self._refused[source]
         if refused.fits is not None:
+            # Contract 7.2: the lowest offsets first, since only what ends there makes the progress shorter.
             refused.entries = deque(sorted(refused.entries, key=_offset))
         fits = min(most, len(refused.entries), NEVER if refused.fits is None else refused.fits)
         return tuple(refused.entries.popleft() for _ in range(fits))

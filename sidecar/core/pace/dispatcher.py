@@ -124,7 +124,7 @@ class Dispatcher:
         return self.in_flight < self._most and not self._no_room
 
     def answer_together(self, tell: Callable[[], None], now: Now) -> None:
-        """Pass on the outcomes of a batch by `tell`: their slots are filled when all are free, not one by one."""
+        """Pass on the outcomes of a batch by `tell`: the next ones go when all have ended, not one by one."""
         self.gathering = True
         try:
             tell()
@@ -139,6 +139,7 @@ class Dispatcher:
 
     def look_for_hangs(self, now: Now) -> int:
         """Have the pace find out in time if what is in flight hangs; return the steady time (ms) of its next tick."""
+        # At the full limit a hang costs nothing: no more could be let out.
         if self.in_flight and self.pace.limit < self.pace.full:
             self.pace.look(now)
         return self.next_at(now)
@@ -197,6 +198,7 @@ class Dispatcher:
             pass  # all others wait
         elif self.pace.state is State.PROBING:
             self._probe(now)
+        # Contract 8.8: places are shared once a quarter of them is taken; with fewer out all that is ready goes.
         elif self.in_flight * FEW < limit:
             self._send_freely(limit, now)
         else:
@@ -240,6 +242,7 @@ class Dispatcher:
             if flow is None or not flow.records:
                 flow = self._flow
             if flow is not None and self._remaining > 0 and flow.records and has_share(flow):
+                # The rest of its turn: to look for the next flow for each record would cost more than to send it.
                 self._remaining -= 1
                 self._send_first(flow, now)
             elif not self._send_next(most, now):
@@ -371,6 +374,7 @@ class Dispatcher:
         """
         if self._no_room:
             return
+        # Contract 8.1: probes take lanes and partitions in turn.
         for ready in self._ready:
             self._probe_turns.deal(ready)
         empty = 0
@@ -393,6 +397,7 @@ class Dispatcher:
         if flow.ready.send(record, now):
             self.in_flight += 1
             flow.ready.sent(flow)
+            # Only an answer to this very record may end the outage: others were sent before it began.
             if self.pace.state is State.PROBING:
                 self.pace.sent(record, now)
                 self._probe_turns.took(record.source)

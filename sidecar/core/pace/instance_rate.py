@@ -74,6 +74,7 @@ class InstanceRate:
 
     def sent(self, records: int) -> None:
         """Note that records go, or are offered."""
+        # Contract 8.9: in pull mode a record counts when it is received, and not when it becomes ready.
         if not self._at_receive and self.bucket is not None:
             self.bucket.take(records)
 

@@ -283,7 +283,7 @@ class Pace:
         """
         # Contract 8.1: only a probe ends an outage.
         if all(record is not probe for probe in self._probes):
-            self.limit -= self.state is State.PROBING  # its slot stays empty
+            self.limit -= self.state is State.PROBING  # the room that it had stays empty
             return
         self._probes = [probe for probe in self._probes if probe is not record]
         fails = isinstance(outcome, Failed) and not outcome.asked
@@ -312,7 +312,7 @@ class Pace:
         self.probe_at_ms = NEVER if self._guarded else self._not_before_ms
 
     def _back(self, outcome: Outcome, now: Now) -> None:
-        """End the outage, with one slot beside the deliveries that still hang."""
+        """End the outage, with room for one delivery beside the deliveries that still hang."""
         # Contract 8.4: a slow start follows each outage.
         self.limit, self.probe_at_ms, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
         self._probes.clear()

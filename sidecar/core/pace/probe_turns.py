@@ -24,4 +24,5 @@ class ProbeTurns:
 
         The records of a partition keep their order.
         """
+        # Contract 8.2: the bad records of one partition hold up no other. One that was never probed comes first.
         ready.deal(lambda source: self._last.get(source, 0))

@@ -88,6 +88,7 @@ def most_for(flow: Flow) -> int:
 
 def _may_begin(topic: TopicFlows, ready: ReadyFlows) -> bool:
     """Return whether a flow with nothing out may take a place: so few others of its topic, or lane, have one."""
+    # The topic has places already: how many of its flows may have one is for its own share to say.
     if topic.out:
         return topic.busy < max(FEWEST, topic.share)
     return sum(other.out > 0 for other in ready.topics.values()) < max(FEWEST, ready.share)

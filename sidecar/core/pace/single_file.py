@@ -46,6 +46,8 @@ class SingleFile:
 
     def room(self, limit: int) -> int:
         """Return how many records may be in flight, where the pace allows `limit`."""
+        # Contract 1.10: one suspect at a time, and none before its mark is in Kafka. What hung for 30 s is cleared, and
+        # takes no room.
         return 0 if self.marking is not None else min(1 + len(self.outlived), limit)
 
     @property

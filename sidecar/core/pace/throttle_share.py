@@ -57,6 +57,7 @@ class ThrottleShare:
         self._throttled += 1
         lasted_ms = now_ms - self._since_ms
         everything = self._throttled == self._answers and self._throttled_before == self._answers_before
+        # All of them ask, which chance does not explain: to wait for a whole sample would only ask more often in vain.
         if self._row >= SURE or everything:
             judged, cut = self._answers >= self._round or lasted_ms >= CUT_EVERY_MS, ALL
         else:

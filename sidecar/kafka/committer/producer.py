@@ -27,7 +27,7 @@ from topics.copies import Copy
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
 """Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.
 A missing right on the transactional id takes an operator, and each try costs a client with its threads."""
-SLOTS = 8
+IDS = 8
 """Transactional ids that are used in turn. A transaction cannot end if it included a partition with too few replicas in
 sync. It keeps its id until these are back. Its outcome is decided by then; the committed progress shows it."""
 HOME_AFTER = 120.0
@@ -61,7 +61,7 @@ class ReplaceableProducer:
         self.credentials = credentials
         self._config = config
         self._form = RecordForm(config)
-        self._slot = 0
+        self._id_index = 0
         """The index of the transactional id in use. Another one is used while a transaction of this one cannot end, or
         while its offsets may come late."""
         self._home_at = inf
@@ -82,7 +82,7 @@ class ReplaceableProducer:
         late_offsets = self.producer is not None and self.producer.doubtful and self.producer.sent_offsets
         self._make()
         if late_offsets:
-            self._slot, self._home_at = (self._slot + 1) % SLOTS, time.monotonic() + HOME_AFTER
+            self._id_index, self._home_at = (self._id_index + 1) % IDS, time.monotonic() + HOME_AFTER
             self._make()
 
     def _make(self) -> None:
@@ -97,7 +97,7 @@ class ReplaceableProducer:
             except (KafkaException, CallTimeoutError) as failure:
                 self.warn("no-producer", "no producer yet, trying again: %s", failure)
                 if _cannot_end(failure):
-                    self._slot = (self._slot + 1) % SLOTS
+                    self._id_index = (self._id_index + 1) % IDS
                 # Otherwise try the same producer again: an outage must not leave many of them behind.
                 if producer and (not _retriable(failure) or _cannot_end(failure) or self.credentials.outdated):
                     producer.end()  # at once: it would go on requesting an id, beside all that come after it
@@ -153,14 +153,16 @@ class ReplaceableProducer:
             _LOG.info(text, extra={"event": "producer-renewed"})
             self.replace()
         elif time.monotonic() >= self._home_at:
-            self._slot, self._home_at = 0, inf
+            self._id_index, self._home_at = 0, inf
             self.replace()
         return self.producer
 
     def _identified(self) -> dict[str, object]:
-        """Return the configuration with the transactional id of the current slot; the first slot has the plain id."""
+        """Return the configuration with the transactional id in use; the first of them is the plain id."""
         identity = (
-            f"{self._config['transactional.id']}~{self._slot}" if self._slot else self._config["transactional.id"]
+            f"{self._config['transactional.id']}~{self._id_index}"
+            if self._id_index
+            else self._config["transactional.id"]
         )
         return {**self._form.applied(self._config), "transactional.id": identity}
 

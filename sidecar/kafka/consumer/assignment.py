@@ -57,7 +57,7 @@ class Assignment:
         before: ReaderBefore | None = None,
     ) -> None:
         self._listener = listener
-        self.slots: dict[Key, OwnedPartition] = {}
+        self.owned_partitions: dict[Key, OwnedPartition] = {}
         self.awaited: set[Partition] = set()
         """The partitions whose start the lane does not know before their first message."""
         self.put_off: set[Partition] = set()
@@ -105,21 +105,21 @@ class Assignment:
         two pods ended one after the other, nothing more of the second could be committed.
         """
         self._leave_by = time.monotonic() + self.lock_timeout
-        consumer.pause([slot.topic_partition for slot in self.slots.values()])
-        sources = [slot.partition for slot in self.slots.values()]
+        consumer.pause([owned.topic_partition for owned in self.owned_partitions.values()])
+        sources = [owned.partition for owned in self.owned_partitions.values()]
         release(sources, self._listener, self.lock_timeout, lambda: self._serve(consumer))
         self._closing = True
 
     def abandon(self) -> None:
         """Drop everything at once: the group does not know this member any more. The client is to be closed next."""
         self.rebalances["lost"] += 1
-        self._listener.dropped([slot.partition for slot in self.slots.values()])
+        self._listener.dropped([owned.partition for owned in self.owned_partitions.values()])
         self._leave_by, self._closing = time.monotonic(), True
         self.group.end()
 
     def closed(self) -> None:
         """Forget what a client has left that was closed: it may not have revoked all of it."""
-        self.slots.clear()
+        self.owned_partitions.clear()
         self.awaited.clear()
         self.put_off.clear()
         self.client = ClientAssignment()
@@ -142,9 +142,9 @@ class Assignment:
             return
         starts = self.starts.find(consumer, sources, in_callback=True)
         for source in sources:
-            self.slots[source] = OwnedPartition(source, next(self._epochs))
+            self.owned_partitions[source] = OwnedPartition(source, next(self._epochs))
         self.client.give(consumer, starts)
-        restore_pauses(consumer, self.slots, sources, all_paused=self.all_paused)
+        restore_pauses(consumer, self.owned_partitions, sources, all_paused=self.all_paused)
         self._asked.clear()
         self.group.rebalanced(consumer, self._owned())
         self._begin(starts)
@@ -169,13 +169,13 @@ class Assignment:
         self.group.lose()
         self._forget(consumer, sources)
 
-    def seek(self, consumer: Consumer, slot: OwnedPartition, offset: int) -> None:
+    def seek(self, consumer: Consumer, owned: OwnedPartition, offset: int) -> None:
         """Continue a partition at an offset."""
-        slot.sought = offset
+        owned.sought = offset
         try:
-            consumer.seek(TopicPartition(*slot.partition, offset))
+            consumer.seek(TopicPartition(*owned.partition, offset))
         except KafkaException:  # a partition whose error is still unread takes no seek
-            self._anew(consumer, [Start(slot.partition, offset, None)])
+            self._anew(consumer, [Start(owned.partition, offset, None)])
 
     def out_of_range(self, consumer: Consumer, wanted: Mapping[Partition, int]) -> None:
         """Continue partitions whose next offset is not in the log, all with the same requests.
@@ -189,7 +189,11 @@ class Assignment:
         logs, read = self.starts.lookup(consumer), {source: self._next(source, at) for source, at in wanted.items()}
         edges_of = edges(logs, read)
         cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low}
-        last = {source: at for source in read.keys() - cut.keys() if (at := self.slots[source].last_at_ms) is not None}
+        last = {
+            source: at
+            for source in read.keys() - cut.keys()
+            if (at := self.owned_partitions[source].last_at_ms) is not None
+        }
         another = recreated(logs, {source: (read[source], at) for source, at in last.items()})
         short = {
             source: edge for source, edge in edges_of.items() if read[source] > edge.high and source not in another
@@ -216,8 +220,8 @@ class Assignment:
         All of them are fetched again: from their first messages, or from where they start by what Kafka says now. The
         requests are for all of these partitions together, and for others that wait: nothing is polled meanwhile.
         """
-        slots = [slot for source in firsts if (slot := self.slots.get(source)) is not None]
-        starts = [slot.awaits for slot in slots if slot.awaits is not None]
+        owned_partitions = [owned for source in firsts if (owned := self.owned_partitions.get(source)) is not None]
+        starts = [owned.awaits for owned in owned_partitions if owned.awaits is not None]
         self.starts.leaders.reached(firsts)
         if any(start.offset == OFFSET_STORED for start in starts):
             self._start_others(consumer)
@@ -236,14 +240,14 @@ class Assignment:
         if self.put_off:
             self._start_put_off(consumer)
         if (source := self.client.next_turn(consumer, now)) is not None:
-            restore_pauses(consumer, self.slots, [source], all_paused=self.all_paused)
+            restore_pauses(consumer, self.owned_partitions, [source], all_paused=self.all_paused)
 
     def without_offset(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Find out where awaited partitions start that have no committed offset, by the client's reports."""
         if not sources:
             return
         told = [source for source in sources if self.client.has_no_offset(source)]
-        awaits = [self.slots[source].awaits for source in sources if source not in told]
+        awaits = [self.owned_partitions[source].awaits for source in sources if source not in told]
         starts = [start for start in awaits if start is not None] + (self.starts.find(consumer, told) if told else [])
         self._anew(consumer, starts)
         self._begin(starts)
@@ -274,14 +278,14 @@ class Assignment:
 
     def _next(self, source: Partition, offset: int) -> int:
         """Return the offset that was to be read next. `offset`: by an error, which may be older than the last seek."""
-        sought = self.slots[source].sought
+        sought = self.owned_partitions[source].sought
         return offset if sought is None else min(offset, sought)
 
     def _cut(self, consumer: Consumer, edges_of: Mapping[Partition, Edges], wanted: Mapping[Partition, int]) -> None:
         self._anew(consumer, [Start(source, edge.low, None) for source, edge in edges_of.items()])
         for source, edge in edges_of.items():
-            self.slots[source].sought = edge.low
-            self._listener.cut(source, self.slots[source].epoch, wanted[source], edge.low)
+            self.owned_partitions[source].sought = edge.low
+            self._listener.cut(source, self.owned_partitions[source].epoch, wanted[source], edge.low)
 
     def _restart_others(self, consumer: Consumer, edges_of: Mapping[Partition, Edges]) -> set[Partition]:
         for source in edges_of:
@@ -300,9 +304,9 @@ class Assignment:
             return set()
         for source in known:
             self._listener.truncated(source, edges_of[source].high)
-            slot = self.slots[source]
-            slot.epoch, slot.seek_count, slot.paused, slot.sought = next(self._epochs), 0, False, None
-            slot.told_end = False
+            owned = self.owned_partitions[source]
+            owned.epoch, owned.seek_count, owned.paused, owned.sought = next(self._epochs), 0, False, None
+            owned.told_end = False
         starts = [Start(source, progress.next, progress) for source, progress in known.items()]
         self._anew(consumer, starts)
         self._take_membership(consumer)
@@ -312,7 +316,7 @@ class Assignment:
     def _forget(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         self.client.take_back(consumer, sources)
         for source in sources:
-            self.slots.pop(source, None)
+            self.owned_partitions.pop(source, None)
         self.awaited.difference_update(sources)
         self.put_off.difference_update(sources)
         if self._closing:
@@ -327,15 +331,17 @@ class Assignment:
         self.group.take(consumer, self._owned())
 
     def _owned(self) -> dict[Partition, int]:
-        return {slot.partition: slot.epoch for slot in self.slots.values()}
+        return {owned.partition: owned.epoch for owned in self.owned_partitions.values()}
 
     def _at_numbers(self) -> set[Partition]:
         """Return the awaited partitions that the client reads from an offset which is only to be checked."""
-        waits = {source: slot.awaits for source in self.awaited if (slot := self.slots.get(source)) is not None}
+        waits = {
+            source: owned.awaits for source in self.awaited if (owned := self.owned_partitions.get(source)) is not None
+        }
         return {source for source, start in waits.items() if start is not None and start.offset >= 0}
 
     def _start_put_off(self, consumer: Consumer) -> None:
-        awaits = [start for source in self.put_off if (start := self.slots[source].awaits) is not None]
+        awaits = [start for source in self.put_off if (start := self.owned_partitions[source].awaits) is not None]
         self.put_off.clear()
         given = {start.partition: start.offset for start in awaits}
         stored = [source for source, offset in given.items() if offset == OFFSET_STORED]
@@ -360,7 +366,7 @@ class Assignment:
             return
         self.client.give_anew(consumer, starts)
         sources = [start.partition for start in starts]
-        restore_pauses(consumer, self.slots, sources, all_paused=self.all_paused)
+        restore_pauses(consumer, self.owned_partitions, sources, all_paused=self.all_paused)
 
     def _begin(self, starts: Collection[Start]) -> None:
         """Report to the lane which partitions start where.
@@ -369,16 +375,16 @@ class Assignment:
         """
         grants = []
         for start in starts:
-            slot = self.slots[start.partition]
-            slot.awaits = start if start.progress is None else None
+            owned = self.owned_partitions[start.partition]
+            owned.awaits = start if start.progress is None else None
             if start.progress is None:
                 self.awaited.add(start.partition)
             else:
                 self.awaited.discard(start.partition)
-                slot.last, slot.last_at_ms = start.progress.next - 1, start.progress.last_at_ms or None
-                slot.sought = start.progress.next
+                owned.last, owned.last_at_ms = start.progress.next - 1, start.progress.last_at_ms or None
+                owned.sought = start.progress.next
                 self.client.started(start.partition)
-                grants.append(AssignedPartition(start.partition, slot.epoch, start.progress))
+                grants.append(AssignedPartition(start.partition, owned.epoch, start.progress))
         if grants:
             self._listener.assigned(grants)
 

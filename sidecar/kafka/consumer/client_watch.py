@@ -84,30 +84,33 @@ class ClientWatch:
     def _judge(
         self, consumer: Consumer, assignment: Assignment, ends: Mapping[Partition, int] | None, now: float
     ) -> tuple[Useless | None, Collection[Partition]]:
-        slots = list(assignment.slots.values())
-        mine = [owned.partition for owned in slots]
-        if assignment.in_group and self._is_outside(consumer, slots):
+        owned_partitions = list(assignment.owned_partitions.values())
+        mine = [owned.partition for owned in owned_partitions]
+        if assignment.in_group and self._is_outside(consumer, owned_partitions):
             return Useless.UNKNOWN, mine
-        deaf = [] if ends is None else self._deaf(slots, assignment.client.waiting, ends)
+        deaf = [] if ends is None else self._deaf(owned_partitions, assignment.client.waiting, ends)
         if assignment.group.overtaken and self._rests[Useless.OVERTAKEN].is_over(now):
             return Useless.OVERTAKEN, mine
         if deaf and self._rests[Useless.DEAF].is_over(now):
             return Useless.DEAF, deaf
         return None, ()
 
-    def _is_outside(self, consumer: Consumer, slots: Collection[OwnedPartition]) -> bool:
-        outside = bool(slots) and member_of(metadata_of(consumer)) == ""
+    def _is_outside(self, consumer: Consumer, owned_partitions: Collection[OwnedPartition]) -> bool:
+        outside = bool(owned_partitions) and member_of(metadata_of(consumer)) == ""
         self._outside = self._outside + 1 if outside else 0
         return self._outside >= UNKNOWN_AFTER
 
     def _deaf(
-        self, slots: Collection[OwnedPartition], waiting: Collection[Partition], ends: Mapping[Partition, int]
+        self,
+        owned_partitions: Collection[OwnedPartition],
+        waiting: Collection[Partition],
+        ends: Mapping[Partition, int],
     ) -> list[Partition]:
         # What was fetched of a partition may still lie behind that of others, and a pause throws it away.
         whole, self._emptied, self._choked = self._emptied and not self._choked, False, False
         if not whole:
             return []
-        return self._silence.look((owned for owned in slots if owned.partition not in waiting), ends)
+        return self._silence.look((owned for owned in owned_partitions if owned.partition not in waiting), ends)
 
 
 TEXTS = {
@@ -151,10 +154,10 @@ class Silence:
     def __init__(self) -> None:
         self._last: dict[Partition, tuple[_Arrived, int]] = {}
 
-    def look(self, slots: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> list[Partition]:
+    def look(self, owned_partitions: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> list[Partition]:
         """Return the partitions that are deaf. `ends`: of those whose leader has just answered."""
         looked: dict[Partition, tuple[_Arrived, int]] = {}
-        for owned in slots:
+        for owned in owned_partitions:
             if not owned.paused and owned.partition in ends and _has_news(owned, ends[owned.partition]):
                 arrived = _Arrived(owned.epoch, owned.seek_count, owned.arrivals)
                 before, looks = self._last.get(owned.partition, (arrived, -1))

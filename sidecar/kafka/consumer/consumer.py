@@ -78,7 +78,7 @@ class ConsumerThread(threading.Thread):
         self._changed_at = 0.0
         """When they were replaced (monotonic seconds)."""
         self._handler = handler
-        self._hand_overs = HandOver(assignment.slots, reading, heavy, gaps=fetches_whole(config))
+        self._hand_overs = HandOver(assignment.owned_partitions, reading, heavy, gaps=fetches_whole(config))
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
         self._stopping = threading.Event()
@@ -170,7 +170,7 @@ class ConsumerThread(threading.Thread):
         """Subscribe to other topics, if the client takes that now. False: a stop has come, and there is no client."""
         if self.assignment.group.may_subscribe(self._consumer):
             self.assignment.join(self._consumer, self._topics)
-        elif not self.assignment.slots and time.monotonic() - self._changed_at > UNJOINED:
+        elif not self.assignment.owned_partitions and time.monotonic() - self._changed_at > UNJOINED:
             self._begin_anew()
         return self._has_client
 
@@ -206,10 +206,10 @@ class ConsumerThread(threading.Thread):
         begins = self.looks.begins
         if begins:
             self.assignment.group.look(self._consumer)
-        slots = self.assignment.slots
-        self._poll = POLL if any(slot.paused for slot in slots.values()) else QUIET_POLL
+        owned_partitions = self.assignment.owned_partitions
+        self._poll = POLL if any(owned.paused for owned in owned_partitions.values()) else QUIET_POLL
         logs = self.assignment.starts.lookup(self._consumer)
-        self.assignment.restart_recreated(self._consumer, self.looks.ask(logs, slots, now))
+        self.assignment.restart_recreated(self._consumer, self.looks.ask(logs, owned_partitions, now))
         return self.client_watch.look(self._consumer, self.assignment, self.looks.answered if begins else None, now)
 
     def _replace_client(self, why: Useless) -> None:
@@ -249,9 +249,11 @@ class ConsumerThread(threading.Thread):
 
     def _give(self, handed_over: HandedOver) -> None:
         if handed_over.runs:
-            levels, slots = self.looks.due_offsets.waits(), self.assignment.slots
+            levels, owned_partitions = self.looks.due_offsets.waits(), self.assignment.owned_partitions
             runs = [
-                with_edges(self._consumer, slots[run.partition], run) if run.partition.topic in levels else run
+                with_edges(self._consumer, owned_partitions[run.partition], run)
+                if run.partition.topic in levels
+                else run
                 for run in handed_over.runs
             ]
             self._handler.received(runs, handed_over.weight)
@@ -271,7 +273,7 @@ class ConsumerThread(threading.Thread):
         self._begin_anew()
 
     def _on_errors(self, errors: Iterable[tuple[Message, KafkaError]]) -> None:
-        positions = lost_positions(self.assignment.slots, errors)
+        positions = lost_positions(self.assignment.owned_partitions, errors)
         self.assignment.without_offset(self._consumer, positions.unstarted)
         if positions.lost:
             self.last_error = f"the offsets are not in the logs: {named(positions.lost)}"

@@ -47,15 +47,20 @@ class HandedOver(NamedTuple):
 class HandOver:
     """The hand-overs of one consumer. All calls come from its thread.
 
-    `slots`: the partitions that the consumer owns. `heavy`: bytes (`Record.weight`) after which a hand-over ends.
-    `gaps`: whether gaps in the offsets are taken, as fetches are large enough.
+    `heavy`: bytes (`Record.weight`) after which a hand-over ends. `gaps`: whether gaps in the
+    offsets are taken, as fetches are large enough.
     """
 
     def __init__(
-        self, slots: dict[Key, OwnedPartition], reading: Reading | None, heavy: int = HEAVY, *, gaps: bool = True
+        self,
+        owned_partitions: dict[Key, OwnedPartition],
+        reading: Reading | None,
+        heavy: int = HEAVY,
+        *,
+        gaps: bool = True,
     ) -> None:
         self.gaps = gaps
-        self._slots, self._reading, self._heavy = slots, reading, heavy
+        self._owned_partitions, self._reading, self._heavy = owned_partitions, reading, heavy
         # Two lanes may meet their worst records at once: the one that reads headers itself is not the fast one.
         self._batches = Batches(most=MOST_TOGETHER if reading is None else TOGETHER)
         self._ages: list[tuple[int, int] | None] = []
@@ -92,29 +97,29 @@ class HandOver:
     def collect(self, messages: Iterable[Message], levels: Collection[str]) -> HandedOver:
         """Return these messages as a hand-over, up to the one with which it is heavy, and note each last one."""
         runs, errors, firsts = dict[Key, FetchedRecords](), list[tuple[Message, KafkaError]](), dict[Partition, int]()
-        reading, slots, gaps = self._reading, self._slots, self.gaps
+        reading, owned_partitions, gaps = self._reading, self._owned_partitions, self.gaps
         count = weight = 0
         gap: Partition | None = None
         for message in messages:
             count += 1
             key = (message.topic(), message.partition())
-            slot = slots.get(key)
+            owned = owned_partitions.get(key)
             error = message.error()
             if error is not None and not is_end(error):
                 errors.append((message, error))
-            elif slot is not None and slot.awaits is not None:
-                firsts.setdefault(slot.partition, message.offset() or 0)
-                slot.arrivals += 1
-            elif slot is not None and not gaps and slot.is_behind_gap(message.offset() or 0):
-                gap = slot.partition
-            elif slot is not None and error is not None:
-                _take_end(runs, key, slot, message.offset() or 0, told=key[0] in levels)
-            elif slot is not None:
+            elif owned is not None and owned.awaits is not None:
+                firsts.setdefault(owned.partition, message.offset() or 0)
+                owned.arrivals += 1
+            elif owned is not None and not gaps and owned.is_behind_gap(message.offset() or 0):
+                gap = owned.partition
+            elif owned is not None and error is not None:
+                _take_end(runs, key, owned, message.offset() or 0, told=key[0] in levels)
+            elif owned is not None:
                 run = runs.get(key)
-                if run is None or run.epoch != slot.epoch:
-                    run = _begin_run(runs, key, slot)
-                record = to_record(message, slot.partition, slot.epoch, reading)
-                slot.last = record.offset
+                if run is None or run.epoch != owned.epoch:
+                    run = _begin_run(runs, key, owned)
+                record = to_record(message, owned.partition, owned.epoch, reading)
+                owned.last = record.offset
                 run.records.append(record)
                 weight += record.weight
                 if weight >= self._heavy:
@@ -123,7 +128,7 @@ class HandOver:
 
     # The client calls back in each `consume`, so a rebalance may happen inside a hand-over.
     def _is_ours(self, run: FetchedRecords) -> bool:
-        owned = self._slots.get(run.partition)
+        owned = self._owned_partitions.get(run.partition)
         return owned is not None and owned.epoch == run.epoch
 
     def _still_wanted(self) -> Iterator[Message]:
@@ -135,24 +140,24 @@ class HandOver:
                 yield message
 
     def _age(self, message: Message) -> tuple[int, int] | None:
-        slot = self._slots.get((message.topic(), message.partition()))
-        return None if slot is None else (slot.epoch, slot.seek_count)
+        owned = self._owned_partitions.get((message.topic(), message.partition()))
+        return None if owned is None else (owned.epoch, owned.seek_count)
 
 
-def _begin_run(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition) -> FetchedRecords:
-    run = runs[key] = FetchedRecords(slot.partition, slot.epoch, slot.seek_count, [])
-    slot.begin_run()
+def _begin_run(runs: dict[Key, FetchedRecords], key: Key, owned: OwnedPartition) -> FetchedRecords:
+    run = runs[key] = FetchedRecords(owned.partition, owned.epoch, owned.seek_count, [])
+    owned.begin_run()
     return run
 
 
-def _take_end(runs: dict[Key, FetchedRecords], key: Key, slot: OwnedPartition, end: int, *, told: bool) -> None:
+def _take_end(runs: dict[Key, FetchedRecords], key: Key, owned: OwnedPartition, end: int, *, told: bool) -> None:
     """Note that the log ends at this offset. `told`: the lane is told each time, and else only what is news."""
-    known = slot.note_end(end)
+    known = owned.note_end(end)
     if known and not told:
         return
     run = runs.get(key)
-    if run is None or run.epoch != slot.epoch:
-        run = _begin_run(runs, key, slot)
+    if run is None or run.epoch != owned.epoch:
+        run = _begin_run(runs, key, owned)
     runs[key] = run._replace(end=end)
     if not told:
-        slot.last = max(slot.last, end - 1)
+        owned.last = max(owned.last, end - 1)

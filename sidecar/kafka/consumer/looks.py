@@ -33,7 +33,7 @@ UNANSWERED_FOR = 30.0
 """Seconds for which a partition's end is not known before that is named. The cluster itself gives a partition of a node
 that has died another leader within `broker.session.timeout.ms`, 9 s."""
 
-Slots = Mapping[Key, OwnedPartition]
+OwnedByKey = Mapping[Key, OwnedPartition]
 
 _LOG = logging.getLogger("reconsume.assignment")
 
@@ -74,32 +74,33 @@ class Looks:
         """Whether a question is to be asked. `now`: steady seconds."""
         return now >= self._next_at
 
-    def ask(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
+    def ask(self, logs: OffsetLookup, owned_partitions: OwnedByKey, now: float) -> list[Partition]:
         """Ask the next question; return the partitions whose log has turned out to be another one."""
         self._next_at = now + self._every / len(self._questions)
         question = self._questions[self._asked % len(self._questions)]
         self._asked += 1
-        return question(logs, slots, now)
+        return question(logs, owned_partitions, now)
 
-    def _ends(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
-        owned = [slot.partition for slot in slots.values()]
-        ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in owned], ANSWER_WITHIN)
-        earlier = {source: self.ends[source] for source in owned if source in self.ends}
+    def _ends(self, logs: OffsetLookup, owned_partitions: OwnedByKey, now: float) -> list[Partition]:
+        sources = [owned.partition for owned in owned_partitions.values()]
+        ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in sources], ANSWER_WITHIN)
+        earlier = {source: self.ends[source] for source in sources if source in self.ends}
         self.ends, self.answered = earlier | ends, ends
         self._unanswered_since = {
-            source: self._unanswered_since.get(source, now) for source in owned if source not in ends
+            source: self._unanswered_since.get(source, now) for source in sources if source not in ends
         }
         self._name(frozenset(source for source, at in self._unanswered_since.items() if now - at >= UNANSWERED_FOR))
         return []
 
-    def _due_offsets(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
-        self.due_offsets.look(logs, slots.values(), self.ends)
+    def _due_offsets(self, logs: OffsetLookup, owned_partitions: OwnedByKey, now: float) -> list[Partition]:
+        self.due_offsets.look(logs, owned_partitions.values(), self.ends)
         return []
 
-    def _logs(self, logs: OffsetLookup, slots: Slots, now: float) -> list[Partition]:
-        owned = {slot.partition: slot for slot in slots.values()}
+    def _logs(self, logs: OffsetLookup, owned_partitions: OwnedByKey, now: float) -> list[Partition]:
         read = {
-            source: (slot.last + 1, slot.last_at_ms) for source, slot in owned.items() if slot.last_at_ms is not None
+            owned.partition: (owned.last + 1, owned.last_at_ms)
+            for owned in owned_partitions.values()
+            if owned.last_at_ms is not None
         }
         return list(recreated(logs, read, ANSWER_WITHIN))
 
@@ -134,10 +135,12 @@ class DueOffsets:
         """Why the last look is incomplete; empty if it is complete."""
         self._known: dict[Partition, int] = {}
 
-    def look(self, logs: OffsetLookup, slots: Collection[OwnedPartition], ends: Mapping[Partition, int]) -> None:
-        """Request the due offsets of the level partitions among `slots`. What is not answered is in `problem`."""
+    def look(
+        self, logs: OffsetLookup, owned_partitions: Collection[OwnedPartition], ends: Mapping[Partition, int]
+    ) -> None:
+        """Request the due offsets of the level partitions that are owned. What is not answered is in `problem`."""
         waits = self.waits()
-        sources = [slot.partition for slot in slots if slot.partition.topic in waits]
+        sources = [owned.partition for owned in owned_partitions if owned.partition.topic in waits]
         if not sources:
             self._known, self.problem = {}, ""
             return

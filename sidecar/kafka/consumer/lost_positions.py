@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from sidecar.core.record import Partition
 from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 
-Slots = Mapping[Key, OwnedPartition]
+OwnedByKey = Mapping[Key, OwnedPartition]
 
 
 class LostPositions(NamedTuple):
@@ -33,18 +33,18 @@ def is_end(error: KafkaError) -> bool:
     return error.code() == KafkaError._PARTITION_EOF
 
 
-def lost_positions(slots: Slots, errors: Iterable[tuple[Message, KafkaError]]) -> LostPositions:
+def lost_positions(owned_partitions: OwnedByKey, errors: Iterable[tuple[Message, KafkaError]]) -> LostPositions:
     """Return what these errors say."""
     unstarted, lost, others = set[Partition](), dict[Partition, int](), list[KafkaError]()
     for message, error in errors:
-        slot = slots.get((message.topic(), message.partition()))
+        owned = owned_partitions.get((message.topic(), message.partition()))
         # A client that had the partition before may take its former beginning for the present one, once (2.16). That is
         # a lost position like any other.
-        if slot is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
+        if owned is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
             others.append(error)
-        elif slot.awaits is not None:
-            unstarted.add(slot.partition)
+        elif owned.awaits is not None:
+            unstarted.add(owned.partition)
         else:  # of several errors the lowest offset: nothing may be skipped
             offset = message.offset() or 0
-            lost[slot.partition] = min(offset, lost.get(slot.partition, offset))
+            lost[owned.partition] = min(offset, lost.get(owned.partition, offset))
     return LostPositions(frozenset(unstarted), lost, others)

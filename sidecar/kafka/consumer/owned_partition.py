@@ -75,13 +75,13 @@ class OwnedPartition:
         return known
 
 
-def with_edges(consumer: Consumer, slot: OwnedPartition, run: FetchedRecords) -> FetchedRecords:
+def with_edges(consumer: Consumer, owned: OwnedPartition, run: FetchedRecords) -> FetchedRecords:
     """Note the last record, and return a level's records with the greatest timestamp read and the end of the log.
 
     The end is what the last fetch reported: this costs no request.
     """
     if run.records:
-        slot.last = run.records[-1].offset
-        slot.last_at_ms = max(slot.last_at_ms or 0, *(record.timestamp for record in run.records))
-    _, high = consumer.get_watermark_offsets(slot.topic_partition, cached=True)
-    return run._replace(high=max(0, high), last_at_ms=slot.last_at_ms)
+        owned.last = run.records[-1].offset
+        owned.last_at_ms = max(owned.last_at_ms or 0, *(record.timestamp for record in run.records))
+    _, high = consumer.get_watermark_offsets(owned.topic_partition, cached=True)
+    return run._replace(high=max(0, high), last_at_ms=owned.last_at_ms)

@@ -13,11 +13,11 @@ from sidecar.kafka.consumer.assignment import Assignment
 
 def pause(consumer: Consumer, assignment: Assignment, partition: Partition, epoch: int) -> bool:
     """Stop fetching a partition; return whether it is paused now."""
-    slot = assignment.slots.get(partition)
-    if slot is None or slot.epoch != epoch:
+    owned = assignment.owned_partitions.get(partition)
+    if owned is None or owned.epoch != epoch:
         return False
-    slot.paused = True
-    consumer.pause([slot.topic_partition])
+    owned.paused = True
+    consumer.pause([owned.topic_partition])
     return True
 
 
@@ -25,17 +25,17 @@ def resume(
     consumer: Consumer, assignment: Assignment, partition: Partition, epoch: int, offset: int, seek_count: int
 ) -> None:
     """Seek to `offset` and fetch a partition again, unless all are paused."""
-    slot = assignment.slots.get(partition)
-    if slot is None or slot.epoch != epoch or not slot.paused:
+    owned = assignment.owned_partitions.get(partition)
+    if owned is None or owned.epoch != epoch or not owned.paused:
         return
-    slot.paused, slot.seek_count = False, seek_count
-    assignment.seek(consumer, slot, offset)  # only after the pause: one before it was lost (rdk#3471)
+    owned.paused, owned.seek_count = False, seek_count
+    assignment.seek(consumer, owned, offset)  # only after the pause: one before it was lost (rdk#3471)
     if not assignment.all_paused:
-        consumer.resume([slot.topic_partition])
+        consumer.resume([owned.topic_partition])
 
 
 def pause_all(consumer: Consumer, assignment: Assignment, choked: bool) -> None:
     """Pause all partitions that are not paused for themselves, or resume these."""
     assignment.all_paused = choked
-    topic_partitions = [slot.topic_partition for slot in assignment.slots.values() if not slot.paused]
+    topic_partitions = [owned.topic_partition for owned in assignment.owned_partitions.values() if not owned.paused]
     (consumer.pause if choked else consumer.resume)(topic_partitions)

@@ -39,7 +39,7 @@ FIXED: dict[str, Fixed] = {
     "isolation.level": Fixed("a retry of an aborted transaction must never be delivered", ("read_committed",)),
     "group.id": Fixed("it is `group`, and the retry topics are read by a group of their own"),
     "group.instance.id": Fixed("two pods with one copied configuration would fence each other"),
-    "transactional.id": Fixed("it is made of group, lane, instance and slot, so that only our own dead are fenced"),
+    "transactional.id": Fixed("it is made of group, lane, instance and a number, so that only our own dead are fenced"),
     "enable.idempotence": Fixed("a copy must be written once, and in order", ("true",)),
     "acks": Fixed(OWN_ACKS, ("all", "-1")),
     "request.required.acks": Fixed(OWN_ACKS, ("all", "-1")),

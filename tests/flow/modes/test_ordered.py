@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 import time
 import zlib
 from collections import defaultdict
 
-from confluent_kafka import Producer
-
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
-from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import SECONDS, Out, produce
+from tests.support.kafka.group_topics import create_group
+from tests.support.kafka.topic_io import Out, produce
 from tests.support.proof.evidence import Evidence, collect
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
+from tests.support.proof.load import Load
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request, by_name, verdict
 from tests.support.sidecar.process import SidecarProcess
@@ -62,36 +60,12 @@ def uneven(request: Request) -> Behaviour:
     return Answer(500 if luck < 20 and request.times < 2 else 200, after=0.15 if luck > 97 else 0.002)
 
 
-class KeyedLoad(threading.Thread):
-    """Produces records of a few keys until it is ended."""
-
-    def __init__(self, group: GroupTopics, rate: int) -> None:
-        super().__init__(daemon=True)
-        self.sent = 0
-        self._group, self._rate, self._ended = group, rate, threading.Event()
-        self._producer = Producer({"bootstrap.servers": group.bootstrap, "enable.idempotence": True, "log_level": 2})
-
-    def run(self) -> None:
-        """Ten records, a pause, and so on."""
-        while not self._ended.wait(10 / self._rate):
-            for _ in range(10):
-                self._producer.produce(self._group.main, b"%d" % self.sent, b"key-%d" % (self.sent % KEYS))
-                self.sent += 1
-            self._producer.poll(0)
-
-    def end(self) -> None:
-        """Stop, and wait until the broker has everything."""
-        self._ended.set()
-        self.join()
-        assert self._producer.flush(SECONDS) == 0
-
-
 def test_no_record_overtakes_another_of_its_key_over_rebalance_kill_and_restart(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
     group = create_group(new_group(), PARTITIONS)
     service = start_service(uneven)
-    load = KeyedLoad(group, 300)
+    load = Load(group, 300, KEYS)
 
     def goes_on(sidecar: SidecarProcess, more: int = 150) -> None:
         wanted = len(service.ledger.deliveries()) + more

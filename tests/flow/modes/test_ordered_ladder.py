@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
@@ -18,6 +17,7 @@ from tests.support.kafka.group_topics import GroupTopics, create_group, specs_of
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import FAILED, TOOK, Delivery, Ledger
+from tests.support.proof.load import Load
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import Answer, Behaviour, Request, by_name
 from tests.support.sidecar.process import SidecarProcess
@@ -46,30 +46,6 @@ class Failing:
     def __call__(self, request: Request) -> Behaviour:
         number = int((request.key or b"key-0").removeprefix(b"key-"))
         return Answer(500 if number % 10 == 0 and not self.well.is_set() else 200, after=0.002)
-
-
-class KeyedLoad(threading.Thread):
-    """Produces records of all keys in turn until it is ended."""
-
-    def __init__(self, group: GroupTopics, rate: int) -> None:
-        super().__init__(daemon=True)
-        self.sent = 0
-        self._group, self._rate, self._ended = group, rate, threading.Event()
-        self._producer = Producer({"bootstrap.servers": group.bootstrap, "enable.idempotence": True, "log_level": 2})
-
-    def run(self) -> None:
-        """Ten records, a pause, and so on."""
-        while not self._ended.wait(10 / self._rate):
-            for _ in range(10):
-                self._producer.produce(self._group.main, b"%d" % self.sent, b"key-%d" % (self.sent % KEYS))
-                self.sent += 1
-            self._producer.poll(0)
-
-    def end(self) -> None:
-        """Stop, and wait until the broker has everything."""
-        self._ended.set()
-        self.join()
-        assert self._producer.flush(SECONDS) == 0
 
 
 def by_record(ledger: Ledger) -> dict[str, list[Delivery]]:
@@ -127,7 +103,7 @@ def test_order_survives_kills_rebalances_and_a_restart_while_a_tenth_of_the_keys
 ) -> None:
     group, failing = queued(new_group()), Failing()
     service = start_service(failing)
-    load = KeyedLoad(group, 300)
+    load = Load(group, 300, KEYS)
 
     def goes_on(sidecar: SidecarProcess, more: int = 300) -> None:
         wanted = len(service.ledger.deliveries()) + more

@@ -316,9 +316,11 @@ def test_each_of_several_offsets_that_are_held_back_is_waited_for_by_itself(
     one_in_each(kafka, topic, group)
     dead = [hold(TopicPartition(topic, number, 1)) for number in range(2)]
     keeper, thread = start(topic)
-    slots = thread.assignment.slots
+    owned_partitions = thread.assignment.owned_partitions
     until(
-        lambda: sum(slot.awaits is not None for slot in list(slots.values())) == 2, SECONDS, "the client asks for both"
+        lambda: sum(owned.awaits is not None for owned in list(owned_partitions.values())) == 2,
+        SECONDS,
+        "the client asks for both",
     )
     dead[1].abort_transaction(SECONDS)
     until(lambda: keeper.offsets(1) == [0], SECONDS, "the partition that is held back no more is read")
@@ -361,10 +363,14 @@ def test_offsets_that_are_held_back_may_change_hands_with_their_partitions(
     members = [start(topic)]
     until(lambda: members[0][0].offsets(3) == [0], SECONDS, "the other partition is read")
     members.append(start(topic))
-    until(lambda: all(len(thread.assignment.slots) == 2 for _, thread in members), SECONDS, "both have their share")
+    until(
+        lambda: all(len(thread.assignment.owned_partitions) == 2 for _, thread in members),
+        SECONDS,
+        "both have their share",
+    )
     stays, goes = (members[number] for number in order)
     goes[1].stop(1.0)
-    until(lambda: len(stays[1].assignment.slots) == 4, SECONDS, "one has all again")
+    until(lambda: len(stays[1].assignment.owned_partitions) == 4, SECONDS, "one has all again")
     dead.abort_transaction(SECONDS)
     until(lambda: all(stays[0].offsets(number) == [0] for number in range(3)), SECONDS, "what was held back is read")
     assert not any(goes[0].offsets(number) for number in range(3))
@@ -378,9 +384,11 @@ def test_a_new_group_begins_though_the_first_offsets_of_a_dead_pod_are_held_back
     produce(kafka.bootstrap, topic, [Out(b"x", partition=number) for number in range(4)])
     dead = [hold(*(TopicPartition(topic, number, 1) for number in numbers)) for numbers in ((0, 1), (2, 3))]
     keeper, thread = start(topic)
-    slots = thread.assignment.slots
+    owned_partitions = thread.assignment.owned_partitions
     until(
-        lambda: sum(slot.awaits is not None for slot in list(slots.values())) == 4, SECONDS, "the client asks for all"
+        lambda: sum(owned.awaits is not None for owned in list(owned_partitions.values())) == 4,
+        SECONDS,
+        "the client asks for all",
     )
     dead[0].abort_transaction(SECONDS)
     until(lambda: keeper.offsets(0) == keeper.offsets(1) == [0], SECONDS, "the first two are read")

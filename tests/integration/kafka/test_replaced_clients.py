@@ -135,16 +135,22 @@ def test_a_member_whose_topic_grows_while_it_gives_partitions_up_takes_part_in_l
 
     keepers = [Reluctant(grow), Keeper(), Keeper()]
     first = started(stack, kafka.bootstrap, group, topic, keepers[0], counts=sign is Useless.OVERTAKEN)
-    until(lambda: len(first.assignment.slots) == 4, SECONDS, "the first has all")
+    until(lambda: len(first.assignment.owned_partitions) == 4, SECONDS, "the first has all")
     if sign is Useless.UNKNOWN:  # it does not see that the group moves on, so it gives up by itself
         first.assignment.lock_timeout = 4.0
     second = started(stack, kafka.bootstrap, group, topic, keepers[1])
-    until(lambda: len(second.assignment.slots) >= 2, SECONDS, "the second has some")
+    until(lambda: len(second.assignment.owned_partitions) >= 2, SECONDS, "the second has some")
     third = started(stack, kafka.bootstrap, group, topic, keepers[2])
     threads = (first, second, third)
-    until(lambda: [len(thread.assignment.slots) for thread in threads] == [2, 2, 2], LATER, "each has its share")
-    owned = [slot.partition.number for thread in threads for slot in list(thread.assignment.slots.values())]
-    assert sorted(owned) == list(range(6)), "nobody reads what another one owns"
+    until(
+        lambda: [len(thread.assignment.owned_partitions) for thread in threads] == [2, 2, 2],
+        LATER,
+        "each has its share",
+    )
+    numbers = [
+        owned.partition.number for thread in threads for owned in list(thread.assignment.owned_partitions.values())
+    ]
+    assert sorted(numbers) == list(range(6)), "nobody reads what another one owns"
     produce(kafka.bootstrap, topic, [Out(b"x", partition=number) for number in range(6)])
     until(lambda: read_of(keepers) == set(range(6)), SECONDS, "all are read")
     assert first.client_watch.replaced == {sign: 1}  # another one may be overtaken in the rebalances for it

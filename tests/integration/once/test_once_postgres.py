@@ -19,7 +19,7 @@ import pytest
 from once import DeliveryKey, claim, forget, once
 from tests.docs.once_docs import blocks, statements
 from tests.support.deadline import until
-from tests.support.postgres import postgres, programs
+from tests.support.postgres import installed_postgres
 from tests.support.service.once_service import (
     GROUP,
     STOPS,
@@ -40,10 +40,7 @@ KEY = DeliveryKey(GROUP, "orders:3:1024")
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """One server for this file, by its connection string."""
-    folder = programs()
-    if folder is None:
-        pytest.skip("PostgreSQL is not installed (no initdb on PATH or in /usr/lib/postgresql): apt install postgresql")
-    with postgres(folder) as running:
+    with installed_postgres() as running:
         yield running
 
 

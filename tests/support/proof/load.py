@@ -32,13 +32,14 @@ def uneven(request: Request) -> Behaviour:
 class Load(threading.Thread):
     """Produces `rate` records a second to the group's first main topic until it is left. A context manager.
 
+    `keys`: so many keys, in turn; none without it.
     Leaving it raises KafkaException when a record was refused, and AssertionError when some are not confirmed.
     """
 
-    def __init__(self, group: GroupTopics, rate: int) -> None:
+    def __init__(self, group: GroupTopics, rate: int, keys: int | None = None) -> None:
         super().__init__(name="load", daemon=True)
         self.sent = 0
-        self._topic = group.main
+        self._topic, self._keys = group.main, keys
         self._each = max(1, round(rate * STEP))
         self._pause = self._each / rate
         self._ended = threading.Event()
@@ -49,7 +50,8 @@ class Load(threading.Thread):
         """Produce portions until ended."""
         while not self._ended.wait(self._pause):
             for _ in range(self._each):
-                self._producer.produce(self._topic, f"order {self.sent}".encode(), on_delivery=self._landed)
+                key = None if self._keys is None else b"key-%d" % (self.sent % self._keys)
+                self._producer.produce(self._topic, b"order %d" % self.sent, key, on_delivery=self._landed)
                 self.sent += 1
             self._producer.poll(0)
 

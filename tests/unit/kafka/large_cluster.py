@@ -147,9 +147,10 @@ def following(cluster: Cluster) -> dict[str, Any]:
 def consuming(cluster: Cluster) -> dict[str, Any]:
     """A consumer that looks at its partitions: the longest turn of its thread."""
     looks, leaders = Looks(), Leaders()
-    slots = {(name, n): OwnedPartition(Partition(name, n), 1) for name in MAINS for n in range(PARTITIONS)}
+    owned_partitions = {(name, n): OwnedPartition(Partition(name, n), 1) for name in MAINS for n in range(PARTITIONS)}
     longest = max(
-        timed(lambda: looks.ask(OffsetLookup(cast("Any", cluster), leaders), slots, clock.now))[1] for _ in range(9)
+        timed(lambda: looks.ask(OffsetLookup(cast("Any", cluster), leaders), owned_partitions, clock.now))[1]
+        for _ in range(9)
     )
     return {"longest": longest}
 

@@ -81,10 +81,10 @@ def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -
     """Given a partition that goes on at 3, where its log was cut, while an error about offset 7 is still queued."""
     keeper, client = Keeper(), cast("Consumer", Cut())
     assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
-    slot = OwnedPartition(Partition("orders", 0), 1)
-    assignment.slots[slot.partition] = slot
-    assignment.seek(client, slot, 3)
-    assignment.out_of_range(client, {slot.partition: 7})
+    owned = OwnedPartition(Partition("orders", 0), 1)
+    assignment.owned_partitions[owned.partition] = owned
+    assignment.seek(client, owned, 3)
+    assignment.out_of_range(client, {owned.partition: 7})
     assert keeper.cuts == [(3, 5)]
     assert cast("Any", client).fetched_from == [5]
 
@@ -94,9 +94,9 @@ def test_an_offset_that_a_log_made_anew_has_by_now_is_not_where_it_goes_on() -> 
     for last_at_ms, begins in ((1_000, 5), (None, 7)):
         client = Cut()
         assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
-        slot = OwnedPartition(Partition("orders", 0), 1, last_at_ms=last_at_ms)
-        assignment.slots[slot.partition] = slot
-        assignment.out_of_range(cast("Consumer", client), {slot.partition: 7})
+        owned = OwnedPartition(Partition("orders", 0), 1, last_at_ms=last_at_ms)
+        assignment.owned_partitions[owned.partition] = owned
+        assignment.out_of_range(cast("Consumer", client), {owned.partition: 7})
         assert client.fetched_from == [begins]
 
 
@@ -104,10 +104,10 @@ def test_a_partition_that_begins_anew_while_the_lane_is_full_is_not_fetched() ->
     for full in (True, False):
         client = Cut()
         assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
-        slot = OwnedPartition(Partition("orders", 0), 1)
-        assignment.slots[slot.partition] = slot
+        owned = OwnedPartition(Partition("orders", 0), 1)
+        assignment.owned_partitions[owned.partition] = owned
         assignment.all_paused = full
-        assignment.out_of_range(cast("Consumer", client), {slot.partition: 3})
+        assignment.out_of_range(cast("Consumer", client), {owned.partition: 3})
         assert (client.fetched_from, client.paused) == ([5], [0] if full else [])
 
 

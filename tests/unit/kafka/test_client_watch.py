@@ -44,7 +44,7 @@ class Watched:
     def __init__(self, end: int = 50) -> None:
         self.client, self.watch = Client(), ClientWatch()
         self.assignment = Assignment(cast("Any", None), start_at="earliest", lock_timeout=1.0)
-        self.slot = self.assignment.slots[MINE] = OwnedPartition(MINE, 1, last=41)
+        self.owned = self.assignment.owned_partitions[MINE] = OwnedPartition(MINE, 1, last=41)
         self.ends: dict[Partition, int] = {MINE: end}
         self.now = 1_000.0
 
@@ -69,27 +69,27 @@ def test_a_partition_that_says_nothing_for_thirty_seconds_while_it_has_records_i
 
 
 def speaks(watched: Watched) -> None:
-    watched.slot.arrivals += 1
+    watched.owned.arrivals += 1
 
 
 def is_paused(watched: Watched) -> None:
-    watched.slot.paused = True
+    watched.owned.paused = True
 
 
 def was_sought(watched: Watched) -> None:
-    watched.slot.seek_count += 1
+    watched.owned.seek_count += 1
 
 
 def was_assigned_anew(watched: Watched) -> None:
-    watched.slot.epoch += 1
+    watched.owned.epoch += 1
 
 
 def is_at_the_end(watched: Watched) -> None:
-    watched.slot.last = watched.ends[MINE] - 1
+    watched.owned.last = watched.ends[MINE] - 1
 
 
 def is_at_the_end_behind_markers(watched: Watched) -> None:
-    watched.slot.ended = watched.slot.last, watched.ends[MINE]
+    watched.owned.ended = watched.owned.last, watched.ends[MINE]
 
 
 def is_not_answered_for(watched: Watched) -> None:
@@ -101,7 +101,7 @@ def was_choked(watched: Watched) -> None:
 
 
 def waits_for_its_offset(watched: Watched) -> None:
-    watched.slot.awaits = Start(MINE, OFFSET_STORED, None)
+    watched.owned.awaits = Start(MINE, OFFSET_STORED, None)
 
 
 def waits_for_its_turn(watched: Watched) -> None:
@@ -147,7 +147,7 @@ def test_a_log_that_is_shorter_than_the_position_has_something_to_say_too(end: i
 
 def test_a_partition_is_deaf_whose_first_end_or_record_never_comes() -> None:
     watched = Watched(end=0)
-    watched.slot.last, watched.slot.awaits = -1, Start(MINE, OFFSET_BEGINNING, None)
+    watched.owned.last, watched.owned.awaits = -1, Start(MINE, OFFSET_BEGINNING, None)
     assert watched.looks() == DEAF_AFTER
 
 
@@ -180,7 +180,7 @@ def test_a_member_that_the_group_has_put_out_and_that_does_not_join_is_unknown()
 
 def test_a_client_without_partitions_may_join_for_as_long_as_it_takes() -> None:
     watched = Watched()
-    watched.assignment.slots.clear()
+    watched.assignment.owned_partitions.clear()
     watched.client.member = ""
     assert watched.looks() is None
 

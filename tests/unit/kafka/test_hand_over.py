@@ -45,11 +45,11 @@ class Rig:
     """The hand-overs of a consumer that owns two partitions."""
 
     def __init__(self, *queued: tuple[Partition, int]) -> None:
-        self.slots: dict[Key, OwnedPartition] = {
+        self.owned_partitions: dict[Key, OwnedPartition] = {
             source: OwnedPartition(source, epoch) for epoch, source in enumerate((ORDERS, BILLS), 1)
         }
         self.client = Client(*queued)
-        self.hand_overs = HandOver(self.slots, None)
+        self.hand_overs = HandOver(self.owned_partitions, None)
 
     def take(self) -> list[int]:
         """Return the offsets of the next hand-over."""
@@ -81,11 +81,11 @@ def test_of_what_is_left_nothing_counts_that_was_fetched_before_a_change(change:
     assert rig.take() == [7, 8]
     match change:
         case "sought":
-            rig.slots[ORDERS].seek_count += 1
+            rig.owned_partitions[ORDERS].seek_count += 1
         case "assigned anew":
-            rig.slots[ORDERS] = OwnedPartition(ORDERS, 9)
+            rig.owned_partitions[ORDERS] = OwnedPartition(ORDERS, 9)
         case _:
-            del rig.slots[ORDERS]
+            del rig.owned_partitions[ORDERS]
     assert [rig.take(), rig.take()] == [[3], []]
 
 
@@ -107,7 +107,7 @@ def test_a_partition_that_is_taken_away_meanwhile_is_not_handed_over() -> None:
 
     def consume(most: int, wait: float) -> list[Any]:
         if most > 1:
-            rig.slots.pop(ORDERS, None)
+            rig.owned_partitions.pop(ORDERS, None)
         return asked(most, wait)
 
     rig.client.consume = consume  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ from tests.unit.kafka.cluster_stub import ClusterStub
 PLACES = [Partition("orders", number) for number in range(3)]
 LEVEL = Partition("billing-RETRY-5s", 0)
 READ_AT = 1_795_391_078_015
-SLOTS: dict[Key, OwnedPartition] = {LEVEL: OwnedPartition(LEVEL, 1, last=7, last_at_ms=READ_AT)}
+OWNED: dict[Key, OwnedPartition] = {LEVEL: OwnedPartition(LEVEL, 1, last=7, last_at_ms=READ_AT)}
 
 
 class Client:
@@ -43,14 +43,14 @@ def test_of_which_partitions_nothing_is_known_is_said_once_for_as_long_as_that_l
     caplog.set_level(logging.INFO, "reconsume.assignment")
     cluster, looks, seen = ClusterStub(), Looks(), list[tuple[frozenset[Partition], str]]()
     leaders = Leaders(lambda: cluster.now)
-    slots: dict[Key, OwnedPartition] = {place: OwnedPartition(place, 1) for place in PLACES}
+    owned_partitions: dict[Key, OwnedPartition] = {place: OwnedPartition(place, 1) for place in PLACES}
 
     def look_for(seconds: float) -> None:
         until = cluster.now + seconds
         while cluster.now < until:
             cluster.now += 1
             if looks.is_time(cluster.now):
-                looks.ask(cluster.lookup(leaders), slots, cluster.now)
+                looks.ask(cluster.lookup(leaders), owned_partitions, cluster.now)
         seen.append((looks.unanswered, looks.problem))
 
     look_for(20)
@@ -80,12 +80,12 @@ def test_of_which_partitions_nothing_is_known_is_said_once_for_as_long_as_that_l
 )
 def test_how_far_a_level_is_due(later: int, silent: bool, heads: dict[Partition, int]) -> None:
     cluster, due, told = ClusterStub(), DueOffsets(), list[Mapping[Partition, int]]()
-    leaders, slots = Leaders(lambda: cluster.now), [OwnedPartition(LEVEL, 1)]
+    leaders, owned_partitions = Leaders(lambda: cluster.now), [OwnedPartition(LEVEL, 1)]
     due.waits, due.tell = lambda: {LEVEL.topic: 5_000}, told.append
     cluster.later = 5
-    due.look(cluster.lookup(leaders), slots, {LEVEL: 9})
+    due.look(cluster.lookup(leaders), owned_partitions, {LEVEL: 9})
     cluster.later, cluster.silent = later, {0} if silent else set()
-    due.look(cluster.lookup(leaders), slots, {LEVEL: 9})
+    due.look(cluster.lookup(leaders), owned_partitions, {LEVEL: 9})
     assert told == [{LEVEL: 5}, heads]
     assert bool(due.problem) == silent
 
@@ -97,7 +97,7 @@ def test_no_two_requests_are_made_at_a_time_and_each_is_repeated_in_ten_seconds(
     for now in [step / 10 for step in range(1, 400)]:
         if looks.is_time(now):
             before = len(client.requests)
-            looks.ask(OffsetLookup(cast("Consumer", client), Leaders()), SLOTS, now)
+            looks.ask(OffsetLookup(cast("Consumer", client), Leaders()), OWNED, now)
             asked += [(now, request) for request in client.requests[before:]]
     times = [at for at, _ in asked]
     assert min(later - earlier for earlier, later in pairwise(times)) > LOOK_EVERY / 4

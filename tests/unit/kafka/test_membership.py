@@ -59,7 +59,7 @@ class Lane:
 def owner(client: Client, lane: Lane, **terms: Any) -> Assignment:
     """A consumer that has learned of the rebalance in which it got its partition."""
     assignment = Assignment(cast("Any", lane), start_at="earliest", **{"lock_timeout": 60.0, **terms})
-    assignment.slots[MINE] = OwnedPartition(MINE, 1)
+    assignment.owned_partitions[MINE] = OwnedPartition(MINE, 1)
     assignment.group.rebalanced(cast("Consumer", client), EPOCHS)
     return assignment
 

@@ -116,7 +116,7 @@ def where_retention_has_cut_the_logs(count: int) -> Thread:
     thread = assigned(count, silent=False)
     thread.cluster.asked.clear()
     for source in thread.sources:
-        thread.assignment.slots[source].sought = None
+        thread.assignment.owned_partitions[source].sought = None
     thread.hand_over(KafkaError._AUTO_OFFSET_RESET, LOW - 3)
     assert thread.lane.cuts == dict.fromkeys(thread.sources, (LOW - 3, LOW))
     return thread
@@ -126,7 +126,7 @@ def where_the_logs_are_shorter_than_what_was_read(count: int) -> Thread:
     thread = assigned(count, silent=False)
     thread.cluster.asked.clear()
     for source in thread.sources:
-        thread.assignment.slots[source].sought = None
+        thread.assignment.owned_partitions[source].sought = None
     thread.hand_over(KafkaError._AUTO_OFFSET_RESET, HIGH + 9)
     assert thread.lane.shorter == thread.sources
     return thread

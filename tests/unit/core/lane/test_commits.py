@@ -40,14 +40,14 @@ def taken(out: Outgoing, steady: int) -> list[int]:
 
 def test_an_entry_waits_a_moment_after_the_end_of_the_last_batch() -> None:
     out = Outgoing()
-    out.commits.ended(Now(0, 1_000))
+    out.commits.ended(Now(0, 1_000), committed=False)
     out.outbox.add(entry(0))
     assert out.commits.next_at() == 1_000 + BATCH_FOR_MS
 
 
 def test_under_load_a_full_batch_does_not_wait() -> None:
     out = Outgoing()
-    out.commits.ended(Now(0, 1_000))
+    out.commits.ended(Now(0, 1_000), committed=False)
     for offset in range(BATCH_MAX):
         out.outbox.add(entry(offset))
     assert out.commits.next_at() == 1_000
@@ -69,7 +69,7 @@ def test_a_batch_has_a_bound_and_keeps_the_order() -> None:
     for offset in range(BATCH_MOST + 3):
         out.outbox.add(entry(offset))
     assert taken(out, 0) == list(range(BATCH_MOST))
-    out.commits.ended(Now(0, 30))
+    out.commits.ended(Now(0, 30), committed=False)
     assert taken(out, 60) == [BATCH_MOST, BATCH_MOST + 1, BATCH_MOST + 2]
 
 
@@ -145,7 +145,7 @@ def one_batch(out: Outgoing, fate: str, steady: int) -> list[int]:
     batch = out.commits.take(Now(0, steady))
     if batch is None:
         return []
-    out.commits.ended(Now(0, steady))
+    out.commits.ended(Now(0, steady), committed=False)
     if fate == "again":
         out.outbox.put_back(batch.entries)
     elif fate == "refuse":
@@ -244,7 +244,7 @@ def test_a_refused_entry_and_the_progress_of_others_take_turns() -> None:
         batch = out.commits.take(Now(0, steady))
         assert batch is not None
         seen.append((batch.alone, sorted(batch.commits)))
-        out.commits.ended(Now(0, steady))
+        out.commits.ended(Now(0, steady), committed=False)
         for refused in batch.entries:
             out.outbox.refuse(Refusal(refused, "record", "too large"), Now(0, steady))
     assert seen == [(True, [ORDERS]), (False, [OTHER]), (True, [ORDERS])]
@@ -254,7 +254,7 @@ def test_progress_that_nobody_moved_lets_a_refused_entry_go_each_time() -> None:
     out = refusing(Refusal(entry(0), "record", "too large"))
     for steady in (10_000, 20_000):
         assert taken(out, steady) == [0]
-        out.commits.ended(Now(0, steady))
+        out.commits.ended(Now(0, steady), committed=False)
         out.outbox.refuse(Refusal(entry(0), "record", "too large"), Now(0, steady))
 
 
@@ -264,7 +264,7 @@ def test_a_batch_that_kafka_refuses_without_a_name_is_halved_until_one_is_taken(
         out.outbox.add(entry(offset))
     batch = out.commits.take(Now(0, 0))
     assert batch is not None
-    out.commits.ended(Now(0, 0))
+    out.commits.ended(Now(0, 0), committed=False)
     out.commits.halve(batch)
     out.outbox.put_back(batch.entries)
     assert taken(out, 1_000) == list(range(20))

@@ -198,3 +198,28 @@ def test_what_is_kept_back_as_offsets_is_bounded_over_the_lane(monkeypatch: pyte
     assert paused == {ORDERS}
     hold(rig)
     assert {call[1] for call in rig.fetches if call[0] == "resume"} == {ORDERS, REFUNDS}
+
+
+def test_what_one_hold_keeps_back_stays_when_another_one_ends() -> None:
+    rig = Rig(policy=replace(samples.policy(), in_place=InPlace(10)), order="key")
+    rig.assign(ORDERS)
+    main = Hold("a", level="main")
+    give(rig, [0])
+    rig.answer(Failed("http-500"))
+    hold(rig, main, Hold("b", topic="refunds"))
+    rig.run(1_000)
+    assert (rig.out_offsets(), rig.part().held_in_memory) == ([], 1)
+    hold(rig, main)
+    assert (rig.out_offsets(), rig.part().held_in_memory) == ([], 1)
+    hold(rig)
+    assert rig.out_offsets() == [0]
+
+
+def test_a_level_that_has_one_topic_alone_is_paused_with_that_topic() -> None:
+    rig = Rig(policy=samples.policy(template="{topic}-{group}", topics=("orders", "refunds")), retry=True)
+    source = Partition(rig.policy.names.level(10_000, "orders"), 0)
+    rig.assign(source)
+    hold(rig, Hold("h", topic="orders"))
+    rig.run(600_000)  # what it holds is due
+    rig.take(record(0, source=source, life=life()))
+    assert (rig.state(), rig.lane.memory.load) == ("held", 0)

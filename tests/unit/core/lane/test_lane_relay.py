@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
+from sidecar.core.lane.bulk import RelayBulk
 from sidecar.core.lane.outbox import BATCH_FOR_MS
+from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.offset_ranges import OffsetRanges
 from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import SPAN
@@ -17,7 +20,7 @@ from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers
 from topics.transitions import DeadLetter, Forward, Hop
 
-LEVEL = Partition("billing-RETRY-1s", 3)
+LEVEL, READY = Partition("billing-RETRY-1s", 3), Partition("billing-RETRY", 0)
 POLICY = replace(samples.policy(), relay=True)
 OWN: Headers = [("a", b"1"), ("b", None), ("a", b"\xff")]
 
@@ -169,3 +172,33 @@ def test_a_relay_seeks_over_what_the_last_owner_has_done() -> None:
     rig.take(waiting(1_000_000), turn=1)
     assert written(rig)
     assert rig.kafka[LEVEL] == Progress(1_000_001)
+
+
+@pytest.mark.parametrize(
+    ("special", "taken"),
+    [
+        (waiting(2), 5),
+        (waiting(2, due=WALL + 1), 2),
+        (waiting(2, appended=WALL - 999), 2),
+        (waiting(2, fault="bad-header"), 2),
+        (replace(waiting(2), retry_state=replace(life(2), topic="strange")), 2),
+        (replace(waiting(2), offset=SPAN + 3), 2),
+    ],
+    ids=["due now", "due in 1 ms", "appended 999 ms ago", "bad header", "stray", "too far ahead"],
+)
+def test_the_short_way_ends_before_the_first_record_that_needs_the_usual_one(special: Record, taken: int) -> None:
+    rig = relay()
+    lane, part = rig.lane, rig.part(LEVEL)
+    bulk = RelayBulk(lane.ownership, lane.memory, lane.outbox, lane.counters)
+    run = FetchedRecords(LEVEL, 1, 0, [waiting(0), waiting(1), special, waiting(3), waiting(4)])
+    rest = bulk.forward_due(part, run, POLICY, rig.now)
+    assert list(rest.records) == list(run.records[taken:])
+    assert part.unsettled == taken
+
+
+def test_on_the_ready_topic_the_short_way_takes_what_is_appended_just_now() -> None:
+    rig = Rig(policy=POLICY, retry=True)
+    rig.assign(READY)
+    lane, run = rig.lane, FetchedRecords(READY, 1, 0, [replace(waiting(0, appended=WALL), source=READY)])
+    bulk = RelayBulk(lane.ownership, lane.memory, lane.outbox, lane.counters)
+    assert not bulk.forward_due(rig.part(READY), run, POLICY, rig.now).records

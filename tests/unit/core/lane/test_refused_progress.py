@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS
+from sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
 from sidecar.core.outcome import COMMITTED, Failed
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -150,3 +150,27 @@ def test_copies_that_are_refused_too_are_tried_in_turn_and_not_without_a_pause(w
             rig.conclude(**{why: [ORDERS]})  # type: ignore[arg-type]
         rig.run(50)
     assert set(tried) >= {0, 1, 2}
+
+
+def test_the_partition_whose_try_is_due_first_is_tried_first() -> None:
+    refused = RefusedProgress()
+    for number, at_ms in enumerate((200, 0, 100)):
+        refused.refuse(Partition("orders", number), "no right", at_ms, None, hurried=False)
+    assert [refused.due(FIRST_TRY_MS - 1), refused.due(FIRST_TRY_MS)] == [None, OTHER]
+    assert refused.due(FIRST_TRY_MS + 1_000) == OTHER
+
+
+def test_a_revoked_partition_is_not_given_up_while_a_delivery_may_make_its_progress_shorter() -> None:
+    rig = lane(ORDERS)
+    rig.answer()
+    given_up, tries = rig.release(ORDERS), 0
+    for _ in range(60):
+        while rig.batches:
+            rig.conclude(too_long=[ORDERS])
+            tries += 1
+        rig.run(50)
+    assert (rig.out_offsets(), given_up) == ([1], [])
+    assert tries > 1
+    rig.answer()
+    settle(rig, 1_000, ())
+    assert (committed(rig, ORDERS), given_up) == (2, ["given up"])

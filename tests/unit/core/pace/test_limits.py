@@ -220,3 +220,15 @@ def test_a_topic_that_had_nothing_to_send_for_long_goes_on_with_a_second_of_its_
             line.answer(at(now))
     assert len([one for one in times if one < 61_000]) <= 2
     assert len(times) <= 5
+
+
+def test_only_a_limited_topic_has_flows_of_its_own_within_a_partition_of_others() -> None:
+    """The key of a flow must be one that a partition's flows are looked for by, or they are never dropped."""
+    limits = DeliveryLimits(terms={SLOW: TopicTerms(concurrency=1)}).topics
+    retried = {
+        topic: replace(record(source=LEVEL), retry_state=RetryState(f"{topic}:0:1", topic, 1)) for topic in (SLOW, FAST)
+    }
+    assert limits.key(retried[SLOW]) == (LEVEL, SLOW)
+    assert limits.key(retried[FAST]) == LEVEL
+    for topic in (SLOW, FAST):
+        assert limits.key(record(source=Partition(topic, 3))) == Partition(topic, 3)

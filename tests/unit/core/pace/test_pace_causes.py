@@ -57,7 +57,7 @@ def guarded(full: int = 8) -> Pace:
 def test_a_guarded_pace_delivers_nothing_until_the_health_url_says_so() -> None:
     pace = guarded()
     pace.tick(at(10_000), 0)
-    assert (pace.state, pace.limit) == (State.OUTAGE, 0)
+    assert (pace.state, pace.limit, pace.reason) == (State.OUTAGE, 0, "not known to be healthy yet")
     pace.healthy(at(10_000))
     pace.tick(at(10_000), 0)
     assert (pace.state, pace.limit) == (State.PROBING, 1)

@@ -67,8 +67,9 @@ def test_while_places_are_free_time_alone_lets_no_more_out() -> None:
     assert (pace.limit, pace.probe_at_ms) == (2, NEVER)
 
 
-def test_a_full_row_asks_the_health_url_and_waits_for_its_word() -> None:
-    pace, asked = guarded(8), []
+@pytest.mark.parametrize("full", [1, 8])
+def test_a_full_row_asks_the_health_url_and_waits_for_its_word(full: int) -> None:
+    pace, asked = guarded(full), []
     pace.ask = lambda: asked.append(pace.limit)
     row(pace, WELL_FOR_MS)
     row(pace, WELL_FOR_MS)

@@ -111,3 +111,13 @@ def test_when_a_probe_opens_the_pace_the_partitions_are_still_dealt() -> None:
     gate.dispatch(at(200))
     assert gate.pace.state is State.OPEN
     assert [one.source.number for one in lane.out] == [0, 1, 2]
+
+
+def test_of_two_topics_the_one_that_was_probed_least_recently_comes_first() -> None:
+    turns, ready = ProbeTurns(), ReadyFlows()
+    for topic in ("bills", "orders"):
+        ready.append(record(0, source=Partition(topic, 0)))
+    turns.took(Partition("orders", 0))
+    turns.took(Partition("bills", 0))
+    turns.deal(ready)
+    assert [taken[1].source.topic for taken in iter(ready.take, None)] == ["orders", "bills"]

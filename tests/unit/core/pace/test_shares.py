@@ -16,7 +16,8 @@ from sidecar.core.outcome import COMMITTED
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace
-from sidecar.core.record import Now, Partition, Record
+from sidecar.core.pace.shares import FEWEST, divide, next_flow
+from sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import record
 
 NOW = Now(0, 0)
@@ -252,3 +253,17 @@ def test_each_flow_begins_within_two_rounds_of_the_others(flows: set[Partition],
     while late not in service.begun:
         assert service.answer()
     assert max(Counter(service.begun).values()) <= 2 * places
+
+
+def test_where_the_share_is_small_the_third_topic_waits_for_one_of_two() -> None:
+    """Two may have one place each although the share is one; with three, shares would mean nothing (contract 8.8)."""
+    ready = ReadyFlows()
+    for offset, source in enumerate((A, B, C)):
+        ready.append(record(offset, source=source))
+    divide([ready], 1, 1, 3)
+    for _ in range(FEWEST):
+        ready.most = NEVER
+        flow = next_flow(ready)
+        assert flow is not None
+        ready.sent(flow)
+    assert next_flow(ready) is None

@@ -11,6 +11,7 @@ import pytest
 
 from sidecar.core.outcome import COMMITTED, Throttled
 from sidecar.core.pace.pace import Pace, State
+from sidecar.core.pace.throttle_share import LEAST, ThrottleShare
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
 
@@ -98,3 +99,16 @@ def test_after_a_long_calm_a_busy_service_is_noticed_within_two_rounds() -> None
         pace.note(RECORD, Throttled(RETRY_AFTER), at(1))
     assert pace.state is State.THROTTLED
     assert pace.limit <= 32
+
+
+def test_rounds_that_cut_nothing_make_no_later_round_longer() -> None:
+    """An outage may have left a smaller limit meanwhile: a round is as long as that limit, not as the former one."""
+    share, asked = ThrottleShare(), 0
+    for steady_ms in range(200):
+        share.others = 19
+        assert share.throttled(4 * LEAST, steady_ms) == 0
+    cut = 0.0
+    while not cut:
+        share.others, asked = 1, asked + 1
+        cut = share.throttled(LEAST, 300 + asked)
+    assert 2 * asked <= LEAST + 2

@@ -1,0 +1,96 @@
+"""Copies that replace each other in a ledger: the greatest one says where its record stands, and when it goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.record import NEVER
+from topics.retry_order import Order
+
+KEY, OTHER, ONE = b"k", b"other", (7, 1)
+
+
+def copy(
+    offset: int, times: int, *, key: bytes = KEY, order: Order | None = None, due_ms: int = 0, at: int = ONE[0]
+) -> QueuedCopy:
+    return QueuedCopy(offset, (at, 1), key, order or Order(at), (0, times), due_ms)
+
+
+def idle(_key: bytes) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("newer", "blocked"),
+    [
+        (copy(4, 2), {KEY}),
+        (copy(4, 2, key=OTHER), {OTHER}),
+        (copy(4, 2, order=Order(9)), set()),
+        (copy(4, 2, key=OTHER, order=Order(9)), set()),
+    ],
+    ids=["as before", "another key", "another order", "both"],
+)
+def test_a_greater_copy_says_which_key_its_record_blocks_and_from_where_on(
+    newer: QueuedCopy, blocked: set[bytes]
+) -> None:
+    """One of the two was forged, or has the headers of another one: the ledger follows the last."""
+    ledger = KeyLedger()
+    ledger.read(copy(3, 1))
+    assert ledger.read(newer) == [3], "the older one means nothing any more"
+    ledger.check()
+    assert {key for key in (KEY, OTHER) if ledger.blocks(key, 8)} == blocked
+    (entry,) = ledger.entries()
+    assert (entry.offset, entry.key, entry.order) == (4, newer.key, newer.order)
+    ledger.advance(0, NEVER, idle)
+    assert ledger.ask(idle) is entry
+
+
+def test_a_number_that_a_redrive_gave_is_kept_with_the_order() -> None:
+    ledger = KeyLedger()
+    ledger.read(copy(3, 1, order=Order(ONE[0], 5)))
+    assert [entry.order for entry in ledger.entries()] == [Order(ONE[0], 5)]
+
+
+def test_what_is_to_be_tried_now_is_parked_no_more() -> None:
+    ledger = KeyLedger()
+    for at in (7, 9):
+        ledger.read(copy(at, 1, at=at, due_ms=NEVER))
+    ledger.read(copy(20, 2))
+    ledger.check()
+    assert [entry.identity for entry in ledger.parked()] == [(9, 1)]
+
+
+def test_what_was_taken_aside_and_let_go_has_its_turn_again() -> None:
+    """A record that was to be written again, and whose payload could not be read: its key would stand for ever."""
+    ledger = KeyLedger()
+    ledger.read(copy(3, 1))
+    (entry,) = ledger.entries()
+    ledger.advance(0, NEVER, idle)
+    assert ledger.take_aside(entry)
+    ledger.let_go(ONE)
+    ledger.check()
+    ledger.advance(0, NEVER, idle)
+    assert ledger.ask(idle) is entry
+
+
+def test_heads_of_a_former_log_go_and_those_ahead_of_main_wait_as_before() -> None:
+    ledger = KeyLedger()
+    for at in (500, 400):
+        ledger.read(copy(at, 1, at=at, key=b"%d" % at))
+    ledger.advance(0, 10, idle)
+    assert (ledger.ask(idle), ledger.lowest_ahead()) == (None, 400)
+    ledger.take_as_former(300, idle)
+    assert [entry.order.offset for entry in iter(lambda: ledger.ask(idle), None)] == [400, 500]
+    ledger.read(copy(20, 1, at=20, key=b"20"))
+    ledger.advance(0, 10, idle)
+    assert (ledger.ask(idle), ledger.lowest_ahead()) == (None, 20)
+    ledger.advance(0, 20, idle)
+    assert ledger.ask(idle) is not None
+
+
+def test_the_end_of_a_main_record_matters_only_to_a_head_that_has_waited_for_it() -> None:
+    ledger = KeyLedger()
+    ledger.read(copy(3, 1))
+    ledger.advance(0, NEVER, lambda key: key == KEY)
+    assert [ledger.main_ended(key) for key in (OTHER, KEY, KEY)] == [False, True, False]
