@@ -32,6 +32,7 @@ from topics.retry_headers import (
     Headers,
     RetryState,
 )
+from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, Order, parse_order
 
 RENDERED = (
     REAL_TOPIC,
@@ -52,13 +53,15 @@ ZERO = ord("0")
 
 
 def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -> RetryState | None:
-    """Return the retry state in headers as we write them: the last ten, in our order, after RETRY_LAST_FAILED_AT.
+    """Return the retry state in headers as we write them: the last ten, in our order, after RETRY_LAST_FAILED_AT and
+    what a queue adds.
 
-    The latter may be missing. None if `parse_retry_headers` must decide.
+    Each of the latter may be missing. None if `parse_retry_headers` must decide.
     """
     last, before = b"0", headers[:-10]
     if before and before[-1][0] == RETRY_LAST_FAILED_AT:
         last = before.pop()[1]  # type: ignore[assignment]  # as below
+    order, behind = _order_of(before)
     for name, _ in before:
         if name in OURS:
             return None
@@ -94,11 +97,37 @@ def parse_rendered(headers: Headers, topics: Collection[str], latest_due: int) -
         ):
             why, origin, first = _reason(reason), position.decode(), int(failed)
             return RetryState(
-                origin, real_topic, int(times), int(redrives), due_at, timestamp, first, why, 0, int(last)
+                origin,
+                real_topic,
+                int(times),
+                int(redrives),
+                due_at,
+                timestamp,
+                first,
+                why,
+                0,
+                int(last),
+                0,
+                0,
+                order,
+                behind,
             )
     except (ValueError, TypeError, AttributeError, IndexError):
         return None
     return None
+
+
+def _order_of(before: Headers) -> tuple[Order | None, bool]:
+    """Take RETRY_BEHIND and RETRY_ORDER from the end of the headers; one that has another form stays there."""
+    behind = bool(before) and before[-1] == (RETRY_BEHIND, BEHIND)
+    at = -2 if behind else -1
+    if len(before) < -at or before[at][0] != RETRY_ORDER:
+        return None, False
+    value = before[at][1]
+    order = None if value is None else parse_order(value)
+    if order is not None:
+        del before[at:]
+    return order, behind and order is not None
 
 
 @functools.lru_cache(maxsize=4096)  # one for each partition of the group's topics

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from topics.dead_letter_headers import DEAD_LETTER
 from topics.retry_headers import (
     LARGEST_COUNT,
@@ -64,6 +66,22 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
         (RETRY_GROUP, group.encode()),
     )
     return headers
+
+
+def as_read(retry_state: RetryState) -> RetryState:
+    """Return the retry state that `parse_retry_headers` reads from the headers of `render_retry_headers`."""
+    known = retry_state.last_failed_at != retry_state.first_failed_at
+    counts = max(retry_state.times, retry_state.redrives, retry_state.most_times)
+    if counts <= LARGEST_COUNT and retry_state.timestamp >= 0:  # all that a running group writes
+        return retry_state if known else replace(retry_state, last_failed_at=0)
+    return replace(
+        retry_state,
+        times=min(retry_state.times, LARGEST_COUNT),
+        redrives=min(retry_state.redrives, LARGEST_COUNT),
+        timestamp=max(retry_state.timestamp, 0),
+        last_failed_at=retry_state.last_failed_at if known else 0,
+        most_times=min(retry_state.most_times, LARGEST_COUNT),
+    )
 
 
 def _rare_headers(retry_state: RetryState) -> Headers:

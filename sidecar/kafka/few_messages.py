@@ -30,17 +30,19 @@ def few_messages(consumer: Consumer, wait: float) -> Iterator[list[Message]]:
         messages = consumer.consume(TOGETHER, 0)
 
 
-def next_messages(consumer: Consumer, wait: float, most: int = MOST) -> Iterator[Message]:
+def next_messages(consumer: Consumer, wait: float, most: int = MOST, at_once: int = 1) -> Iterator[Message]:
     """Yield the next messages one by one, `most` at most: what there is for one turn of a follower.
 
     Nothing if no message comes within `wait` seconds. A sidecar has followers beside its lanes, so each takes no more
-    than one message at a time.
+    than one message at a time. Only who reads as much as a lane takes some `at_once`; it must not stop in between.
     """
     count = weight = 0
     messages = consumer.consume(1, wait)
     while messages:
-        message = messages.pop()
-        count, weight = count + 1, weight + len(message.key() or b"") + len(message.value() or b"")
-        yield message
-        del message
-        messages = consumer.consume(1, 0) if count < most and weight < HEAVY else []
+        messages.reverse()
+        while messages:
+            message = messages.pop()
+            count, weight = count + 1, weight + len(message.key() or b"") + len(message.value() or b"")
+            yield message
+            del message
+        messages = consumer.consume(at_once, 0) if count < most and weight < HEAVY else []

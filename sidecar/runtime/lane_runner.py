@@ -25,6 +25,7 @@ from sidecar.kafka.consumer.consumer import ConsumerThread
 from sidecar.kafka.consumer.reader_before import ReaderBefore
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
+from sidecar.kafka.queues.own_copies import OwnCopies
 from sidecar.kafka.queues.queue_thread import QueueThread
 from sidecar.observability.queue_lines import log_filling
 from sidecar.observability.thread_watch import WatchedThread
@@ -80,6 +81,7 @@ class LaneRunner:
         self.plan = plan
         self.policy = policy
         self._waits = plan.waits
+        has_queues, own_copies = policy.has_queues and not plan.waits, OwnCopies()
         self.driver = LoopBridge(asyncio.get_running_loop())
         self.assignment: Assignment
         self.committer: Committer | NoCommitter
@@ -102,12 +104,15 @@ class LaneRunner:
                 before=before,
             )
             self.committer = Committer(
-                producer_config(kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client),
+                producer_config(
+                    kafka, f"{policy.names.group}-{plan.name}-{policy.instance}", client, locates=has_queues
+                ),
                 reader_config(kafka, plan.group, client),
                 self.assignment,
                 self.driver.committed,
                 observe,
                 registry,
+                own_copies.written if has_queues else None,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, own=bool(plan.waits) or policy.relay),
@@ -121,10 +126,10 @@ class LaneRunner:
         due_offsets = self.consumer.looks.due_offsets
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
-        if policy.has_queues and not plan.waits and isinstance(self.committer, Committer):
+        if has_queues and isinstance(self.committer, Committer):
             room, missing = plan.terms.room // QUEUES_SHARE, self.committer.look_up_missing
             self.queues = QueueThread(
-                kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing
+                kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, own_copies
             )
         ports = Ports(
             self.consumer,

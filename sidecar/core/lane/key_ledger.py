@@ -29,12 +29,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush, nlargest, nsmallest
 from itertools import count
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from sidecar.core.invariant import ensure
 from sidecar.core.record import NEVER
@@ -61,6 +62,10 @@ class Phase(Enum):
 
 
 OUT = (Phase.REQUESTED, Phase.TAKEN)
+AGE_STEP_MS, WEIGHT_STEP = 60_000, 256
+"""The steps in ms and bytes in which age and weight of a record are known."""
+NO_COPY = -1
+"""The due time of a record whose copies were never read."""
 UNCOUNTED = (0, 0)
 """The counts of a record that was never delivered."""
 
@@ -82,27 +87,37 @@ class QueuedCopy(NamedTuple):
     """The bytes that its record takes in memory."""
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One record that waits.
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """One record that waits. Thousands may wait behind one head, so what they have in common is one object.
 
-    `offset`: of its copy (−1: none is known). `early`: a copy that was read while the lane does not know yet that it is
-    committed. `later`: a copy with greater counts than those that the lane has.
+    `moved`: the order of one that was redriven; None: its order is its offset. `offset`: of its copy (−1: none is
+    known). `early`: a copy that was read while the lane does not know yet that it is committed. `later`: a copy with
+    greater counts than those that the lane has.
     """
 
     identity: Identity
     key: bytes
-    order: Order
+    moved: Order | None
     counts: tuple[int, int]
     phase: Phase
     offset: int = -1
-    due_ms: int = 0
+    due_ms: int = NO_COPY
     written_ms: int = 0
     weight: int = 0
     listed: bool = False
     """Whether it waits for its time, for main records before it, or to be asked for."""
     early: QueuedCopy | None = None
     later: QueuedCopy | None = None
+
+    @property
+    def order(self) -> Order:
+        """Its order among those of its key."""
+        return Order(self.identity[0]) if self.moved is None else self.moved
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """As `Order.rank`."""
+        return (self.identity[0], LAST) if self.moved is None else self.moved.rank
 
     @property
     def is_parked(self) -> bool:
@@ -112,18 +127,17 @@ class Entry:
     @property
     def at(self) -> tuple[tuple[int, int], Identity]:
         """What the records of a key are sorted by."""
-        return self.order.rank, self.identity
+        return self.rank, self.identity
 
 
 _AT = attrgetter("at")
 _OFFSET = attrgetter("offset")
 
 
-@dataclass(slots=True, eq=False)
-class KeyLine:
+class KeyLine(msgspec.Struct, eq=False, gc=False):
     """The records of one key, the head first. `out`: the one that is asked or taken."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry]
     out: Entry | None = None
 
 
@@ -155,6 +169,8 @@ class KeyLedger:
         """Heads that may go out."""
         self._held: list[Entry] = []
         """Heads that could go out, and that an operator holds."""
+        self._written_ms = self._weight = 0
+        """Those of the copy that was read last, as `_shared` rounds them."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -165,7 +181,7 @@ class KeyLedger:
         """Return whether a main record at `offset` must wait: an earlier one of its key does, or any of its key is
         out."""
         line = self._lines.get(key)
-        return line is not None and (line.out is not None or line.entries[0].order.rank < (offset, LAST))
+        return line is not None and (line.out is not None or line.entries[0].rank < (offset, LAST))
 
     def knows(self, identity: Identity) -> bool:
         """Return whether this record waits here."""
@@ -225,7 +241,7 @@ class KeyLedger:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on."""
         entry = self._entries.get(identity)
         if entry is None:
-            self._insert(Entry(identity, key, order, counts, Phase.WRITING))
+            self._insert(Entry(identity, key, _moved(identity, order), counts, Phase.WRITING))
             return
         self._leave_out(entry)
         self._parked.pop(identity, None)
@@ -238,6 +254,8 @@ class KeyLedger:
         if entry is None or entry.phase is not Phase.WRITING:
             return []
         entry.phase = Phase.EXPECTED
+        if entry.early is None and entry.later is None:
+            return []
         late = [copy for copy in (entry.early, entry.later) if copy is not None]
         entry.early = entry.later = None
         return [offset for copy in late for offset in self.read(copy)]
@@ -257,7 +275,7 @@ class KeyLedger:
         """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
         entry = self._entries.get(copy.identity)
         if entry is None:
-            self._insert(_queued(copy))
+            self._insert(self._queued(copy))
             return []
         if copy.counts < entry.counts:
             return [copy.offset]
@@ -274,19 +292,43 @@ class KeyLedger:
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
         """Put a copy in the place of an older one; nothing of the record is out."""
         gone = [] if entry.offset < 0 else [entry.offset]
-        new = _queued(copy)
-        if new.order != entry.order or new.key != entry.key:  # the older one was forged, or this one is
+        same = copy.key == entry.key and _moved(copy.identity, copy.order) == entry.moved
+        if same and entry.due_ms == NO_COPY:  # no heap knows it
+            entry.phase, entry.counts, entry.offset = Phase.QUEUED, copy.counts, copy.offset
+            entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)
+            self._note(entry)
+            self._offer(self._lines[entry.key])
+            return gone
+        new = self._queued(copy)
+        if not same:  # the older one was forged, or this one is
             del self._entries[entry.identity]
             self._remove(entry)
             self._insert(new)
             return gone
         line = self._lines[entry.key]
-        new.identity, new.order, new.key = entry.identity, entry.order, entry.key  # equal, and held already
+        new.identity, new.moved, new.key = entry.identity, entry.moved, entry.key  # equal, and held already
         line.entries[self._index(line, entry)] = new
         self._forget_listed(entry)
         self._note(new)
         self._offer(line)
         return gone
+
+    def _queued(self, copy: QueuedCopy) -> Entry:
+        moved, counts = _moved(copy.identity, copy.order), UNCOUNTED if copy.counts == UNCOUNTED else copy.counts
+        where = (copy.offset, copy.due_ms, *self._shared(copy))
+        return Entry(copy.identity, copy.key, moved, counts, Phase.QUEUED, *where)
+
+    def _shared(self, copy: QueuedCopy) -> tuple[int, int]:
+        """Return time and weight of a copy, rounded so that most records share them with others."""
+        written_ms, weight = (
+            copy.written_ms - copy.written_ms % AGE_STEP_MS,
+            -(-copy.weight // WEIGHT_STEP) * WEIGHT_STEP,
+        )
+        if written_ms != self._written_ms:
+            self._written_ms = written_ms
+        if weight != self._weight:
+            self._weight = weight
+        return self._written_ms, self._weight
 
     # --- heads go out ------------------------------------------------------------------------------------------------
 
@@ -316,9 +358,14 @@ class KeyLedger:
         """Return whether main records may come that stand before an entry."""
         return self.read_to < entry.order.offset < self._former_from
 
+    @property
+    def waits_for_keys(self) -> bool:
+        """Whether heads that are due wait until no main record of their key is under way."""
+        return bool(self._behind_main)
+
     def main_ended(self, key: bytes) -> bool:
         """Note that no main record of a key is under way any more; return whether a head has waited for it."""
-        if not self._behind_main or (entry := self._behind_main.pop(key, None)) is None:
+        if (entry := self._behind_main.pop(key, None)) is None:
             return False
         self._wanted.append(entry)
         return True
@@ -398,6 +445,8 @@ class KeyLedger:
         self._note(entry)
         if (line := self._lines.get(entry.key)) is None:
             line = self._lines[entry.key] = KeyLine([entry])
+            if entry.phase is Phase.WRITING:
+                return  # as after nearly each first failure
         else:
             entry.key = line.entries[0].key  # one object for the whole line
             if line.entries[-1].at < entry.at:  # as nearly always
@@ -408,7 +457,7 @@ class KeyLedger:
 
     def _note(self, entry: Entry) -> None:
         self._entries[entry.identity] = entry
-        if entry.is_parked:
+        if entry.due_ms >= NEVER and entry.is_parked:
             self._parked[entry.identity] = entry
         elif self._parked:
             self._parked.pop(entry.identity, None)
@@ -467,19 +516,9 @@ class KeyLedger:
                 )
 
 
-def _queued(copy: QueuedCopy) -> Entry:
-    where = (copy.offset, copy.due_ms, copy.written_ms, copy.weight)
-    return _slim(Entry(copy.identity, copy.key, copy.order, copy.counts, Phase.QUEUED, *where))
-
-
-def _slim(entry: Entry) -> Entry:
-    """Have a record share what it has in common with others: thousands may wait behind one head."""
-    offset, sequence = entry.order
-    if offset == entry.identity[0]:
-        entry.order = Order(entry.identity[0], sequence)
-    if entry.counts == UNCOUNTED:
-        entry.counts = UNCOUNTED
-    return entry
+def _moved(identity: Identity, order: Order) -> Order | None:
+    """Return the order of a record that was redriven; None for any other."""
+    return None if order[0] == identity[0] and not order[1] else order
 
 
 def _rank(copy: QueuedCopy) -> tuple[tuple[int, int], int]:

@@ -34,7 +34,7 @@ def line_of(record: Record, by: OrderBy) -> bytes:
     key = record.key
     if key is None:
         return b"\0" + record.id.encode()
-    return line_of_key(key)
+    return key if len(key) <= LONGEST_NAME else line_of_key(key)
 
 
 def line_of_key(key: bytes) -> bytes:
@@ -129,6 +129,9 @@ class KeyQueues:
             )
 
     def _key(self, record: Record) -> Key:
-        if self._named and self._by == "key":
-            return (record.source, line_of(record, "key"))
-        return (record.source, record.key if self._by == "key" else None)
+        if self._by != "key":
+            return record.source, None
+        key = record.key
+        if self._named and (key is None or len(key) > LONGEST_NAME):
+            key = line_of(record, "key")
+        return record.source, key

@@ -332,11 +332,13 @@ class Lane:
             if partition.suspicion is not None and self._gate is not None:
                 self._gate.answered(partition, partition.suspicion, record, outcome, now)
             self.counters.answered(record, partition.level, label_of(outcome))
+            load = partition.load
             if outcome is COMMITTED and record.retry_state is None:
                 self._finish(partition, record)
             else:
                 self._decide(partition, record, outcome, now)
-            self._changed(partition, now)
+            if partition.closing or partition.load < load:  # else nothing has made room
+                self._changed(partition, now)
         self._go_on(now)
 
     def answered_in_bulk(self, now: Now) -> None:
@@ -355,7 +357,7 @@ class Lane:
     def _decide(self, partition: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
         if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
             self.counters.odd_requests += 1
-        if isinstance(outcome, Failed | Rejected):
+        if isinstance(outcome, (Failed, Rejected)):  # a union would be made anew for each record
             outcome = self._reasons.bounded(outcome, now.wall_ms)
             self.counters.failed(record, outcome.reason)
         elif isinstance(outcome, Expired):

@@ -11,7 +11,7 @@ While it is not in memory it counts as let go (`Tracker.dropped`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from sidecar.core.commit_batch import SettledRecord
@@ -50,6 +50,8 @@ HOP_SPAN = SPAN // 2
 end, if most between are done. Progress holds done offsets up to SPAN: beyond it they would be delivered again."""
 ROUND_MS = 30_000
 """ms between two rounds of hops at least: transactions leave markers, so hops alone may not make a queue short."""
+COPIED = (Retry, Requeue, Hop)
+"""The decisions after which a record waits in its queue. A union would be made anew for each record."""
 KEEP_MS = 12 * 3_600_000
 """ms after which the progress of a queue is committed again although it is the same: Kafka forgets the offsets of a
 topic to which the group is not subscribed, seven days after their last commit by default (KIP-496)."""
@@ -152,12 +154,13 @@ class LongWaits:
             due_ms = NEVER if state.parked else now.steady_ms
             if state.due_at > now.wall_ms:  # else all of them share the number of this call
                 due_ms += state.due_at - now.wall_ms
-            identity, count = identity_of(record), (state.redrives, state.times)
-            sort = (self._line(record), state.order, count)
-            copy = QueuedCopy(record.offset, identity, *sort, due_ms, record.timestamp, record.weight)
+            identity, line, count = identity_of(record), line_of(record, self._by), (state.redrives, state.times)
+            at, weight = record.timestamp, record.weight
+            copy = QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight)
             if self._settlements and (settlement := meant_for(self._settlements, state)) is not None:
                 owned.settling[identity] = settlement
-            self._pass_over(owned, owned.ledger.read(copy))
+            if gone := owned.ledger.read(copy):
+                self._pass_over(owned, gone)
 
     def _pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
         """Mark copies as done that mean nothing any more."""
@@ -246,6 +249,8 @@ class LongWaits:
             if following is not None:
                 waiting.let_next(following)
             return
+        if following is None and not owned.ledger.waits_for_keys:
+            return
         line, main = self._line(record), self._ties.ownership.partitions[record.source]
         if following is not None and owned.ledger.blocks(line, following.offset):
             for later in waiting.take_line(following):
@@ -265,7 +270,7 @@ class LongWaits:
         """
         if (owned := self._of(record)) is None:
             return False
-        if isinstance(decision, Retry | Requeue | Hop):
+        if isinstance(decision, COPIED):
             state = decision.retry_state
             assert state.order is not None, "a copy in a queue has its order"
             owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
@@ -282,14 +287,15 @@ class LongWaits:
             self._ended(owned, record, ())
         elif owned is not None:
             identity, ledger = identity_of(record), owned.ledger
-            copied = isinstance(entry.decision, Retry | Requeue | Hop)
+            copied = isinstance(entry.decision, COPIED)
             self._ended(owned, record, ledger.written(identity) if copied else ledger.done(identity))
 
-    def _ended(self, owned: OwnedQueue, record: Record, gone: Iterable[int]) -> None:
+    def _ended(self, owned: OwnedQueue, record: Record, gone: Sequence[int]) -> None:
         if record.source == owned.source:
             owned.inside.pop(record.offset, None)
             owned.hopping.discard(record.offset)
-        self._pass_over(owned, gone)
+        if gone:
+            self._pass_over(owned, gone)
         self._stale.add(owned.main)
 
     def _of(self, record: Record) -> OwnedQueue | None:
@@ -498,5 +504,6 @@ class LongWaits:
 def identity_of(record: Record) -> Identity:
     """Return which record of the main partition this is, or is a copy of."""
     if (state := record.retry_state) is None:
-        return record.offset, max(record.timestamp, 0)
-    return offset_of(state.id), max(state.timestamp, 0)
+        return record.offset, record.timestamp if record.timestamp > 0 else 0
+    # Of a copy that was read the timestamp is no negative one, and its order is its offset unless it was redriven.
+    return state.order.offset if state.order and not state.order.sequence else offset_of(state.id), state.timestamp

@@ -18,6 +18,7 @@ from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.transaction import Copied
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import result_in_doubt
 from sidecar.kafka.committer.written_progress import WrittenProgress
@@ -37,7 +38,10 @@ partition, that is the cause."""
 
 
 class Committer(threading.Thread):
-    """The thread that commits one lane's batches, one at a time. It calls `report` with each result."""
+    """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
+
+    `copied`: takes where copies lie in queue topics, before they are committed; None: nobody reads them here.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Committer(threading.Thread):
         report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
+        copied: Copied | None = None,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -62,7 +67,7 @@ class Committer(threading.Thread):
         self._unnamed = 0
         self._written = WrittenProgress()
         credentials = registry.register(self.name, self._on_new_credentials)
-        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials)
+        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, copied)
         self._hidden_headers = HiddenHeaders(reader_config, credentials)
 
     @property

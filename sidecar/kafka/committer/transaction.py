@@ -70,6 +70,10 @@ LOOK_LIMIT = 20.0
 
 Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
 Report: TypeAlias = partial[None]
+Located: TypeAlias = dict[int, tuple[int, int]]
+"""By index of the entry: the offset and the timestamp (epoch ms) of its copy in a queue topic."""
+Copied: TypeAlias = Callable[[Sequence[SettledRecord], Located], None]
+"""Takes the entries of a transaction, and where their copies lie once it is committed. It may still be aborted."""
 
 
 class Targets(NamedTuple):
@@ -87,14 +91,16 @@ class TransactionalProducer:
         self._producer = Producer({**self._log.watched(config), "throttle_cb": self.throttle.hear})
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
+        self.copied: Copied = lambda _entries, _located: None
         self._calls = BlockingCalls(f"guard-{config['transactional.id']}")
         self.late_ends = LateEndGuard(self._log)
         self.sent_offsets = False
         """Whether offsets were part of its last transaction."""
         self._errors: Errors = {}
         """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""
-        self._reports: list[Report] = []
-        """By index of the entry: the callback for the errors of its writes."""
+        self._located: Located = {}
+        self._reports: list[tuple[Report, Report]] = []
+        """By index of the entry: the callback for the errors of its writes, and the one that also locates its copy."""
         self._records_only = False
         """Whether neither the offsets nor the commit were sent: the transaction cannot have happened."""
 
@@ -168,6 +174,8 @@ class TransactionalProducer:
             self._produce(entries, partitions)
             if written := sum(len(entry.writes) for entry in entries):
                 self._confirm(written)
+            if self._located:  # before the commit: whoever reads the queue may see the copies at once
+                self.copied(entries, self._located)
             self._records_only = False
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)
@@ -189,6 +197,7 @@ class TransactionalProducer:
         self._hear()
         self._log.clear()
         self._errors.clear()
+        self._located.clear()
         self.throttle.longest = 0.0
         self.late_ends.begin()
         self._records_only, self.sent_offsets = True, False
@@ -243,14 +252,19 @@ class TransactionalProducer:
         reports, produce, at = self._reports, self._producer.produce, self.timestamp()
         while len(reports) < len(entries):  # kept for later batches: making one costs as much as producing a record
             # A bound method would hold this producer, which holds the reports: no replaced producer would be freed.
-            reports.append(partial(_delivered, self._errors, len(reports)))
-        for report, entry in zip(reports, entries, strict=False):
+            index = len(reports)
+            reports.append(
+                (partial(_delivered, self._errors, index), partial(_located, self._errors, self._located, index))
+            )
+        for (plain, locating), entry in zip(reports, entries, strict=False):
+            own = entry.writes[0] if len(entry.writes) > entry.outputs else None  # an output may be exact too
             for copy in entry.writes:
+                report = locating if copy is own and copy.exact else plain
                 by_key = copy.key is not None and not copy.scattered
                 number = -1 if by_key else copy.spread % partitions[copy.topic]
                 stamp = copy.timestamp or at
                 if len(copy.headers) > MOST_HEADERS:
-                    self._errors.setdefault(report.args[1], (TOO_MANY, copy.topic))
+                    self._errors.setdefault(plain.args[1], (TOO_MANY, copy.topic))
                     raise RecordsRefused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
@@ -258,7 +272,7 @@ class TransactionalProducer:
                 except BufferError:
                     self._produce_later(copy, number, report, stamp)
                 except KafkaException as failure:  # too large for the client itself
-                    self._errors.setdefault(report.args[1], (failure.args[0], copy.topic))
+                    self._errors.setdefault(plain.args[1], (failure.args[0], copy.topic))
                     raise
 
     def _produce_later(self, copy: Copy, number: int, report: Report, at: int) -> None:
@@ -320,3 +334,11 @@ def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Me
     # One write of an entry is refused. The client drops the others, and may report those first.
     if known is None or known[0].code() in PRODUCER_ERRORS:
         errors[index] = error, f"{message.topic()}[{message.partition()}]"
+
+
+def _located(errors: Errors, located: Located, index: int, error: KafkaError | None, message: Message) -> None:
+    """Take in the report of an entry's copy for a queue. The broker names no offset of one that was sent twice."""
+    if error is not None:
+        _delivered(errors, index, error, message)
+    elif (offset := message.offset()) is not None and offset >= 0:
+        located[index] = offset, message.timestamp()[1]

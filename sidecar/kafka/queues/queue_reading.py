@@ -82,9 +82,14 @@ def name_missing(queue: Partition) -> None:
 def queue_reading_of(policy: Callable[[], Policy]) -> Reading:
     """Return the function that reads our headers in a queue: those that belong elsewhere are refused."""
 
+    by: tuple[Policy | None, Reading] = None, reading_of(policy())
+
     def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
+        nonlocal by
         rules = policy()
-        state, fault = reading_of(rules)(headers, source, offset, timestamp)
+        if by[0] is not rules:
+            by = rules, reading_of(rules)
+        state, fault = by[1](headers, source, offset, timestamp)
         if state is not None and (why := rules.queue_fault(source, state)):
             return None, f"bad-header: {why}"
         return state, fault

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from sidecar.clock import wall
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.policy import Policy
 from sidecar.core.progress import Progress
@@ -29,10 +30,11 @@ from sidecar.kafka.client_config import Properties, follower_config, whole_fetch
 from sidecar.kafka.consumer.committed_offsets import committed
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.kafka.few_messages import next_messages
+from sidecar.kafka.few_messages import TOGETHER, next_messages
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.named_topics import named_topics
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
+from sidecar.kafka.queues.own_copies import OwnCopies
 from sidecar.kafka.queues.queue_reading import QueueReading, name_cut, name_missing, queue_reading_of, started
 from sidecar.observability.thread_watch import StopRequest
 
@@ -51,6 +53,8 @@ may write to it as soon as it is made."""
 SURE_AFTER = 5.0
 """Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it: a broker may
 not know yet of a topic that was made a moment ago, in which a former owner may have written."""
+SOON_MS = 30_000
+"""ms within which a copy must be due to be kept at hand: later ones would only push the others out."""
 LATE = 30.0
 """Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
 
@@ -96,6 +100,7 @@ class QueueThread(threading.Thread):
         registry: CredentialRegistry,
         room: int,
         missing: Callable[[frozenset[str]], frozenset[str] | None],
+        own_copies: OwnCopies,
     ) -> None:
         super().__init__(name=f"queues-{group}", daemon=True)
         self.failure: BaseException | None = None
@@ -110,6 +115,7 @@ class QueueThread(threading.Thread):
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._readings: dict[Partition, QueueReading] = {}
         self._recent = RecentRecords(room)
+        self._own_copies = own_copies
         self._payloads = Payloads(self._arrived, self._passed, self._gone)
         self._has_both = False
         self._following: Consumer
@@ -174,7 +180,7 @@ class QueueThread(threading.Thread):
         if due or self._open_at <= time.monotonic():
             self._open_more()
         if not self._listener.queue_full():
-            self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL))
+            self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL, at_once=TOGETHER))
         else:
             self._stopping.wait(BUSY_POLL)
         self._payloads.turn(self._reader, BUSY_POLL)
@@ -329,6 +335,8 @@ class QueueThread(threading.Thread):
 
     def _take(self, messages: Iterable[Message]) -> None:
         runs: dict[Partition, list[Record]] = {}
+        at_hand = list[Record]()
+        soon = wall() + SOON_MS
         ends: dict[Partition, int] = {}
         for message in messages:
             source = Partition(message.topic() or "", message.partition() or 0)
@@ -336,16 +344,22 @@ class QueueThread(threading.Thread):
             if reading is None or offset is None:
                 continue
             if error is None and offset >= reading.position:
-                runs.setdefault(source, []).append(to_record(message, source, reading.epoch, self._reading))
+                own = self._own_copies.take(message, source, reading.epoch)
+                if own is not None and own.retry_state.due_at > soon:
+                    record = own.record(source, offset)
+                else:
+                    record = to_record(message, source, reading.epoch, self._reading)
+                    at_hand.append(record)
+                runs.setdefault(source, []).append(record)
                 reading.position = offset + 1
             elif error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
                     ends[source] = reading.position = max(reading.position, offset)
                 else:
                     self._on_error(source, reading, error)
+        self._recent.keep(at_hand)
         for source in runs.keys() | ends.keys():
             records = runs.get(source, [])
-            self._recent.keep(records)
             self._hand_over(source, self._readings[source], records, ends.get(source))
 
     def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
 from sidecar.core.progress import Progress
@@ -54,8 +55,9 @@ def gone(proxied: Proxied) -> Any:
     return metadata
 
 
-def new_producer(proxied: Proxied) -> TransactionalProducer:
-    producer = TransactionalProducer(producer_config({"bootstrap.servers": proxied.proxy.address}, "id", CLIENT))
+def new_producer(proxied: Proxied, *, locates: bool = False) -> TransactionalProducer:
+    user = {"bootstrap.servers": proxied.proxy.address}
+    producer = TransactionalProducer(producer_config(user, "id", CLIENT, locates=locates))
     producer.prepare()
     return producer
 
@@ -113,3 +115,24 @@ def test_an_abort_that_finds_all_confirmed_leaves_the_producer_as_good_as_new(
     commit(producer, batch, outsider, {topic: 1})
     producer.end()
     assert [row.value for row in dump(proxied.kafka.bootstrap, topic)] == [b"%d" % n for n in range(EACH)]
+
+
+def test_the_copies_for_a_queue_lie_where_the_producer_says_before_they_are_committed(
+    proxied: Proxied, outsider: Any
+) -> None:
+    bootstrap, batch, heard = proxied.kafka.bootstrap, batch_of(0, "queue"), dict[int, tuple[int, int]]()
+    create_topic(bootstrap, "queue", 2)
+    producer = new_producer(proxied, locates=True)
+    producer.timestamp = lambda: 1_763_690_000_000
+    producer.copied = lambda _entries, located: heard.update(located)
+    exact = [entry._replace(writes=(replace(entry.writes[0], exact=True, spread=1),)) for entry in batch.entries]
+    commit(producer, batch, outsider, {"queue": 2})
+    outputs = tuple(entry._replace(writes=(replace(entry.writes[0], spread=0),), outputs=1) for entry in exact)
+    commit(producer, CommitBatch(outputs, batch.commits), outsider, {"queue": 2})
+    assert not heard
+    commit(producer, CommitBatch(tuple(exact[:3]), batch.commits), outsider, {"queue": 2})
+    commit(producer, CommitBatch(tuple(exact[3:]), batch.commits), outsider, {"queue": 2})
+    producer.end()
+    lying = [(row.offset, row.timestamp) for row in dump(bootstrap, "queue") if row.partition == 1]
+    assert [heard[0], heard[1]] == lying[3:]
+    assert heard[2] == lying[2]

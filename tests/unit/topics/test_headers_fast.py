@@ -2,11 +2,17 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from topics.headers_fast import for_topic, parse_rendered
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
+from topics.retry_order import LARGEST_OFFSET, Order
 
+WAITS = st.just((None, False)) | st.tuples(
+    st.builds(Order, st.integers(0, LARGEST_OFFSET), st.just(0) | st.integers(1, LARGEST_OFFSET)), st.booleans()
+)
+"""The order of a copy in a queue, and whether it waits behind another."""
 TOPICS, LATEST = ("orders", "invoices"), 1_763_690_000_000
 LIVES = st.builds(
     RetryState,
@@ -21,6 +27,7 @@ LIVES = st.builds(
     st.just(0),
     st.just(0) | st.integers(0, 10**16 - 1),
 ).filter(lambda life: not life.last_failed_at or life.last_failed_at != life.first_failed_at)  # it is not written then
+LIVES = st.builds(lambda life, waits: replace(life, order=waits[0], behind=waits[1]), LIVES, WAITS)
 OWN = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=3)
 BAD = [None, b"", b"00", b"01", b"-1", b"1_0", b" 1", b"9" * 7, b"9" * 17, b"9" * 20, b"\xff", b"r" * 1_025]
 BAD += [
@@ -31,6 +38,7 @@ BAD += [
     b"x:orders:1:2",
     b"a:1",
 ]
+BAD += [b"1.0", b"1.01", b"9223372036854775808", b"1.9223372036854775808"]
 BAD += [b"orders:1:2\n", b"orders:1:", b"invoices:1:2", b"1763690000001", "\u0661".encode(), b"a b", b"a:1", b"secrets"]
 
 

@@ -9,7 +9,7 @@ from topics.retry_order import Order
 
 RECORDS = 2_000
 FIRST, WALL = 70_000, 1_763_690_000_000
-MOST = 420
+MOST = 330
 """Bytes of a record behind the head of its key: its entry, identity, place, times and its part of the tables."""
 
 
