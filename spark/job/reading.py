@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MOST_CONSUMERS, LEAST_CONSUMERS = 2_560, 64
-"""Consumers that Spark keeps. With the lesser number, its own default, a job of more partitions makes nearly all of them
-anew in each batch. The other is enough for both queries of 200 groups of six partitions: 430 MB of the heap, 170 kB
-each."""
+"""Consumers that Spark keeps. With the lesser number, its own default, a job of more partitions makes nearly all of
+them anew in each batch. The other is enough for both queries of 200 groups of six partitions: 430 MB of the heap,
+170 kB each."""
 FILES_PER_CONSUMER = 8
 """Open files for which there must be room for each; it has three."""
 FEW = 64
