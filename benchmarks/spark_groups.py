@@ -36,6 +36,9 @@ def make(bootstrap: str, numbers: Sequence[int]) -> None:
     topics = [NewTopic(s.name, s.partitions, s.replication, config=s.config) for s in specs if s.kind in KINDS]
     for first in range(0, len(topics), 30):
         cluster.make(bootstrap, topics[first : first + 30])
+    admin, wanted = AdminClient({"bootstrap.servers": bootstrap}), {topic.topic for topic in topics}
+    while not wanted <= admin.list_topics(timeout=60).topics.keys():  # a broker tells of thousands much later
+        time.sleep(0.5)
 
 
 def remove(bootstrap: str, number: int) -> None:

@@ -40,17 +40,21 @@ def wait(predicate: Callable[[], object], what: str) -> float:
     return time.monotonic() - began
 
 
-def coming(bootstrap: str, others: Rows, number: int) -> tuple[float, float]:
-    """Make a group and tell of it at once. Seconds to its first row, and of the others without a row."""
+def coming(job: subprocess.Popen[bytes], bootstrap: str, others: Rows, number: int) -> tuple[float, float, float]:
+    """Make a group and tell of it at once.
+
+    Seconds to its first row, CPU seconds of the job until then, and seconds of the others without a row.
+    """
     make(bootstrap, [number])
-    began = time.monotonic()
+    began, used = time.monotonic(), cpu_of(job)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(names_of(number).events, encode_event(make_event(0, number)))
     producer.flush(30)
     with reading(bootstrap, number) as rows:
         first = wait(lambda: rows.came, "the first row of the new group")
+    used = cpu_of(job) - used
     time.sleep(5)
-    return first, others.longest_gap(began)
+    return first, used, others.longest_gap(began)
 
 
 def going(bootstrap: str, others: Rows, number: int) -> float:
@@ -96,14 +100,14 @@ def life(bootstrap: str, groups: int, rate: int, times: int, seconds: float, wor
     try:
         with reading(bootstrap, 0) as rows:
             wait(lambda: rows.came, "the first row")
-            print(f"{groups} groups: first row {time.monotonic() - began:.1f} s after the start", flush=True)
+            took = time.monotonic() - began
+            print(f"{groups} groups: first row {took:.1f} s after the start ({cpu_of(job):.1f} s of CPU)", flush=True)
             time.sleep(seconds / 2)
             print(f"  {steady(job, load, rows, seconds)}", flush=True)
             for number in range(groups, groups + times):
-                first, gap = coming(bootstrap, rows, number)
-                print(
-                    f"  a group comes: first row {first:.1f} s, others without a row {gap:.1f} s (must {MUST_SECONDS})"
-                )
+                first, used, gap = coming(job, bootstrap, rows, number)
+                row = f"first row {first:.1f} s ({used:.1f} s of CPU)"
+                print(f"  a group comes: {row}, others without a row {gap:.1f} s (must {MUST_SECONDS})", flush=True)
                 print(
                     f"  a group goes: others {going(bootstrap, rows, number):.1f} s (must {MUST_SECONDS})", flush=True
                 )

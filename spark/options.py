@@ -139,7 +139,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options of both commands: Kafka's address, and how Spark is started."""
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="Kafka, unless the properties say it")
     parser.add_argument("--kafka-properties", metavar="FILE", help="properties of Kafka's Java client, such as ssl.*")
-    parser.add_argument("--master", help="local[2], unless spark-submit says it")
+    parser.add_argument("--master", help="local[16], unless spark-submit says it")
     parser.add_argument("--jars", type=words, default=(), metavar="A,B", help="Spark's Kafka connector")
     parser.add_argument(
         "--conf", type=pair, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeatable"

@@ -55,7 +55,7 @@ Pattern = Annotated[
     str | None,
     typer.Option("--pattern", metavar="REGEX", help="The views of all groups whose whole name matches, new ones too."),
 ]
-Master = Annotated[str | None, typer.Option("--master", help="Spark's master; local[2] where it is not given.")]
+Master = Annotated[str | None, typer.Option("--master", help="Spark's master; local[16] where it is not given.")]
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", metavar="DIR", help="Where the sums keep their state.")]
 Keep = Annotated[str | None, lasting("--keep", "Without effect: the job keeps no row. It will be removed.")]
 EvictEvery = Annotated[str | None, lasting("--evict-every", "Without effect, as --keep. It will be removed.")]

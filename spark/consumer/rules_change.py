@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from spark.checkpoint import Folder
 from spark.consumer.rules import Rules
 
 QUERY = "."
@@ -23,8 +22,12 @@ def forget_topics(session: SparkSession, checkpoint: str, rules: Rules) -> list[
     added again, it is read from its first record. A checkpoint that does not exist yet is not changed.
 
     Raises py4j.protocol.Py4JJavaError or pyspark.errors.PySparkException if the checkpoint cannot be read or written.
-    Raises ValueError if an entry of its offset log is not JSON.
+    Raises ValueError if an entry of its offset log is not JSON. Raises ImportError in a client of Spark Connect.
     """
+    try:
+        from spark.checkpoint import Folder  # here only: it needs py4j
+    except ImportError as missing:
+        raise ImportError("forget_topics needs Java, which a client of Spark Connect does not have") from missing
     folder = Folder(session, checkpoint)
     removed = sorted(folder.placed(QUERY) - {*rules.topics, rules.names.ready})
     if removed:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark.java import classes
+from spark.job.answers import ANSWER_SECONDS, START_SECONDS, Answers, UnansweredError
 from spark.job.positions import PartitionName, Position
 
 KAFKA = "kafka."
 """How the names of Spark's options for connecting to Kafka begin."""
-ANSWER_SECONDS = 5
-"""Seconds that the brokers may take to answer. Meanwhile the loop waits that watches the queries and the stop
-signal."""
 FRESH_SECONDS = 1.0
 """Seconds for which an answer is used again, because several queries ask the same question."""
 MOST_NAMED = 20_000
@@ -29,10 +27,6 @@ COMMITTED = re.compile(r"([\w.-]+)-(\d+)=OffsetAndMetadata\{offset=(\d+), leader
 OFFSET = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
 
 
-class UnansweredError(RuntimeError):
-    """The brokers do not answer, or the answer has an unknown form."""
-
-
 class Cluster:
     """A Kafka admin client that the whole job uses, from start to end.
 
@@ -41,9 +35,14 @@ class Cluster:
     """
 
     def __init__(
-        self, spark: SparkSession, kafka: Mapping[str, str], now: Callable[[], float] = time.monotonic
+        self,
+        spark: SparkSession,
+        kafka: Mapping[str, str],
+        now: Callable[[], float] = time.monotonic,
+        answers: Answers | None = None,
     ) -> None:
         self._java, self._kafka, self._now = classes(spark), kafka, now
+        self._answers = answers or Answers()
         self._client: Any = None
         self._topics: dict[str, str] = {}
         self._asked_at: float | None = None
@@ -51,6 +50,10 @@ class Cluster:
         # Each object that is made in Java is a call. With thousands of partitions they are most of a commit's CPU.
         self._named: dict[PartitionName, Any] = {}
         self._questions_by_spec: dict[str, tuple[tuple[PartitionName, ...], Any]] = {}
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Let all questions of the `with` block, those of one start of a query, share START_SECONDS."""
+        return self._answers.within(START_SECONDS)
 
     def topics(self) -> Mapping[str, str]:
         """Return the id of each topic that Kafka shows to this client, by name.
@@ -65,7 +68,7 @@ class Cluster:
 
     def _ask(self) -> None:
         try:
-            self._topics, self._failure = listed(self._answer(self._admin.listTopics().listings())), None
+            self._topics, self._failure = listed(self._answer(self._admin.listTopics().listings(), "its topics")), None
         except Exception as failure:  # noqa: BLE001 - kept, and raised for every caller
             self._failure = failure
         self._asked_at = self._now()
@@ -75,7 +78,8 @@ class Cluster:
         named = self._java.java.util.ArrayList()
         for topic in topics:
             named.add(topic)
-        return described(self._answer(self._admin.describeTopics(named).allTopicNames()))
+        what = f"the partitions of {len(topics)} topics"
+        return described(self._answer(self._admin.describeTopics(named).allTopicNames(), what))
 
     def spans(self, partitions: Collection[PartitionName]) -> Mapping[PartitionName, tuple[int, int]]:
         """Return the first offset that each partition has, and the one behind its last."""
@@ -87,7 +91,9 @@ class Cluster:
         return self._offsets(partitions, "earliest")
 
     def _offsets(self, partitions: Collection[PartitionName], which: str) -> Mapping[PartitionName, int]:
-        return begins(self._answer(self._admin.listOffsets(self._question_map(tuple(sorted(partitions)), which)).all()))
+        questions = self._question_map(tuple(sorted(partitions)), which)
+        what = f"the {which} offsets of {len(partitions)} partitions"
+        return begins(self._answer(self._admin.listOffsets(questions).all(), what))
 
     def _question_map(self, partitions: tuple[PartitionName, ...], which: str) -> Any:
         """Return what is asked of partitions: the map of the last call, if it was about the same ones."""
@@ -113,19 +119,20 @@ class Cluster:
         specs, spec = self._java.java.util.HashMap(), self._java.org.apache.kafka.clients.admin
         for group in groups:
             specs.put(group, spec.ListConsumerGroupOffsetsSpec())
-        return positions_in(self._answer(self._admin.listConsumerGroupOffsets(specs).all()))
+        what = f"the positions of {len(groups)} groups"
+        return positions_in(self._answer(self._admin.listConsumerGroupOffsets(specs).all(), what))
 
     def commit(self, groups: Mapping[str, Mapping[PartitionName, Position]]) -> Mapping[str, str]:
         """Commit offsets for consumer groups that have no members. Return why a group's were refused, by group."""
         # Send all requests before the first wait.
         futures = {group: self._altered(group, partitions) for group, partitions in groups.items()}
         refused: dict[str, str] = {}
-        end = time.monotonic() + ANSWER_SECONDS
-        for group, future in futures.items():
-            try:
-                self._wait(future, max(0.0, end - time.monotonic()))
-            except UnansweredError as why:
-                refused[group] = str(why)
+        with self._answers.within(ANSWER_SECONDS):
+            for group, future in futures.items():
+                try:
+                    self._wait(future, f"that it has the positions of {len(groups)} groups")
+                except UnansweredError as why:
+                    refused[group] = str(why)
         return refused
 
     def _altered(self, group: str, partitions: Mapping[PartitionName, Position]) -> Any:
@@ -145,13 +152,22 @@ class Cluster:
                 self._client = self._java.org.apache.kafka.clients.admin.Admin.create(properties)
         return self._client
 
-    def _answer(self, future: Any) -> str:
+    def _answer(self, future: Any, what: str) -> str:
         """Return an answer as text. This is one call to Java; a call for each element would be thousands."""
-        return str(self._wait(future).toString())
+        return str(self._wait(future, what).toString())
 
-    def _wait(self, future: Any, seconds: float = ANSWER_SECONDS) -> Any:
+    def _wait(self, future: Any, what: str) -> Any:
+        self._answers.until(lambda seconds: self._is_there(future, seconds), what)
         with saying_why():
-            return future.get(int(seconds * 1000), self._java.java.util.concurrent.TimeUnit.MILLISECONDS)
+            return future.get()
+
+    def _is_there(self, future: Any, seconds: float) -> bool:
+        """Wait for an answer, or for an error in its stead. Return whether it is there."""
+        try:
+            future.get(int(seconds * 1000), self._java.java.util.concurrent.TimeUnit.MILLISECONDS)
+        except Py4JJavaError:
+            return bool(future.isDone())
+        return True
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark import stats, view
 from spark.checkpoint import Folder, written_plainly
 from spark.java import raising_gone
-from spark.job.cluster import Cluster, UnansweredError
+from spark.job.answers import UnansweredError
+from spark.job.cluster import Cluster
 from spark.job.display import say
 from spark.job.groups import Plan, planned
 from spark.job.meters import Meters
-from spark.job.positions import Begin, Position, ReadPositions, begin, to_commit
+from spark.job.positions import Begin, PartitionName, Position, ReadPositions, begin, to_commit
+from spark.job.reading import GROUP, TopicEras, consumer_options, tasks_of
 from spark.job.running_query import SparkQuery
 from spark.job.serving_groups import Followed
 from spark.job.supervisor import Running, Start
@@ -60,6 +62,7 @@ class Queries:
     ) -> None:
         self._spark, self._options, self._kafka = spark, options, {**PATIENCE, **kafka}
         self._cluster, self._meters, self._positions = cluster, meters, positions
+        self._eras = TopicEras()
 
     @property
     def starts(self) -> dict[str, Start]:
@@ -80,25 +83,31 @@ class Queries:
                 return planned(options.groups, options.pattern, self._cluster.topics(), target, more)
 
         def begun(plan: Plan) -> SparkQuery:
-            with raising_gone():
+            with raising_gone(), self._cluster.starting():
                 return begin(plan)
 
         alive = partial(self._meters.alive, name)
-        return Followed(look, begun, time.monotonic, say, open_end=options.pattern is not None, alive=alive)
+        with self._cluster.starting():
+            return Followed(look, begun, time.monotonic, say, open_end=options.pattern is not None, alive=alive)
 
-    def _read(self, plan: Plan, more: Mapping[str, str]) -> DataFrame:
-        """Return the records of the events topics of the groups that the plan serves."""
+    def _read(self, plan: Plan, partitions: Collection[PartitionName], more: Mapping[str, str]) -> DataFrame:
+        """Return the records of the events topics of the groups that the plan serves, which have these partitions."""
+        topics, count = plan.topics(EVENTS_SUFFIX), len(partitions)
+        era = self._eras.take({topic: plan.ids[topic] for topic in topics})
+        options = consumer_options(count, era)
         source = {
+            **options,
             **reading(self._kafka["kafka.bootstrap.servers"], self._kafka),
+            GROUP: options[GROUP],
             "maxOffsetsPerTrigger": str(self._options.max_offsets),
-            "groupIdPrefix": "reconsume-spark",
             # Names, never a pattern: Spark would find a partition that has no starting offset.
-            "subscribe": ",".join(plan.topics(EVENTS_SUFFIX)),
+            "subscribe": ",".join(topics),
             **more,
         }
-        raw = self._spark.readStream.format("kafka").options(**source).load()
-        # A task for each partition costs more than the reading itself: use as many tasks as can run at once.
-        return raw.coalesce(self._spark.sparkContext.defaultParallelism)
+        context = self._spark.sparkContext
+        tasks = tasks_of(count, context.defaultParallelism, local=str(context.master).startswith("local"))
+        # A task for each partition costs more than the reading itself.
+        return self._spark.readStream.format("kafka").options(**source).load().coalesce(tasks)
 
     # --- the view -----------------------------------------------------------------------------------------------------
 
@@ -109,7 +118,7 @@ class Queries:
         begins = self._begins(plan)
         starting = {"startingOffsets": offsets_json(begins.offsets)}
         written = [topic for topic in plan.ids if not topic.endswith(EVENTS_SUFFIX)]
-        rows = view.outputs(self._read(plan, starting), self._options.bad_topic)
+        rows = view.outputs(self._read(plan, begins.offsets, starting), self._options.bad_topic)
         writer = to_kafka(deliverable(rows, written), self._kafka).outputMode("append")
         # On the driver's disk, whatever file system is Spark's default: no executor needs it.
         folder = tempfile.TemporaryDirectory(prefix="reconsume-view-query-")
@@ -143,7 +152,8 @@ class Queries:
 
     def _summing(self, plan: Plan) -> SparkQuery:
         self._renew(plan)
-        good = view.events(self._read(plan, {})).good
+        partitions = self._cluster.partitions(plan.topics(EVENTS_SUFFIX))
+        good = view.events(self._read(plan, partitions, {})).good
         rows = stats.records(stats.sums(good, f"{self._options.sums_delay} milliseconds"))
         writer = to_kafka(deliverable(rows, plan.topics(STATS_SUFFIX)), self._kafka).outputMode("update")
         # The folder's name never changes, so that a restart finds the checkpoint.

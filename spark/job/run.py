@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 import time
@@ -13,6 +14,7 @@ from prometheus_client import make_wsgi_app, start_http_server
 
 from spark.errors import GoneError, TakenError
 from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted, versions
+from spark.job.answers import Answers
 from spark.job.cluster import Cluster
 from spark.job.display import say, shown
 from spark.job.listener import Listener
@@ -20,13 +22,15 @@ from spark.job.liveness import Liveness, with_livez
 from spark.job.meters import Meters
 from spark.job.positions import ReadPositions
 from spark.job.queries import QUERIES, Queries
+from spark.job.reading import kept_consumers
 from spark.job.sole_use import claim
 from spark.job.supervisor import Streak, Supervisor
 from spark.options import Run
 from spark.session import build
 
-LOCAL = "local[2]"
-"""The master, unless one is given or spark-submit started this process."""
+LOCAL = "local[16]"
+"""The master, unless one is given or spark-submit started this process. It has more threads than a machine has cores,
+because tasks of many partitions wait for answers of the brokers; a job of few groups uses two (`reading.tasks_of`)."""
 FIRST_SECONDS = 30.0
 """Seconds that the sums wait at most for the view's first batch.
 
@@ -34,6 +38,8 @@ In that batch code is compiled. Two queries at once would each take twice as lon
 """
 SETTINGS = {
     "spark.log.level": "ERROR",
+    # Java raises its limit of open files to the hard one.
+    "spark.kafka.consumer.cache.capacity": str(kept_consumers(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     # Each query has its own pool: the view's tasks do not wait behind those of the slow queries.
     "spark.scheduler.mode": "FAIR",
     # With the waits of a stop (`running_query`, `java`) and a request that may be under way, it is less than 20 s from
@@ -58,6 +64,10 @@ class StopSignal:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
 
+    def is_set(self) -> bool:
+        """Whether the job must stop."""
+        return self._stop.is_set()
+
     def now(self) -> float:
         return time.monotonic()
 
@@ -81,7 +91,8 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
         stack.callback(end_java, spark)
         stop.listen()
         _lock = claim(spark, options.checkpoint, say)
-        cluster, positions = Cluster(spark, kafka), ReadPositions(time.monotonic())
+        cluster = Cluster(spark, kafka, answers=Answers(say, stop.is_set))
+        positions = ReadPositions(time.monotonic())
         listener = Listener(meters, say, cluster, positions)
         spark.streams.addListener(listener)
         say(f"{versions(spark)}; reading {options.reads()}")

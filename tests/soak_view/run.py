@@ -74,11 +74,16 @@ class ViewSoak:
 
     def run(self, plan: Iterable[Round], seconds: float) -> Verdict:
         """Play rounds until the time is over, or one has found something."""
-        end, slowest, done, found = time.monotonic() + seconds, 0.0, 0, list[str]()
+        end, slowest, done, found, rested = time.monotonic() + seconds, 0.0, 0, list[str](), True
         for turn in plan:
-            if time.monotonic() > end or found:
+            if found or (rested and time.monotonic() > end):
                 break
             self._play(turn)
+            rested = turn.rests
+            if not rested:
+                done += 1
+                self._say(f"{turn.number:4}  {turn}: and at once")
+                continue
             began = time.monotonic()
             found = [*self._world.found, *self._rest()]
             took, done = time.monotonic() - began, done + 1

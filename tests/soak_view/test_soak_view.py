@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak_view.run import FAULTS, ViewSoak
-from tests.soak_view.schedule import KINDS, rounds
+from tests.soak_view.schedule import ALONE, ENDING, KINDS, rounds
 from tests.soak_view.world import PROPERTIES
 from tests.support.kafka.broker import embedded
 
@@ -36,3 +36,13 @@ def test_every_fault_of_a_schedule_is_one_that_the_soak_can_do_and_the_seed_says
     assert {turn.kind for turn in first} == KINDS.keys()
     with pytest.raises(ValueError, match="no such fault: moon"):
         next(rounds(1, ["moon"]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_first_rounds_have_each_fault_once_with_rest_where_a_process_of_the_job_ends(seed: int) -> None:
+    first = [turn for turn, _ in zip(rounds(seed), KINDS, strict=False)]
+    assert sorted(turn.kind for turn in first) == sorted(KINDS)
+    assert {turn.kind for turn in first if turn.rests} == ENDING | {ALONE}
+    assert first[-1].kind == ALONE
+    some = [turn.rests for turn, _ in zip(rounds(seed, ["group-added", "second-job"]), range(9), strict=False)]
+    assert all(some), "and where none of them ends the job, after each"

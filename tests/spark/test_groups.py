@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from spark.errors import GoneError
-from spark.job.cluster import UnansweredError, begins, described, listed, positions_in
+from spark.job.answers import UnansweredError
+from spark.job.cluster import begins, described, listed, positions_in
 from spark.job.groups import Plan, planned
 from spark.job.positions import Position
 from spark.job.serving_groups import DOUBT_SECONDS, LOOK_SECONDS, Followed, NothingToReadError, next_look

@@ -1,0 +1,39 @@
+"""What a client of Spark Connect can import and send: it has neither py4j nor the parts of PySpark that need it.
+
+No more is tried, as PySpark asks for `grpcio` as soon as a session or a function is made.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+NEEDS_JAVA = "forget_topics needs Java, which a client of Spark Connect does not have"
+ROOT = Path(__file__).parents[2]
+CLIENT = """
+import sys
+
+sys.modules |= dict.fromkeys(("py4j", "pyspark.core", "pyspark.sql.classic"))  # an import of these raises
+from pyspark import cloudpickle
+from pyspark.util import is_remote_only
+
+assert is_remote_only()
+from reconsume.spark import consumer, session, stats, tables, upsert, view
+
+kafka = {"bootstrap.servers": "nosuch.invalid:9092"}
+rules = consumer.build_rules("billing", ["orders"])
+follow = consumer.PolicyFollower(rules, kafka).rules
+assert callable(cloudpickle.loads(cloudpickle.dumps(follow)))  # as Connect sends it to the server
+try:
+    consumer.forget_topics(None, "checkpoint", rules)
+except ImportError as missing:
+    print(missing)
+"""
+
+
+def test_all_but_what_reads_a_checkpoint_works_in_a_client_of_spark_connect() -> None:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", CLIENT], env=environ, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, NEEDS_JAVA), done.stderr

@@ -1,0 +1,66 @@
+"""What a query's consumers share, and what each may hold: pure, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark.job.reading import GROUP, TopicEras, consumer_options, kept_consumers, tasks_of
+
+FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
+
+
+@pytest.mark.parametrize(
+    ("partitions", "fetch", "poll"),
+    [(1, 1_048_576, 500), (64, 1_048_576, 500), (65, 524_288, 250), (1_206, 32_768, 32), (20_000, 32_768, 32)],
+)
+def test_a_consumer_holds_less_where_there_are_many(partitions: int, fetch: int, poll: int) -> None:
+    options = consumer_options(partitions, 0)
+    assert (options[FETCH], options[POLL]) == (str(fetch), str(poll))
+
+
+def test_all_fetched_ahead_of_many_partitions_fits_into_a_small_heap() -> None:
+    for partitions in range(1, 2_000, 7):
+        assert partitions * int(consumer_options(partitions, 0)[FETCH]) <= 64 << 20, partitions
+
+
+def test_the_same_group_always_has_the_same_options() -> None:
+    """Spark refuses a second set of options for a consumer that it keeps."""
+    by_group: dict[str, dict[str, str]] = {}
+    for partitions in range(1, 3_000):
+        for era in (0, 1):
+            options = consumer_options(partitions, era)
+            assert by_group.setdefault(options[GROUP], options) == options
+
+
+@pytest.mark.parametrize(("files", "kept"), [(-1, 2_560), (1_048_576, 2_560), (16_000, 2_000), (256, 64)])
+def test_no_more_consumers_are_kept_than_there_may_be_files(files: int, kept: int) -> None:
+    assert kept_consumers(files) == kept
+
+
+def test_what_was_fetched_of_a_topic_that_is_another_one_now_is_not_read_again() -> None:
+    eras = TopicEras()
+    assert eras.take({"a": "1", "b": "1"}) == 0
+    assert eras.take({"a": "1", "b": "1", "c": "1"}) == 0, "a group that comes keeps the consumers of the others"
+    assert eras.take({"b": "1"}) == 0
+    assert eras.take({"a": "2", "b": "1"}) == 1, "also when it was away in between"
+    assert eras.take({"a": "2", "b": "1"}) == 1
+    assert eras.take({"a": "1"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("partitions", "at_once", "local", "tasks"),
+    [
+        (6, 16, True, 2),
+        (224, 16, True, 2),
+        (600, 16, True, 8),
+        (1_200, 16, True, 16),
+        (1_200, 2, True, 2),
+        (6, 1, True, 1),
+        (6, 8, False, 8),
+        (1_200, 8, False, 8),
+    ],
+)
+def test_tasks_are_many_where_they_would_wait_one_after_another(
+    partitions: int, at_once: int, local: bool, tasks: int
+) -> None:
+    assert tasks_of(partitions, at_once, local=local) == tasks
