@@ -473,6 +473,7 @@ def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_head
     assert letter.writes[0].topic == "billing-DLQ"
     assert letter.record.headers is None
     assert letter.decision.retry_state.reason.startswith("too-large: ")  # type: ignore[union-attr]
+    assert letter.decision.retry_state.reason.endswith(f"; before that: {outcome.reason}")  # type: ignore[union-attr]
     rig.answer(COMMITTED)
     rig.settle()
     assert rig.part(ORDERS).tracker.snapshot() == Progress(2)

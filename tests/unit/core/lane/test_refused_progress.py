@@ -174,3 +174,21 @@ def test_a_revoked_partition_is_not_given_up_while_a_delivery_may_make_its_progr
     rig.answer()
     settle(rig, 1_000, ())
     assert (committed(rig, ORDERS), given_up) == (2, ["given up"])
+
+
+@pytest.mark.parametrize("gone", ["given up", "lost"])
+def test_beside_a_partition_that_is_gone_the_others_refused_with_it_are_kept_and_tried_again(gone: str) -> None:
+    rig = lane(ORDERS, OTHER, THIRD)
+    rig.answer_all()
+    rig.run(1_000)
+    (batch,) = rig.batches
+    assert list(batch.commits) == [ORDERS, OTHER, THIRD]
+    if gone == "lost":
+        rig.lane.ownership.lost([ORDERS])
+    else:
+        rig.release(ORDERS)
+    rig.conclude(unwritable=[ORDERS, OTHER, THIRD])
+    assert ORDERS not in rig.lane.ownership.partitions
+    assert {rig.part(source).blocked for source in (OTHER, THIRD)} == {"its progress is refused: no right"}
+    settle(rig, 2_000, ())
+    assert [committed(rig, source) for source in (OTHER, THIRD)] == [2, 2]
