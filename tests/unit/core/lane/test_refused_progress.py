@@ -10,7 +10,7 @@ import pytest
 from sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
 from sidecar.core.outcome import COMMITTED, Failed
 from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from sidecar.core.record import NEVER, Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 
@@ -154,6 +154,7 @@ def test_copies_that_are_refused_too_are_tried_in_turn_and_not_without_a_pause(w
 
 def test_the_partition_whose_try_is_due_first_is_tried_first() -> None:
     refused = RefusedProgress()
+    assert refused.next_at() == NEVER
     for number, at_ms in enumerate((200, 0, 100)):
         refused.refuse(Partition("orders", number), "no right", at_ms, None, hurried=False)
     assert [refused.due(FIRST_TRY_MS - 1), refused.due(FIRST_TRY_MS)] == [None, OTHER]
