@@ -66,7 +66,7 @@ class Audit:
     def __init__(self, settings: Settings, ask: AuditRequest, tell: Tell = lambda what, done, total: None) -> None:
         self.read = 0
         """The number of records that were read and kept, or compared."""
-        self.lives = 0
+        self.judged_records = 0
         """The number of records that have ever failed and of which something is left."""
         self.outputs = 0
         """The number of outputs that were read."""
@@ -90,9 +90,9 @@ class Audit:
         terms = self._collect(kafka, store)
         total = store.count()
         for facts in store.by_record():
-            self.lives += 1
-            if self.lives % 5_000 == 0:
-                self._tell("judging", self.lives, total)
+            self.judged_records += 1
+            if self.judged_records % 5_000 == 0:
+                self._tell("judging", self.judged_records, total)
             yield from judge(facts, terms)
         for outputs in store.outputs_by_record():
             yield from judge_outputs(outputs, store.facts_of(outputs[0].id), terms)

@@ -22,190 +22,192 @@ Findings: TypeAlias = Iterator[Finding]
 Rule: TypeAlias = Callable[[RecordHistory, Terms], Findings]
 
 
-def lost(story: RecordHistory, terms: Terms) -> Findings:
+def lost(history: RecordHistory, terms: Terms) -> Findings:
     """Check that each copy that is done has a successor: the next copy, a dead letter, or an event."""
     known = terms.complete_since()
-    for times, copies in story.by_times().items():
+    for times, copies in history.by_times().items():
         for way in retry_chains(copies, terms):
             last = way[-1]
             seen = known <= last.at < terms.known.until and not last.later
             done = terms.covered(last.topic, last.partition, last.offset) and not terms.read_by_service(last)
-            if seen and done and not goes_on(story, times):
-                yield story.finding(
+            if seen and done and not goes_on(history, times):
+                yield history.finding(
                     Breach.LOST, times, "it is done by the committed progress, and nothing follows", last
                 )
 
 
-def goes_on(story: RecordHistory, times: int) -> bool:
+def goes_on(history: RecordHistory, times: int) -> bool:
     """Whether anything follows the copies with this count: a later retry or an end."""
-    ends = any(fact.times >= times for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)))
-    return ends or any(fact.times > times for fact in (*story.copies, *story.tells(State.WAITING_RETRY)))
+    ends = any(fact.times >= times for fact in (*history.dead, *history.tells(State.COMMIT, State.DLQ)))
+    return ends or any(fact.times > times for fact in (*history.copies, *history.tells(State.WAITING_RETRY)))
 
 
-def condemned(story: RecordHistory, terms: Terms) -> Findings:
+def condemned(history: RecordHistory, terms: Terms) -> Findings:
     """Report records and events that break their form.
 
     Once such a record is done, it must be in the DLQ under its own position.
     """
-    for bad in story.bad:
+    for bad in history.bad:
         if bad.topic == terms.names.events:
-            yield story.finding(Breach.BAD_EVENT, 0, bad.reason, bad)
+            yield history.finding(Breach.BAD_EVENT, 0, bad.reason, bad)
             continue
-        yield story.finding(Breach.BAD_HEADER, 0, bad.reason, bad)
+        yield history.finding(Breach.BAD_HEADER, 0, bad.reason, bad)
         seen = terms.known.from_(terms.dlqs) <= bad.at < terms.known.until and not bad.later
-        if seen and terms.covered(bad.topic, bad.partition, bad.offset) and not (story.dead or story.told):
-            yield story.finding(Breach.LOST, 0, "its headers are broken, it is done, and not in the DLQ", bad)
+        if seen and terms.covered(bad.topic, bad.partition, bad.offset) and not (history.dead or history.told):
+            yield history.finding(Breach.LOST, 0, "its headers are broken, it is done, and not in the DLQ", bad)
 
 
-def counted_twice(story: RecordHistory, terms: Terms) -> Findings:
+def counted_twice(history: RecordHistory, terms: Terms) -> Findings:
     """Check that one copy counts each attempt. Further copies of the same retry must follow it."""
-    for times, copies in story.by_times().items():
+    for times, copies in history.by_times().items():
         found = retry_chains(copies, terms)
-        told = len([fact for fact in story.tells(State.WAITING_RETRY) if fact.times == times])
+        told = len([fact for fact in history.tells(State.WAITING_RETRY) if fact.times == times])
         if len(found) <= 1:
             continue
         if not terms.relay or 0 < told < len(found):
-            yield story.finding(Breach.TWICE, times, f"{len(found)} copies count one attempt", *copies)
+            yield history.finding(Breach.TWICE, times, f"{len(found)} copies count one attempt", *copies)
         else:
-            yield story.finding(Breach.REPEATED, times, f"a service posted one failure {len(found)} times", *copies)
+            yield history.finding(Breach.REPEATED, times, f"a service posted one failure {len(found)} times", *copies)
 
 
-def gap(story: RecordHistory, terms: Terms) -> Findings:
+def gap(history: RecordHistory, terms: Terms) -> Findings:
     """Check that counts rise by one from the first, and that the DLQ has the greatest."""
-    told = story.tells(State.WAITING_RETRY, State.REDRIVEN)
-    numbers = {fact.times: fact for fact in (*told, *story.copies)}
-    zero = [copy for copy in story.copies if copy.times == 0 and not story.redrives and not copy.by_hand]
+    told = history.tells(State.WAITING_RETRY, State.REDRIVEN)
+    numbers = {fact.times: fact for fact in (*told, *history.copies)}
+    zero = [copy for copy in history.copies if copy.times == 0 and not history.redrives and not copy.by_hand]
     if zero:
-        yield story.finding(Breach.GAP, 0, "it waits for a retry and counts none", *zero)
-    if not terms.complete_since() <= story.began() or any(fact.later for fact in numbers.values()):
+        yield history.finding(Breach.GAP, 0, "it waits for a retry and counts none", *zero)
+    if not terms.complete_since() <= history.began() or any(fact.later for fact in numbers.values()):
         return
-    first = min(numbers, default=1) if terms.foreign else int(story.redrives == 0)
+    first = min(numbers, default=1) if terms.foreign else int(history.redrives == 0)
     missing = sorted(set(range(first, max(numbers, default=0))) - set(numbers))
     if missing and not terms.in_memory:
         text = f"there is no retry {', '.join(map(str, missing[:10]))}, and there is a retry {max(numbers)}"
-        yield story.finding(Breach.GAP, max(numbers), text, *(numbers[number] for number in sorted(numbers)[:10]))
-    yield from dead_gap(story, terms, max(numbers, default=0))
+        yield history.finding(Breach.GAP, max(numbers), text, *(numbers[number] for number in sorted(numbers)[:10]))
+    yield from dead_gap(history, terms, max(numbers, default=0))
 
 
-def dead_gap(story: RecordHistory, terms: Terms, made: int) -> Findings:
+def dead_gap(history: RecordHistory, terms: Terms, made: int) -> Findings:
     """Check that the DLQ has the number of retries that were made. Only the DLQ knows of retries in memory."""
-    for dead in story.dead:
+    for dead in history.dead:
         if dead.times < made or (dead.times > made and not (terms.in_memory or terms.foreign)):
             text = f"the DLQ says {dead.times} retries, and {made} were made"
-            yield story.finding(
-                Breach.GAP, dead.times, text, dead, *(copy for copy in story.copies if copy.times == made)
+            yield history.finding(
+                Breach.GAP, dead.times, text, dead, *(copy for copy in history.copies if copy.times == made)
             )
 
 
-def dead_twice(story: RecordHistory, terms: Terms) -> Findings:
+def dead_twice(history: RecordHistory, terms: Terms) -> Findings:
     """Check that a life is in the DLQ once."""
-    if len(story.dead) > 1:
+    if len(history.dead) > 1:
         kind = Breach.REPEATED if terms.relay else Breach.DEAD_TWICE
-        yield story.finding(kind, story.dead[0].times, f"it is {len(story.dead)} times in the DLQ", *story.dead)
+        yield history.finding(kind, history.dead[0].times, f"it is {len(history.dead)} times in the DLQ", *history.dead)
 
 
-def half_committed(story: RecordHistory, terms: Terms) -> Findings:
+def half_committed(history: RecordHistory, terms: Terms) -> Findings:
     """Check that a record's successors exist only if the progress says that the record is done."""
-    numbered = story.by_times()
+    numbered = history.by_times()
     for times, copies in numbered.items():
         found = retry_chains(copies, terms)
         for before, after in (pair for way in found for pair in pairwise(way)):
-            yield from torn_off(story, terms, before, after)
-        yield from torn_off(story, terms, last_below(numbered, times), found[0][0])
-    for end in (*story.dead, *story.tells(State.COMMIT)):
-        yield from torn_off(story, terms, last_below(numbered, end.times + 1), end)
+            yield from torn_off(history, terms, before, after)
+        yield from torn_off(history, terms, last_below(numbered, times), found[0][0])
+    for end in (*history.dead, *history.tells(State.COMMIT)):
+        yield from torn_off(history, terms, last_below(numbered, end.times + 1), end)
 
 
-def torn_off(story: RecordHistory, terms: Terms, source: Fact | None, after: Fact) -> Findings:
+def torn_off(history: RecordHistory, terms: Terms, source: Fact | None, after: Fact) -> Findings:
     """Report `after` if the record that it follows from is not done. `source` None stands for the main-topic record."""
     if source is not None:
         covered = terms.covered(source.topic, source.partition, source.offset, after=True)
-    elif story.redrives or terms.relay:
+    elif history.redrives or terms.relay:
         return  # a redrive's source is the DLQ; a relay's service keeps its own progress
     else:
-        topic, number, offset = story.id.rsplit(":", 2)
+        topic, number, offset = history.id.rsplit(":", 2)
         covered = terms.covered(topic, int(number), int(offset), after=True)
     if covered is False:
         shown = (after,) if source is None else (source, after)
-        yield story.finding(Breach.TORN, after.times, "it is there, and its source is not done by the progress", *shown)
+        yield history.finding(
+            Breach.TORN, after.times, "it is there, and its source is not done by the progress", *shown
+        )
 
 
-def early(story: RecordHistory, terms: Terms) -> Findings:
+def early(history: RecordHistory, terms: Terms) -> Findings:
     """Check that a copy's successor is not older than its due time, nor than the end of its level."""
-    numbered = story.by_times()
+    numbered = history.by_times()
     for times, copies in numbered.items():
         found = retry_chains(copies, terms)
         for way in found:
             for before, after in pairwise(way):
                 due = max(terms.release(before), before.due if after.topic == terms.names.ready else 0)
-                yield from _early(story, terms, due, before, after)
-        after_all = successor(story, times)
+                yield from _early(history, terms, due, before, after)
+        after_all = successor(history, times)
         if len(found) == 1 and after_all is not None and not after_all.by_hand:
             last = found[0][-1]
-            yield from _early(story, terms, max(last.due, terms.release(last)), last, after_all)
+            yield from _early(history, terms, max(last.due, terms.release(last)), last, after_all)
 
 
-def successor(story: RecordHistory, times: int) -> Fact | None:
+def successor(history: RecordHistory, times: int) -> Fact | None:
     """Return the first result of the attempt after retry `times`: an end, or the next retry. None if there is none."""
-    ends = [fact for fact in (*story.dead, *story.tells(State.COMMIT, State.DLQ)) if fact.times >= times]
-    nexts = [fact for fact in (*story.copies, *story.tells(State.WAITING_RETRY)) if fact.times > times]
+    ends = [fact for fact in (*history.dead, *history.tells(State.COMMIT, State.DLQ)) if fact.times >= times]
+    nexts = [fact for fact in (*history.copies, *history.tells(State.WAITING_RETRY)) if fact.times > times]
     return min((*ends, *nexts), key=lambda fact: fact.at, default=None)
 
 
-def _early(story: RecordHistory, terms: Terms, due: int, before: Fact, after: Fact) -> Findings:
+def _early(history: RecordHistory, terms: Terms, due: int, before: Fact, after: Fact) -> Findings:
     if after.at + terms.slack < due:
         text = f"what follows is {due - after.at} ms older than its due time"
-        yield story.finding(Breach.EARLY, before.times, text, before, after)
+        yield history.finding(Breach.EARLY, before.times, text, before, after)
 
 
-def altered(story: RecordHistory, terms: Terms) -> Findings:
+def altered(history: RecordHistory, terms: Terms) -> Findings:
     """Check that key, value, own headers and first timestamp are the same in every copy as in the record itself."""
-    written = (*story.copies, *story.dead)
-    first = original(story, written)
+    written = (*history.copies, *history.dead)
+    first = original(history, written)
     if first is None:
         return
     for fact in written:
         if fact.digest != first.digest:
             text = "key, value or headers of its own are not the same"
-            yield story.finding(Breach.ALTERED, fact.times, text, first, fact)
+            yield history.finding(Breach.ALTERED, fact.times, text, first, fact)
         elif fact.timestamp != first.timestamp and not (terms.relay or terms.foreign):
             text = f"RETRY_REAL_TIMESTAMP is {fact.timestamp}, and the record's is {first.timestamp}"
-            yield story.finding(Breach.ALTERED, fact.times, text, first, fact)
+            yield history.finding(Breach.ALTERED, fact.times, text, first, fact)
 
 
-def original(story: RecordHistory, written: tuple[Fact, ...]) -> Fact | None:
+def original(history: RecordHistory, written: tuple[Fact, ...]) -> Fact | None:
     """Return the fact that the copies are compared with; None if it cannot be read."""
     edited = next((fact for fact in written if fact.state), None)
-    if edited is not None or story.main is None:  # an operator changed it on a redrive: that is the record now
+    if edited is not None or history.main is None:  # an operator changed it on a redrive: that is the record now
         return edited or next(iter(written), None)
-    return story.main if story.main.digest else None
+    return history.main if history.main.digest else None
 
 
-def no_record(story: RecordHistory, terms: Terms) -> Findings:
+def no_record(history: RecordHistory, terms: Terms) -> Findings:
     """Check that the main topic has the record that is retried."""
-    topic, number, offset = story.id.rsplit(":", 2)
+    topic, number, offset = history.id.rsplit(":", 2)
     begin = terms.begins.get((topic, int(number)))
-    if not terms.compare or story.main is not None or topic in terms.delays or topic in terms.dlqs or story.bad:
+    if not terms.compare or history.main is not None or topic in terms.delays or topic in terms.dlqs or history.bad:
         return
     if terms.mains and topic not in terms.mains:
         return
     if begin is not None and (int(offset) < begin or topic in terms.compacted):
         return
-    shown = (*story.copies, *story.dead, *story.told)[:10]
+    shown = (*history.copies, *history.dead, *history.told)[:10]
     if shown:
-        yield story.finding(Breach.NO_RECORD, shown[0].times, "no main topic has such a record", *shown)
+        yield history.finding(Breach.NO_RECORD, shown[0].times, "no main topic has such a record", *shown)
 
 
-def elsewhere(story: RecordHistory, terms: Terms) -> Findings:
+def elsewhere(history: RecordHistory, terms: Terms) -> Findings:
     """Report a record of a topic that this configuration does not have.
 
     Its copies are judged, but compared with nothing.
     """
-    topic = story.id.rsplit(":", 2)[0]
-    if terms.mains and topic not in (*terms.mains, *terms.delays, *terms.dlqs) and not story.bad:
-        shown = (*story.copies, *story.dead, *story.told)[:10]
+    topic = history.id.rsplit(":", 2)[0]
+    if terms.mains and topic not in (*terms.mains, *terms.delays, *terms.dlqs) and not history.bad:
+        shown = (*history.copies, *history.dead, *history.told)[:10]
         text = f"its topic {topic} is not among the topics of this configuration"
-        yield story.finding(Breach.UNKNOWN_TOPIC, 0, text, *shown)
+        yield history.finding(Breach.UNKNOWN_TOPIC, 0, text, *shown)
 
 
 RULES: tuple[Rule, ...] = (

@@ -229,19 +229,19 @@ class RecordHistory(NamedTuple):
 
 def histories_of(facts: Iterable[Fact]) -> list[RecordHistory]:
     """Return the lives of one record, from all facts with its id."""
-    lives: dict[int, dict[FactKind, list[Fact]]] = {}
+    by_redrives: dict[int, dict[FactKind, list[Fact]]] = {}
     main: Fact | None = None
     for fact in facts:
         if fact.what is FactKind.MAIN:
             main = fact
         else:
-            lives.setdefault(fact.redrives, {}).setdefault(fact.what, []).append(fact)
-    return [_story(redrives, life, main) for redrives, life in sorted(lives.items())]
+            by_redrives.setdefault(fact.redrives, {}).setdefault(fact.what, []).append(fact)
+    return [_history(redrives, by_kind, main) for redrives, by_kind in sorted(by_redrives.items())]
 
 
-def _story(redrives: int, life: Mapping[FactKind, list[Fact]], main: Fact | None) -> RecordHistory:
+def _history(redrives: int, by_kind: Mapping[FactKind, list[Fact]], main: Fact | None) -> RecordHistory:
     copies, dead, told, bad = (
-        tuple(sorted(life.get(what, ()), key=lambda fact: (fact.at, fact.topic, fact.partition, fact.offset)))
+        tuple(sorted(by_kind.get(what, ()), key=lambda fact: (fact.at, fact.topic, fact.partition, fact.offset)))
         for what in (FactKind.COPY, FactKind.DEAD, FactKind.TOLD, FactKind.BAD)
     )
     identity = next(fact.id for facts in (copies, dead, told, bad) for fact in facts)

@@ -43,7 +43,7 @@ class RelayBulk:
         """Forward the due records at the head of a run; return the rest of the run."""
         entries: list[SettledRecord] = []
         late: list[int] = []
-        taken = load = 0
+        taken = load_bytes = 0
         wait_ms, tracker, ready, wall_ms = (
             partition.level_delay_ms or 0,
             partition.tracker,
@@ -64,13 +64,13 @@ class RelayBulk:
             taken += 1
             if tracker.begin(offset):
                 late.append(wall_ms - due_ms)
-                load += record.weight
+                load_bytes += record.weight
                 headers = for_topic(record.headers or [], ready)
                 copy = Copy(ready, record.key, record.value, headers, record.source.number)
                 entries.append(SettledRecord(record, Forward(retry_state), (copy,)))
         partition.settled(len(entries))
         self._counters.lateness.add_all(late)
-        self._memory.add(partition, load)
+        self._memory.add(partition, load_bytes)
         self._outbox.extend(entries)
         return run._replace(records=run.records[taken:])
 

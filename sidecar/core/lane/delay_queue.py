@@ -25,28 +25,28 @@ would wait longer than `HOLD_WITHIN_MS`: it would keep the lane from everything 
 
 
 class DelayQueue:
-    """A heap of records by the steady time (ms) at which they are released. `room`: bytes that the lane may hold.
+    """A heap of records by the steady time (ms) at which they are released. `room_bytes`: what the lane may hold.
 
-    Invariants: `_load` is the weight of all records here; no record is released before an earlier one.
+    Invariants: `_load_bytes` is the weight of all records here; no record is released before an earlier one.
     """
 
-    def __init__(self, room: int = NEVER) -> None:
+    def __init__(self, room_bytes: int = NEVER) -> None:
         self._heap: list[tuple[int, int, Record]] = []
         self._arrival = count()
-        self._most = room // SHARE
-        self._load = 0
+        self._most_bytes = room_bytes // SHARE
+        self._load_bytes = 0
 
     @property
-    def patience(self) -> int:
+    def patience_ms(self) -> int:
         """The ms that one more record may wait here."""
-        return NEVER if self._load < self._most else HOLD_WITHIN_MS
+        return NEVER if self._load_bytes < self._most_bytes else HOLD_WITHIN_MS
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def put(self, record: Record, until_ms: int) -> None:
         """Keep a record until the steady time `until_ms`."""
-        self._load += record.weight
+        self._load_bytes += record.weight
         heapq.heappush(self._heap, (until_ms, next(self._arrival), record))
 
     def due(self, steady_ms: int) -> list[Record]:
@@ -54,7 +54,7 @@ class DelayQueue:
         taken = []
         while self._heap and self._heap[0][0] <= steady_ms:
             taken.append(heapq.heappop(self._heap)[2])
-        self._load -= sum(record.weight for record in taken)
+        self._load_bytes -= sum(record.weight for record in taken)
         return taken
 
     def next_at(self) -> int:
@@ -90,7 +90,7 @@ class DelayQueue:
     def _keep(self, items: list[tuple[int, int, Record]]) -> None:
         self._heap = items
         heapq.heapify(self._heap)
-        self._load = sum(item[2].weight for item in items)
+        self._load_bytes = sum(item[2].weight for item in items)
 
     def count_by_topic(self) -> dict[str, int]:
         """Return how many records wait, by the topic that they were read from."""
@@ -101,6 +101,9 @@ class DelayQueue:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        ensure(self._load == sum(item[2].weight for item in self._heap), "the delay queue has the bytes of its records")
+        ensure(
+            self._load_bytes == sum(item[2].weight for item in self._heap),
+            "the delay queue has the bytes of its records",
+        )
         for at, item in enumerate(self._heap[1:], 1):
             ensure(self._heap[(at - 1) // 2][0] <= item[0], "the delay queue releases the earliest record first")

@@ -281,7 +281,7 @@ class Lane:
 
     def _after_wait(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
-        answer = after_wait(record, self._policy, now.wall_ms, self._waiting.patience)
+        answer = after_wait(record, self._policy, now.wall_ms, self._waiting.patience_ms)
         if not isinstance(answer, Wait):
             if isinstance(answer, Forward):
                 if self._holding is not None and self._holding.keeps(partition, record, now):

@@ -17,10 +17,10 @@ def with_outputs(record: Record, outputs: Outputs, policy: Policy) -> tuple[Reco
     """Return the record with the weight of its outputs, which it has until it is done, and the outputs stamped."""
     redrives = retry_state_of(record).redrives
     trace = attempt_before(record.headers or []) if policy.traced else None
-    more = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in outputs)
+    more_bytes = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in outputs)
     group = policy.names.group
     # Contract 13.2: what a service asks to be written is memory of the lane too, until it is in Kafka.
-    return replace(record, weight=record.weight + more), stamped(
+    return replace(record, weight=record.weight + more_bytes), stamped(
         outputs, group, record.id, redrives, record.times, trace
     )
 

@@ -41,9 +41,9 @@ class WaitingRecords:
         self._held: dict[Partition, list[Record]] = {}
 
     @property
-    def patience(self) -> int:
+    def patience_ms(self) -> int:
         """The ms that one more record may wait for its time."""
-        return self._delayed.patience
+        return self._delayed.patience_ms
 
     # --- a record begins to wait, and goes on -----------------------------------------------------------------------
 

@@ -126,8 +126,8 @@ class BatchPush:
         for forming in self._forming.values():
             taken += forming.take_out(leaves)
         sealed, self._sealed = self._sealed, deque()
-        for parcel in sealed:
-            kept, gone = parcel.without(leaves, self._empty)
+        for batch in sealed:
+            kept, gone = batch.without(leaves, self._empty)
             taken += gone
             if kept.records:
                 self._sealed.append(kept)
@@ -136,8 +136,8 @@ class BatchPush:
     def close(self) -> None:
         """Take no more records. Those not sent are cancelled; those sent stay until they are answered."""
         self._closed = True
-        for parcel in self._gathered():
-            self._cancel(zip(parcel.records, parcel.replies, strict=True))
+        for batch in self._gathered():
+            self._cancel(zip(batch.records, batch.replies, strict=True))
         self._push.close()
 
     # When a batch is sent.
@@ -151,8 +151,8 @@ class BatchPush:
         self._looking = False
         if self._dispatcher.pace.state is State.OUTAGE:
             now = self._clock()
-            for parcel in self._gathered():
-                parcel.tell(AWAY, now)
+            for batch in self._gathered():
+                batch.tell(AWAY, now)
             return
         for forming in self._forming.values():
             if not forming.batch.records:
@@ -173,9 +173,9 @@ class BatchPush:
 
     def _gathered(self) -> list[BatchRequest]:
         """Return all batches that are not sent, and keep none of them."""
-        parcels = [*self._sealed, *(forming.take() for forming in self._forming.values())]
+        batches = [*self._sealed, *(forming.take() for forming in self._forming.values())]
         self._sealed.clear()
-        return parcels
+        return batches
 
     # How a batch is sent.
 
@@ -227,15 +227,15 @@ class BatchPush:
             return True
         return self._limits.split and self._dispatcher.pace.state is State.OPEN and may_be_one_record(judged)
 
-    def _split(self, parcel: BatchRequest) -> None:
+    def _split(self, batch: BatchRequest) -> None:
         """Send a batch again in halves, before any other. In an outage or a drain its records are given back instead.
 
         It is the same attempt: nothing is counted before a record has its own answer.
         """
         if self._closed:
-            self._cancel(zip(parcel.records, parcel.replies, strict=True))
+            self._cancel(zip(batch.records, batch.replies, strict=True))
         else:
-            self._sealed.extendleft(reversed(parcel.halves(self._empty)))
+            self._sealed.extendleft(reversed(batch.halves(self._empty)))
             self._go()
 
     def _cancel(self, deliveries: Iterable[tuple[Record, Reply]], outcome: Outcome = CANCELLED) -> None:

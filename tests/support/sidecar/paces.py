@@ -46,7 +46,7 @@ def guarded(full: int) -> Pace:
     pace = Pace(full, failures=3, guarded=True)
     pace.healthy(at(0))
     probe(pace)
-    while pace.limit < full:
+    while pace.state is not State.OPEN or pace.limit < full:
         pace.note(RECORD, COMMITTED, at(0))
     return pace
 

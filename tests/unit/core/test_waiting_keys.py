@@ -59,6 +59,8 @@ def test_only_the_first_is_kept_and_all_are_counted() -> None:
     assert (key.waiting, len(key.records), key.first.id) == (10, 1, "orders:0:0")
     assert key.oldest_at == WALL
     assert key.first.reason == "", "nothing was said of why it waits"
+    [key] = keys_of(*(copy(20 + origin, origin, b"a") for origin in range(10))).by_due()
+    assert key.oldest_at == WALL, "in whatever order they are read"
 
 
 def test_a_redrive_stands_before_what_is_left_of_an_earlier_life() -> None:

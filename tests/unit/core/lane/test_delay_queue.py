@@ -36,17 +36,17 @@ def test_partitions_that_are_given_up_take_their_records_along() -> None:
 def test_while_a_quarter_of_the_room_waits_no_record_joins_for_long() -> None:
     weight = record(0).weight
     hold = DelayQueue(8 * weight)
-    assert hold.patience == NEVER
+    assert hold.patience_ms == NEVER
     hold.put(record(0), 5)
-    assert hold.patience == NEVER
+    assert hold.patience_ms == NEVER
     hold.put(record(1), 9)
-    assert hold.patience == HOLD_WITHIN_MS
+    assert hold.patience_ms == HOLD_WITHIN_MS
     hold.due(5)
-    assert hold.patience == NEVER
+    assert hold.patience_ms == NEVER
     hold.put(record(2), 9)
-    assert hold.patience == HOLD_WITHIN_MS
+    assert hold.patience_ms == HOLD_WITHIN_MS
     hold.due(9)
-    assert hold.patience == NEVER
+    assert hold.patience_ms == NEVER
 
 
 def test_what_is_over_and_what_comes_later_part_at_the_time_itself() -> None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.memory import REFUSED_SHARE
 from sidecar.core.lane.outbox import FIRST_TRY_MS, LAST_TRY_MS, MOST_REFUSED
-from sidecar.core.outcome import COMMITTED, Failed, Rejected
+from sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
 from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -473,8 +473,38 @@ def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_head
     assert letter.writes[0].topic == "billing-DLQ"
     assert letter.record.headers is None
     assert letter.decision.retry_state.reason.startswith("too-large: ")  # type: ignore[union-attr]
+    assert letter.decision.retry_state.reason.endswith(f"; before that: {outcome.reason}")  # type: ignore[union-attr]
     rig.answer(COMMITTED)
     rig.settle()
     assert rig.part(ORDERS).tracker.snapshot() == Progress(2)
     assert rig.lane.ownership.load == 0
     assert not rig.lane.outbox.refused
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [(BAD, BAD.reason), (REFUSED, REFUSED.reason), (EXPIRED, "lease-expired")],
+    ids=["to be retried", "to be dead", "lease expired"],
+)
+def test_an_attempt_that_failed_is_counted_by_its_reason(outcome: Outcome, reason: str) -> None:
+    rig = Rig()
+    rig.assign(ORDERS)
+    rig.take_offsets([0])
+    rig.answer(outcome)
+    assert rig.lane.counters.failures == {("orders", reason): 1}
+
+
+def test_a_lost_partition_takes_the_bytes_of_its_refused_copies_with_it() -> None:
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS, OTHER)
+    for source in (ORDERS, OTHER):
+        rig.take_offsets(range(4), source)
+    rig.answer_all(BAD)
+    rig.run(25)
+    while rig.batches:
+        rig.conclude(refused=[(entry, "partition") for entry in rig.batches[0].entries])
+        rig.run(25)
+    before = rig.lane.memory.refused_bytes.total()
+    rig.lane.ownership.lost([ORDERS])
+    assert rig.lane.memory.refused_bytes.total() == before // 2
+    rig.lane.memory.check()

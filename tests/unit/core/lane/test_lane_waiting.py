@@ -357,6 +357,6 @@ def test_what_a_stopped_partition_lets_go_takes_no_room_any_more() -> None:
     hold = DelayQueue(SHARE * 1_000)
     for offset in range(3):
         hold.put(replace(waiting(offset), weight=500), offset)
-    assert hold.patience == HOLD_WITHIN_MS
+    assert hold.patience_ms == HOLD_WITHIN_MS
     assert len(hold.take(TEN)) == 3
-    assert hold.patience > HOLD_WITHIN_MS
+    assert hold.patience_ms > HOLD_WITHIN_MS

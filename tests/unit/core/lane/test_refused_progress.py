@@ -10,7 +10,7 @@ import pytest
 from sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
 from sidecar.core.outcome import COMMITTED, Failed
 from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from sidecar.core.record import NEVER, Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 
@@ -154,6 +154,7 @@ def test_copies_that_are_refused_too_are_tried_in_turn_and_not_without_a_pause(w
 
 def test_the_partition_whose_try_is_due_first_is_tried_first() -> None:
     refused = RefusedProgress()
+    assert refused.next_at() == NEVER
     for number, at_ms in enumerate((200, 0, 100)):
         refused.refuse(Partition("orders", number), "no right", at_ms, None, hurried=False)
     assert [refused.due(FIRST_TRY_MS - 1), refused.due(FIRST_TRY_MS)] == [None, OTHER]
@@ -174,3 +175,21 @@ def test_a_revoked_partition_is_not_given_up_while_a_delivery_may_make_its_progr
     rig.answer()
     settle(rig, 1_000, ())
     assert (committed(rig, ORDERS), given_up) == (2, ["given up"])
+
+
+@pytest.mark.parametrize("gone", ["given up", "lost"])
+def test_beside_a_partition_that_is_gone_the_others_refused_with_it_are_kept_and_tried_again(gone: str) -> None:
+    rig = lane(ORDERS, OTHER, THIRD)
+    rig.answer_all()
+    rig.run(1_000)
+    (batch,) = rig.batches
+    assert list(batch.commits) == [ORDERS, OTHER, THIRD]
+    if gone == "lost":
+        rig.lane.ownership.lost([ORDERS])
+    else:
+        rig.release(ORDERS)
+    rig.conclude(unwritable=[ORDERS, OTHER, THIRD])
+    assert ORDERS not in rig.lane.ownership.partitions
+    assert {rig.part(source).blocked for source in (OTHER, THIRD)} == {"its progress is refused: no right"}
+    settle(rig, 2_000, ())
+    assert [committed(rig, source) for source in (OTHER, THIRD)] == [2, 2]

@@ -115,7 +115,7 @@ def no_first(waiting: WaitingRecords) -> None:
 
 
 def lighter(waiting: WaitingRecords) -> None:
-    waiting._delayed._load -= 1
+    waiting._delayed._load_bytes -= 1
 
 
 @pytest.mark.parametrize("breach", [out_of_order, no_list, no_turn, no_first, lighter])

@@ -184,13 +184,14 @@ def test_due_retries_go_beside_a_redrive() -> None:
 @pytest.mark.parametrize("share", [10, 25, 50, 80])
 @pytest.mark.parametrize("places", [1, 2, 16, 256])
 def test_retries_take_their_share_of_the_deliveries_while_fresh_records_wait(share: int, places: int) -> None:
+    begin, rounds = 200, 2_000
     service = Service(places, [A, B], RETRIES, share=share)
     for source in (A, B, *RETRIES):
-        service.come(source, 3_000)
-    for _ in range(200):
+        service.come(source, begin + rounds + places)  # none of them runs out
+    for _ in range(begin):
         service.answer()
     service.begun.clear()
-    for _ in range(1_000):
+    for _ in range(rounds):
         service.answer()
     retries = sum(source in RETRIES for source in service.begun)
     assert retries / len(service.begun) == pytest.approx(share / 100, abs=0.03)
