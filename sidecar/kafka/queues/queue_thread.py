@@ -30,7 +30,7 @@ from sidecar.kafka.client_config import Properties, follower_config, whole_fetch
 from sidecar.kafka.consumer.committed_offsets import committed
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.kafka.few_messages import TOGETHER, next_messages
+from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.named_topics import named_topics
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
@@ -43,6 +43,8 @@ POLL, BUSY_POLL = 0.05, 0.005
 so long at most."""
 IDLE = 1.0
 """Seconds between two turns while there is no queue to read; a command comes at once."""
+AT_ONCE = 4
+"""Messages that one call may return, as in a lane: each call gives the interpreter away."""
 RETRY_EVERY = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 EDGES_WITHIN = 2.0
@@ -180,7 +182,7 @@ class QueueThread(threading.Thread):
         if due or self._open_at <= time.monotonic():
             self._open_more()
         if not self._listener.queue_full():
-            self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL, at_once=TOGETHER))
+            self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL, at_once=AT_ONCE))
         else:
             self._stopping.wait(BUSY_POLL)
         self._payloads.turn(self._reader, BUSY_POLL)
