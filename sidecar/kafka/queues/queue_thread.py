@@ -286,14 +286,16 @@ class QueueThread(threading.Thread):
             if reading.position < 0 and reading.exists and self._needs(reading)
         }
         progress_of = committed(self._following, list(waiting), patient=False) if waiting else {}
-        for queue, reading in waiting.items():
-            if queue in progress_of:
-                self._begin(queue, reading, progress_of[queue])
-            else:
+        silent = False
+        for queue, reading in sorted(waiting.items(), key=lambda item: item[1].asked_at):
+            if queue not in progress_of:
                 reading.doubt()
+            elif not silent:  # one leader that does not answer takes seconds, in which nothing else is read
+                silent = self._begin(queue, reading, progress_of[queue])
         missed = {queue.topic for queue, reading in waiting.items() if reading.missing_since < inf}
         for client in (self._following, self._reader) if missed else ():
             named_topics(client, missed, EDGES_WITHIN)  # else it would hold for minutes what was true of them before
+        self._open_at = max(self._open_at, time.monotonic() + RETRY_EVERY) if silent else self._open_at
         self._name_late()
 
     def _name_late(self) -> None:
@@ -307,19 +309,21 @@ class QueueThread(threading.Thread):
                 )
                 _LOG.warning(text, queue, why, extra={"event": "queue-unread", "partition": str(queue)})
 
-    def _begin(self, queue: Partition, reading: QueueReading, progress: Progress | None) -> None:
+    def _begin(self, queue: Partition, reading: QueueReading, progress: Progress | None) -> bool:
+        """Begin to read a queue; return whether no answer came about its log."""
+        reading.asked_at = time.monotonic()
         try:
             low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
         except KafkaException as failure:
             self.last_error = str(failure.args[0])
             if failure.args[0].code() in NO_PARTITION:  # the topic is missing, or narrower than the main topic
                 self._miss(queue, reading)
-            else:
-                reading.doubt()
-            return
+                return False
+            reading.doubt()
+            return True
         if low == OFFSET_INVALID or high == OFFSET_INVALID:
             reading.doubt()
-            return
+            return True
         start = started(queue, progress, low, high)
         if reading.absent:
             reading.absent, reading.since = False, time.monotonic()
@@ -327,6 +331,7 @@ class QueueThread(threading.Thread):
         self._following.incremental_assign([TopicPartition(*queue, start.next)])
         self._listener.queue_opened(AssignedPartition(queue, reading.epoch, start))
         self._hand_over(queue, reading, [], None)
+        return False
 
     def _want(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)
