@@ -235,6 +235,7 @@ class QueueThread(threading.Thread):
         reading = self._readings.pop(queue, None)
         self._payloads.forget(queue)
         self._recent.forget(queue)
+        self._own_copies.forget(queue)
         if reading is not None and reading.position >= 0 and self._has_both:
             self._following.incremental_unassign([TopicPartition(*queue)])
 
