@@ -99,7 +99,7 @@ class PolicyController:
         self._newest: PolicyRecord | None = None
         self._newer: int | None = None
         """The `v` of the group's newest policy if a newer version of Reconsume wrote it. Nothing of it can be read."""
-        self._topics: frozenset[str] = frozenset()
+        self._topics = self._awaited = frozenset[str]()
         self._left: frozenset[str] = frozenset()
         self._unsure = False
         """Whether Kafka did not say of each level whether it holds records."""
@@ -138,6 +138,10 @@ class PolicyController:
     def wanted(self) -> frozenset[str]:
         """Return the level topics of the policy in force. Empty until that is known, so that all are checked."""
         return levels_of(self.settings) if self._known.is_set() else frozenset()
+
+    def awaited(self) -> frozenset[str]:
+        """Return the topics for want of which the newest policy is not applied."""
+        return self._awaited
 
     def hurried(self) -> bool:
         """Whether to check the topics again soon.
@@ -343,7 +347,7 @@ class PolicyController:
         if self._file.policy_mode == "strict" and (differing := mismatches(self._file, settings)):
             return differing
         needed, present = (levels_of(one) | queues_of(one) for one in (settings, self.settings))
-        missing = needed - present - self._topics
+        self._awaited = missing = needed - present - self._topics
         if not missing:
             return ()
         names = ", ".join(sorted(missing)[:MOST_NAMED]) + (

@@ -92,6 +92,9 @@ class PolicyListener(Protocol):
     def wanted(self) -> frozenset[str]:
         """Return the level topics of the policy in force."""
 
+    def awaited(self) -> frozenset[str]:
+        """Return the topics for want of which a policy is not applied."""
+
     def hurried(self) -> bool:
         """Return whether something is awaited."""
 
@@ -254,7 +257,8 @@ class PolicyFollower(threading.Thread):
         self._looked_at = time.monotonic()
         wanted = self._listener.wanted()  # asked first: it must not be newer than the topics below
         source = self._source
-        there = counts = self._list(consumer, wanted | {self._topic, *source.topics})
+        needed = wanted | self._listener.awaited() | {self._topic, *source.topics}
+        there = counts = self._list(consumer, needed)
         left = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
         look = TopicSnapshot(frozenset(there), wanted, left)
         if self._topic in there and (self._gone or (self._reading and self._is_other_log(consumer))):

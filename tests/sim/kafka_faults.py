@@ -111,6 +111,18 @@ class KafkaFaults:
         log.cut(before)
         self.world.kafka.appended(place)
 
+    def _cutqueue(self, fault: Fault) -> None:
+        """Retention takes the beginning of a queue, with what waits there."""
+        queues = self.world.kafka.places("billing-ORDERED-orders")
+        place = queues[fault.whom % len(queues)]
+        log = self.world.kafka.logs[place]
+        before = self.random.randint(log.start, log.end)
+        for stored in log.records:
+            if stored.offset < before and not self.world.kafka.progress("billing", place).covers(stored.offset):
+                self.world.excused.add(self.world.origin(place, stored))
+        log.cut(before)
+        self.world.kafka.appended(place)
+
     def _truncate(self, fault: Fault) -> None:
         """An unclean election: the end of a log is lost, and its offsets are used again."""
         place, log = self._some_log(fault)

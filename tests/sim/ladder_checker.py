@@ -57,6 +57,21 @@ def check_order_alone(world: World, *, kept: bool = True) -> None:
         all_is_done(world)
 
 
+def check_what_is_left(world: World) -> None:
+    """What waited in a queue was lost with its log: nothing else is, order holds for the rest, and no key stands."""
+    found = Found(world)
+    ended = {origin for origin in world.sent if taken(found, origin) or found.dead[origin]}
+    assert world.sent.keys() - ended <= world.excused, "lost, and not with its queue"
+    for origin in world.sent:
+        the_record_is_as_it_was(found, origin)
+    for line in lines_of(found).values():
+        left = [origin for origin in line if origin in ended]
+        who_is_first_is_done_first(found, left)
+        one_at_a_time(found, left)
+    all_is_done(world)
+    nothing_waits_for_ever(world)
+
+
 def it_ends_once(found: Found, origin: str) -> None:
     """It was taken or is dead; an event says so, once, if it ever failed."""
     assert taken(found, origin) or found.dead[origin], f"{origin} is lost"

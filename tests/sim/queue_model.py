@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition, Record, weight_of
-from sidecar.kafka.consumer.log_checks import untouched
+from sidecar.kafka.queues.queue_reading import started
 from tests.sim.kafka_model import Log, Stored
 from tests.sim.samples import read
 
@@ -63,7 +63,8 @@ class QueueModel:
             self._process.later(AGAIN, partial(self._open, queue, reading))
             return
         known = (self._host.group, queue) in self._world.kafka.committed
-        progress = self._world.kafka.progress(self._host.group, queue) if known else untouched(log.start)
+        progress = self._world.kafka.progress(self._host.group, queue) if known else None
+        progress = started(queue, progress, log.start, log.end)
         reading.position = progress.next
         self._host.on_loop(partial(self._opened, AssignedPartition(queue, reading.epoch, progress)))
         self._process.later(self._random.choice((0, 20)), partial(self._find_end, queue, reading))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sidecar.core.lane.key_queues import OrderBy
 from sidecar.core.progress_bounds import LONGEST, Bounds
 from tests.sim.checker import Found, quarantined
-from tests.sim.ladder_checker import check_ladder, check_order_alone, waits
+from tests.sim.ladder_checker import check_ladder, check_order_alone, check_what_is_left, taken, waits
 from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights
 from tests.sim.stories import plans, story
@@ -97,6 +97,22 @@ def test_while_a_queue_is_missing_only_the_keys_that_fail_wait(plan: Plan, made_
 def test_order_is_kept_where_the_progress_beside_a_queue_is_lost(plan: Plan) -> None:
     """What was done is delivered again, and what waits is not delivered from the main topic."""
     check_order_alone(World(plan._replace(deaths=None)).run(), kept=False)
+
+
+@story
+@given(ladders("cutqueue", "cutqueue", "revoke", "join", "crash", "freeze", "outage"))
+def test_of_a_queue_that_is_cut_only_what_is_gone_is_lost(plan: Plan) -> None:
+    check_what_is_left(World(plan._replace(deaths=None)).run())
+
+
+def test_a_story_of_a_queue_that_is_cut_loses_what_waited_in_it() -> None:
+    """The check above means nothing if nothing is ever lost."""
+    faults = (Fault("cutqueue", 3_000, 0, 0), Fault("cutqueue", 6_000, 0, 1))
+    plan = Plan(7, records=30, sidecars=2, order="key", queued=True, metadata=LONGEST, deaths=None, faults=faults)
+    world = World(plan).run()
+    check_what_is_left(world)
+    found = Found(world)
+    assert any(not taken(found, origin) and not found.dead[origin] for origin in world.sent)
 
 
 WITH, WITHOUT = Config(), Config(in_place=True)

@@ -111,10 +111,11 @@ class BlockedPartitions:
     def review(self, now: Now) -> None:
         """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
         sizes, missing = Counter[Partition](), dict[Partition, str]()
-        names = self._calls.policy().names
+        policy = self._calls.policy()
+        queues = frozenset(policy.names.queues_of(policy.topics))
         for (source, _), refused in self._outbox.refused.items():
             sizes[source] += refused.refusal.entry.record.weight
-            if refused.refusal.about == "topic" and refused.refusal.where != names.ordered(source.topic):
+            if refused.refusal.about == "topic" and refused.refusal.where not in queues:
                 missing[source] = refused.refusal.reason
         unwritable = self._outbox.unwritable
         sizes.update(unwritable.sizes())

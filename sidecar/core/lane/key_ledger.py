@@ -244,7 +244,6 @@ class KeyLedger:
             self._insert(Entry(identity, key, _moved(identity, order), counts, Phase.WRITING))
             return
         self._leave_out(entry)
-        self._parked.pop(identity, None)
         entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
         self._offer(self._lines[entry.key])  # a record that is written again as it is need not have been the head
 
@@ -457,7 +456,7 @@ class KeyLedger:
 
     def _note(self, entry: Entry) -> None:
         self._entries[entry.identity] = entry
-        if entry.due_ms >= NEVER and entry.is_parked:
+        if entry.due_ms >= NEVER:  # until another copy of it is read, also while it is written again
             self._parked[entry.identity] = entry
         elif self._parked:
             self._parked.pop(entry.identity, None)
@@ -495,7 +494,7 @@ class KeyLedger:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        parked = {entry.identity for entry in self._entries.values() if entry.due_ms >= NEVER and entry.offset >= 0}
+        parked = {entry.identity for entry in self._entries.values() if entry.due_ms >= NEVER}
         ensure(self._parked.keys() == parked, "what is parked is known")
         offsets = [entry.offset for entry in self._entries.values() if entry.offset >= 0]
         ensure(len(offsets) == len(set(offsets)), "no two records that wait have one copy")

@@ -64,6 +64,12 @@ class OwnCopies:
             return None
         return copy if copy.key == message.key() and copy.size == len(message) else None
 
+    def forget(self, source: Partition) -> None:
+        """Forget the copies in a queue that is read no more."""
+        with self._lock:
+            for key in [key for key in self._copies if key[0] == source]:
+                del self._copies[key]
+
 
 def _own_copy(entry: SettledRecord, offset: int, timestamp: int) -> tuple[tuple[Partition, int], OwnCopy]:
     """Return where the copy of an entry lies, and what whoever parses it would know.

@@ -23,7 +23,8 @@ class QueueReading:
 
     `position`, `end`: −1 while they are not known. `known_end`: the end of the log that was handed over last. `exists`:
     nothing says that it does not. `missing_since`: when it was missing first; infinite if it never was. `absent`: the
-    lane goes on without it. `looked_at`: when it was missing last. All times are monotonic seconds.
+    lane goes on without it. `looked_at`: when it was missing last. `asked_at`: when its log was asked for last. All are
+    monotonic seconds.
     """
 
     epoch: int
@@ -37,6 +38,7 @@ class QueueReading:
     missing_since: float = inf
     absent: bool = False
     looked_at: float = 0.0
+    asked_at: float = -inf
 
     def doubt(self) -> None:
         """Note a look that did not say that the queue is missing: the next such answer begins anew."""

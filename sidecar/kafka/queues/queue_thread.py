@@ -30,7 +30,7 @@ from sidecar.kafka.client_config import Properties, follower_config, whole_fetch
 from sidecar.kafka.consumer.committed_offsets import committed
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.kafka.few_messages import TOGETHER, next_messages
+from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.named_topics import named_topics
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
@@ -43,6 +43,8 @@ POLL, BUSY_POLL = 0.05, 0.005
 so long at most."""
 IDLE = 1.0
 """Seconds between two turns while there is no queue to read; a command comes at once."""
+AT_ONCE = 4
+"""Messages that one call may return, as in a lane: each call gives the interpreter away."""
 RETRY_EVERY = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 EDGES_WITHIN = 2.0
@@ -180,7 +182,7 @@ class QueueThread(threading.Thread):
         if due or self._open_at <= time.monotonic():
             self._open_more()
         if not self._listener.queue_full():
-            self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL, at_once=TOGETHER))
+            self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL, at_once=AT_ONCE))
         else:
             self._stopping.wait(BUSY_POLL)
         self._payloads.turn(self._reader, BUSY_POLL)
@@ -233,6 +235,7 @@ class QueueThread(threading.Thread):
         reading = self._readings.pop(queue, None)
         self._payloads.forget(queue)
         self._recent.forget(queue)
+        self._own_copies.forget(queue)
         if reading is not None and reading.position >= 0 and self._has_both:
             self._following.incremental_unassign([TopicPartition(*queue)])
 
@@ -284,14 +287,16 @@ class QueueThread(threading.Thread):
             if reading.position < 0 and reading.exists and self._needs(reading)
         }
         progress_of = committed(self._following, list(waiting), patient=False) if waiting else {}
-        for queue, reading in waiting.items():
-            if queue in progress_of:
-                self._begin(queue, reading, progress_of[queue])
-            else:
+        silent = False
+        for queue, reading in sorted(waiting.items(), key=lambda item: item[1].asked_at):
+            if queue not in progress_of:
                 reading.doubt()
+            elif not silent:  # one leader that does not answer takes seconds, in which nothing else is read
+                silent = self._begin(queue, reading, progress_of[queue])
         missed = {queue.topic for queue, reading in waiting.items() if reading.missing_since < inf}
         for client in (self._following, self._reader) if missed else ():
             named_topics(client, missed, EDGES_WITHIN)  # else it would hold for minutes what was true of them before
+        self._open_at = max(self._open_at, time.monotonic() + RETRY_EVERY) if silent else self._open_at
         self._name_late()
 
     def _name_late(self) -> None:
@@ -305,19 +310,21 @@ class QueueThread(threading.Thread):
                 )
                 _LOG.warning(text, queue, why, extra={"event": "queue-unread", "partition": str(queue)})
 
-    def _begin(self, queue: Partition, reading: QueueReading, progress: Progress | None) -> None:
+    def _begin(self, queue: Partition, reading: QueueReading, progress: Progress | None) -> bool:
+        """Begin to read a queue; return whether no answer came about its log."""
+        reading.asked_at = time.monotonic()
         try:
             low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
         except KafkaException as failure:
             self.last_error = str(failure.args[0])
             if failure.args[0].code() in NO_PARTITION:  # the topic is missing, or narrower than the main topic
                 self._miss(queue, reading)
-            else:
-                reading.doubt()
-            return
+                return False
+            reading.doubt()
+            return True
         if low == OFFSET_INVALID or high == OFFSET_INVALID:
             reading.doubt()
-            return
+            return True
         start = started(queue, progress, low, high)
         if reading.absent:
             reading.absent, reading.since = False, time.monotonic()
@@ -325,6 +332,7 @@ class QueueThread(threading.Thread):
         self._following.incremental_assign([TopicPartition(*queue, start.next)])
         self._listener.queue_opened(AssignedPartition(queue, reading.epoch, start))
         self._hand_over(queue, reading, [], None)
+        return False
 
     def _want(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)

@@ -40,6 +40,9 @@ class Desk:
     def wanted(self) -> frozenset[str]:
         return frozenset()
 
+    def awaited(self) -> frozenset[str]:
+        return frozenset()
+
     def hurried(self) -> bool:
         return self.hurry
 

@@ -75,8 +75,10 @@ def test_a_policy_waits_for_its_level_topics_as_a_whole(tmp_path: Path) -> None:
         await seen.tell(policy(levels=["1s", "3s", "5s"], max_deaths=9))
         assert seen.desk.settings.retry.max_deaths == 3
         assert NEW in seen.desk.refused[0]
+        assert seen.desk.awaited() == {NEW}
         await seen.look(there=[*LEVELS, NEW])
         assert (seen.desk.settings.retry.max_deaths, seen.desk.refused) == (9, ())
+        assert not seen.desk.awaited()
 
     run(good(tmp_path, *SETS), work)
 
@@ -88,6 +90,7 @@ def test_a_ladder_that_keeps_the_order_waits_for_its_queue_topics(tmp_path: Path
         assert not seen.desk.settings.queued
         assert "its queue topics are missing: billing-ORDERED-orders; create them: " in seen.desk.refused[0]
         assert "--set 'retry.ordered_ladder=[1m]'" in seen.desk.refused[0]
+        assert seen.desk.awaited() == {"billing-ORDERED-orders"}
         await seen.look(there=[*LEVELS, "billing-ORDERED-orders"])
         assert seen.desk.refused == ()
         assert (seen.desk.settings.queued, seen.desk.settings.retry.ordered_exhausted) == (True, "park")

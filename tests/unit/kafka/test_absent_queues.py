@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from sidecar.core.policy import InPlace, Policy
+from sidecar.core.record import Partition
 from sidecar.kafka.queues import queue_thread
 from sidecar.kafka.queues.own_copies import OwnCopies
 from sidecar.kafka.queues.queue_thread import QueueThread
@@ -124,3 +125,26 @@ def test_a_ladder_that_begins_has_an_absent_queue_looked_for_at_once(monkeypatch
     looks.policy = LADDER
     looks.go_on(3)
     assert looks.heard == ["absent", "opened"]
+
+
+def test_leaders_that_do_not_answer_take_one_wait_of_a_look_and_the_queues_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a broker that is away: before, each queue that it leads took two seconds, in which nothing was read."""
+    looks, spent = Looks(monkeypatch, LADDER, lambda _now: 0), list[float]()
+
+    def ends(queue: TopicPartition, **_: object) -> tuple[int, int]:
+        if queue.partition != 9:
+            looks.now += queue_thread.EDGES_WITHIN
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return 0, 5
+
+    monkeypatch.setattr(looks.thread._reader, "get_watermark_offsets", ends)
+    for number in range(1, 10):
+        looks.thread._open(Partition(QUEUE.topic, number), 1)
+    while looks.heard != ["opened"]:
+        before = looks.now
+        looks.thread._open_more()
+        spent.append(looks.now - before)
+        assert looks.thread._open_at > looks.now, "there is time to read before the next look"
+    assert spent == [queue_thread.EDGES_WITHIN] * 10

@@ -91,6 +91,25 @@ NAMES = Names("billing")
 NEEDED = frozenset({NAMES.policy, "orders"})
 
 
+class Listening:
+    """In the place of the desk, whose newest policy lacks a queue topic; and of what writes heartbeats."""
+
+    def __init__(self) -> None:
+        self.looks: list[Any] = []
+
+    def wanted(self) -> frozenset[str]:
+        return frozenset()
+
+    def awaited(self) -> frozenset[str]:
+        return frozenset({"billing-ORDERED-orders"})
+
+    def on_update(self, news: Any) -> None:
+        self.looks.append(news.look)
+
+    def tell(self) -> None:
+        """Nothing."""
+
+
 def following() -> PolicyFollower:
     return PolicyFollower({}, {}, cast("Any", PolicySource(NAMES, ("orders",), cast("Any", None))), cast("Any", None))
 
@@ -105,6 +124,24 @@ def test_a_large_cluster_is_listed_once_and_then_asked_by_name(slow: list[str | 
         assert {name: counts[name] for name in NEEDED} == {NAMES.policy: 1, "orders": 2}
     assert cluster.asked.count(None) == 1
     assert len(cluster.asked) <= 1 + 3 * len(NEEDED)
+
+
+def test_a_topic_that_a_policy_awaits_is_seen_at_the_next_look_in_a_large_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a queue topic that `topics apply` makes after the list of that hour."""
+    queue, listener = "billing-ORDERED-orders", Listening()
+    cluster = Cluster({f"t-{number}": topic(LARGE_CLUSTER // 10) for number in range(11)} | {NAMES.policy: topic(1)})
+    source = PolicySource(NAMES, ("orders",), cast("Any", None))
+    follower = PolicyFollower({}, {}, cast("Any", source), cast("Any", listener))
+    monkeypatch.setattr(followers, "leftover_levels", lambda *_: None)
+    monkeypatch.setattr(follower, "_lookup", lambda _client: None)
+    monkeypatch.setattr(follower, "_begin", lambda _client: None)
+    monkeypatch.setattr(follower, "_heartbeat", Listening())
+    follower._look(cast("Any", cluster))
+    cluster.topics[queue] = topic(1)
+    follower._look(cast("Any", cluster))
+    assert [queue in look.topics for look in listener.looks] == [False, True]
 
 
 def test_a_small_cluster_is_listed_at_each_look_for_its_levels_that_are_not_needed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -121,6 +121,14 @@ def test_copies_that_are_never_read_are_bounded_and_the_last_ones_stay() -> None
         copies.written([CASES["first"]] * 1_000, {index: (offset + index, WALL) for index in range(1_000)})
     last: Any = [Read(offset, WALL, b"key", b"value") for offset in range(2 * MOST)]
     assert [message.offset() for message in last if copies.take(message, QUEUE, 4)] == list(range(MOST, 2 * MOST))
+
+
+def test_copies_in_a_queue_that_is_read_no_more_are_forgotten() -> None:
+    copies, message = OwnCopies(), cast("Any", Read(52, WALL, b"key", b"value"))
+    copies.written([CASES["first"]], {0: (52, WALL)})
+    copies.forget(Partition(QUEUE.topic, 4))
+    copies.forget(QUEUE)
+    assert copies.take(message, QUEUE, 4) is None
 
 
 @given(COUNTS, COUNTS, TIMES, st.integers(-1, 2**63 - 1), TIMES, st.just(0) | TIMES, COUNTS)

@@ -13,6 +13,7 @@ from sidecar.core.record import Partition
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
+from topics.retry_order import Order
 
 BAD, REFUSED = Failed("http-500"), Rejected("no")
 OTHER = Partition("orders", 1)
@@ -75,6 +76,24 @@ def test_all_partitions_go_on_at_once_when_the_topic_is_mended() -> None:
     assert rig.part(OTHER).tracker.snapshot() == Progress(3)
     assert len(rig.history) == 9  # nothing was delivered a second time
     assert rig.lane.ownership.load == 0
+
+
+def test_what_is_redriven_to_a_missing_queue_waits_alone_and_what_else_lies_there_goes_on() -> None:
+    """The letters of another main topic may have their queue, and each letter holds its own key alone."""
+    rules, ready = samples.policy(topics=("orders", "bills"), queued=True), Partition("billing-RETRY", 0)
+    rig, letter = Rig(retry=True, policy=rules), life(order=Order(7, 1), redrives=1)
+    rig.assign(ready)
+    rig.take(record(0, source=ready, life=letter))
+    rig.run(25)
+    rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries], where="billing-ORDERED-orders")
+    assert not rig.part(ready).blocked
+    rig.take(record(1, source=ready, life=replace(letter, id="bills:0:8", topic="bills", order=Order(8, 1))))
+    rig.run(25)
+    (entry,) = rig.conclude().entries
+    assert entry.writes[0].topic == "billing-ORDERED-bills"
+    rig.run(FIRST_TRY_MS)
+    rig.settle()
+    assert rig.part(ready).tracker.snapshot() == Progress(2)
 
 
 def test_what_a_stopped_partition_had_in_memory_is_let_go_and_fetched_again() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.record import NEVER
 from tests.sim.ladder_rig import LadderRig, waiting
 from tests.sim.samples import ORDERS
+from topics.retry_order import Order
 
 
 def test_a_key_whose_first_record_can_go_is_not_parked() -> None:
@@ -23,3 +26,27 @@ def test_a_key_of_two_parked_records_counts_once() -> None:
     rig.take_over()
     facts = rig.lane.facts(rig.now.steady_ms).queues[ORDERS]
     assert facts.parked_keys <= facts.blocked_keys
+
+
+def test_a_key_stays_parked_while_its_head_is_written_again_and_until_it_is_read_as_due() -> None:
+    """Copies that lie long are written again, and where Kafka refuses copies that lasts."""
+    ledger, identity, counts = KeyLedger(), (7, 1_000), (0, 2)
+    parked = QueuedCopy(20, identity, b"a", Order(7), counts, NEVER)
+    ledger.read(parked)
+    seen = list[int]()
+    for copy in (parked._replace(offset=21), parked._replace(offset=22, due_ms=5)):
+        entry = ledger.entry(identity)
+        assert entry is not None
+        assert ledger.take_aside(entry)
+        assert ledger.taken(identity, entry.offset)
+        seen.append(ledger.parked_keys)
+        ledger.writing(identity, b"a", Order(7), counts)
+        seen.append(ledger.parked_keys)
+        ledger.written(identity)
+        seen.append(ledger.parked_keys)
+        ledger.check()
+        ledger.read(copy)
+        ledger.check()
+    assert seen == [1] * 6
+    assert ledger.parked_keys == 0
+    assert ledger.next_at() == 5
