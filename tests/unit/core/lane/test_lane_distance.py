@@ -110,7 +110,7 @@ def test_a_far_partition_whose_next_records_are_done_is_at_its_bound_while_nothi
 
 
 def test_after_a_stop_only_what_was_let_go_is_read_again() -> None:
-    """Given a postponed record far below the last done one, when the partition was stopped, then it reads one record."""
+    """Given a postponed record far below done ones, when the partition was stopped, then it reads one record."""
     rig = Rig(concurrency=2_000, room=1 << 30)
     rig.lane.allow_far(True)
     beyond_a_hung_record(rig, FAR)
