@@ -134,6 +134,7 @@ class Listener(StreamingQueryListener):
             self._meters.alive(name)
             self._settled.add(name)
             if name == COUNTING:
+                self._positions.idle(str(event.runId))
                 self._commit_positions()  # what was refused, and what must not expire
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802

@@ -82,13 +82,15 @@ class ReadPositions:
         self._plan, self._run = Plan((), {}), ""
         self.begins: Mapping[PartitionName, int] = {}
         """Where the run has begun."""
+        self.settled = True
+        """Whether the run that was begun last, if any, has done a batch, or had nothing to do."""
         self._read: dict[PartitionName, int] = {}
         self._committed: dict[PartitionName, int] = {}
         self._since = now
 
     def starting(self, plan: Plan, begins: Mapping[PartitionName, int]) -> None:
         """Begin a run for the plan, whose offsets are all committed. It has no id until it is `named`."""
-        self._plan, self._run, self.begins = plan, "", begins
+        self._plan, self._run, self.begins, self.settled = plan, "", begins, False
         self._read, self._committed = dict(begins), dict(begins)
 
     def named(self, run: str) -> None:
@@ -101,7 +103,12 @@ class ReadPositions:
             return False
         for source in progress.get("sources") or ():
             self._read |= offsets(source.get("endOffset"))
+        self.settled = True
         return True
+
+    def idle(self, run: str) -> None:
+        """Note that a run has nothing to do."""
+        self.settled |= run == self._run
 
     def news(self, now: float) -> dict[str, dict[PartitionName, Position]]:
         """Return what to commit, by consumer group: what has changed, and all once in AGAIN_SECONDS."""

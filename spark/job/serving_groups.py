@@ -17,6 +17,8 @@ LOOK_SECONDS = 3.0
 so that the first row of a new group does not wait for the stop of the sums."""
 DOUBT_SECONDS = 1.0
 """Seconds until the check that confirms that a topic is missing or another one. Meanwhile a batch may hang on it."""
+HELD_SECONDS = 30.0
+"""Seconds that groups that come wait at most for another query."""
 
 
 class Query(Running, Protocol):
@@ -35,7 +37,8 @@ class Followed:
 
     With an `open_end` (a pattern) it is no failure if no group exists: the query waits for the first one, and calls
     `alive` meanwhile. An error of `look` or `begin` in the constructor is raised. Later, an error of `begin` is the
-    query's fault. An error of `look` does not stop the query.
+    query's fault. An error of `look` does not stop the query. Groups that come wait until `may_change`, for
+    HELD_SECONDS at most.
     """
 
     def __init__(
@@ -47,9 +50,11 @@ class Followed:
         *,
         open_end: bool,
         alive: Callable[[], None] = lambda: None,
+        may_change: Callable[[], bool] = lambda: True,
     ) -> None:
         self._look, self._begin, self._now, self._say = look, begin, now, say
-        self._open_end, self._alive = open_end, alive
+        self._open_end, self._alive, self._may_change = open_end, alive, may_change
+        self._held_since: float | None = None
         self._plan, self._look_at = look(), next_look(now())
         self._doubted: Plan | None = None
         self._blind = False
@@ -85,8 +90,8 @@ class Followed:
         if self._running is None:
             self._alive()
         if (plan := self._list_groups()) is None or plan == self._plan:
-            self._doubted = None
-        elif self._confirms(plan):
+            self._doubted = self._held_since = None
+        elif self._confirms(plan) and not self._is_held(plan):
             self._change(plan)
         else:
             self._look_at = self._now() + DOUBT_SECONDS
@@ -114,8 +119,16 @@ class Followed:
         self._doubted = plan
         return sure
 
+    def _is_held(self, plan: Plan) -> bool:
+        """Whether new groups wait. Nothing waits where a topic is missing: a batch may hang on it."""
+        if self._may_change() or not self._plan.ids.items() <= plan.ids.items():
+            return False
+        if self._held_since is None:
+            self._held_since = self._now()
+        return self._now() - self._held_since < HELD_SECONDS
+
     def _change(self, plan: Plan) -> None:
-        before, self._plan, self._doubted = self._plan, plan, None
+        before, self._plan, self._doubted, self._held_since = self._plan, plan, None, None
         self._tell(before)
         if (plan.served, plan.ids) != (before.served, before.ids):
             running, self._running = self._running, None

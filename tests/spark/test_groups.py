@@ -11,7 +11,7 @@ from spark.job.answers import UnansweredError
 from spark.job.cluster import begins, described, listed, positions_in
 from spark.job.groups import Plan, planned
 from spark.job.positions import Position
-from spark.job.serving_groups import DOUBT_SECONDS, LOOK_SECONDS, Followed, NothingToReadError, next_look
+from spark.job.serving_groups import DOUBT_SECONDS, HELD_SECONDS, LOOK_SECONDS, Followed, NothingToReadError, next_look
 
 VIEW = "-RETRY-VIEW"
 
@@ -105,8 +105,9 @@ class World:
         self.failure: Exception | None = None
         self.begun = list[Query]()
         self.said = list[str]()
+        self.may_change = True
         parts = self.look, self.begin, lambda: self.at, self.said.append
-        self.followed = Followed(*parts, open_end=open_end, alive=self.live)
+        self.followed = Followed(*parts, open_end=open_end, alive=self.live, may_change=lambda: self.may_change)
 
     def look(self) -> Plan:
         if isinstance(self.plan, Exception):
@@ -171,6 +172,21 @@ def test_a_batch_is_waited_for_where_a_group_comes_and_cut_off_where_it_may_hang
     world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan(("b",), {}, ids_of("b")))
     world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan(("b",), {}, ids_of("b", made=2)))
     assert [query.is_cut_off for query in world.begun] == [False, True, True, False]
+
+
+def test_a_group_that_comes_waits_for_another_query_but_not_for_ever_and_one_that_goes_does_not_wait() -> None:
+    world, both = World("a"), Plan(("a", "b"), {}, ids_of("a", "b"))
+    world.may_change = False
+    assert world.after(LOOK_SECONDS + 5, both) == [("a",)]
+    world.may_change = True
+    assert world.after(DOUBT_SECONDS, both) == [("a",), ("a", "b")]
+    world.may_change = False
+    world.after(LOOK_SECONDS + DOUBT_SECONDS, Plan(("a",), {}, ids_of("a")))
+    assert len(world.begun) == 3, "a batch may hang on what is gone"
+    world.after(HELD_SECONDS, both)
+    assert len(world.begun) == 3
+    world.after(LOOK_SECONDS + 2 * DOUBT_SECONDS, both)
+    assert len(world.begun) == 4, "each change waits anew"
 
 
 def test_all_queries_list_the_groups_in_the_same_turn_whenever_they_were_begun() -> None:

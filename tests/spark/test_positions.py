@@ -79,3 +79,16 @@ def test_what_a_former_run_reports_late_is_not_true_of_the_topics_of_this_one() 
         places.named(run)
     assert not places.take(progress("first", {E: {"0": 9}}))
     assert places.news(now=1.0) == {}
+
+
+def test_a_run_is_settled_when_it_has_done_a_batch_or_had_nothing_to_do_and_no_former_one_counts() -> None:
+    places = ReadPositions(now=0.0)
+    assert places.settled, "no run is waited for where none was begun"
+    for run in ("first", "second", "third"):
+        places.starting(PLAN, {(E, "0"): 0})
+        places.named(run)
+        places.idle("former")
+        places.take(progress("former", {}))
+        assert not places.settled
+        places.idle(run) if run == "second" else places.take(progress(run, {}))
+        assert places.settled
