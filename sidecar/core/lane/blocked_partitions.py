@@ -159,3 +159,4 @@ class BlockedPartitions:
             self._memory.add(partition, -sum(record.weight for record in records))
             assert partition.paused is not None, "a blocked partition is paused"
             partition.let_go(records, Pause(partition.paused.offset, NEVER, Because.BLOCKED))
+            self._calls.let_go(partition)

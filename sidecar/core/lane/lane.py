@@ -86,7 +86,7 @@ class Lane:
 
         commits = self.commits = Commits(partitions, outbox, wake_by)
         paused = self.paused = PausedPartitions(ports.fetch, memory)
-        calls = LaneCalls(lambda: self._policy, self._write, wake_by, ports.notice, self._output_refused)
+        calls = LaneCalls(lambda: self._policy, self._write, wake_by, ports.notice, self._output_refused, self._let_go)
         counted = policy.max_deaths is not None
         gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
         self._gate = gate
@@ -402,6 +402,11 @@ class Lane:
         partition.unsettle()
         self.outbox.forget(entry)
         self._decide(partition, entry.record, output_refused(why), now)
+
+    def _let_go(self, partition: LanePartition) -> None:
+        """Have what a blocked queue has let go wait in its queue again."""
+        if self.queues is not None:
+            self.queues.let_go(partition)
 
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""

@@ -330,8 +330,6 @@ class LongWaits:
     def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
         queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
         owned.out_of_reach = -1
-        if queue.paused is not None:
-            self._forget_what_was_let_go(queue, owned)
         unread, holds = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
         ledger.advance(now.steady_ms, unread, holds)
         look_for_former(owned, unread, now.steady_ms, holds)
@@ -430,13 +428,6 @@ class LongWaits:
         else:
             self._ties.waiting.release(record)
 
-    def _forget_what_was_let_go(self, queue: LanePartition, owned: OwnedQueue) -> None:
-        """Put back what the lane has dropped from memory, because Kafka refuses copies of the queue's records."""
-        for offset, identity in list(owned.inside.items()):
-            if offset in queue.tracker.dropped:
-                del owned.inside[offset]
-                owned.ledger.let_go(identity)
-
     def _let_go_on(self, main: LanePartition, now: Now) -> None:
         """Fetch a main partition again that waited for its queue."""
         if main.paused is None or main.paused.because not in (Because.QUEUE_UNREAD, Because.BEHIND_KEYS):
@@ -458,6 +449,17 @@ class LongWaits:
         if owned is not None and (identity := owned.inside.pop(record.offset, None)) is not None:
             owned.ledger.let_go(identity)
             self._stale.add(owned.main)
+
+    def let_go(self, queue: LanePartition) -> None:
+        """Put back what the lane has dropped from memory, because Kafka refuses copies of the queue's records: it is
+        read again once the queue goes on."""
+        if queue.under is None or (owned := self._queues.get(queue.under)) is None:
+            return
+        for offset, identity in list(owned.inside.items()):
+            if offset in queue.tracker.dropped:
+                del owned.inside[offset]
+                owned.ledger.let_go(identity)
+        self._stale.add(owned.main)
 
     def look_again(self) -> None:
         """Look at all queues with the next call of the lane: the policy is another one."""
@@ -493,10 +495,9 @@ class LongWaits:
     def _check_offsets(self, queue: LanePartition, owned: OwnedQueue) -> None:
         at_rest = {entry.offset for entry in owned.ledger.entries() if entry.phase in (Phase.QUEUED, Phase.REQUESTED)}
         taken = {entry.offset for entry in owned.ledger.entries() if entry.phase is Phase.TAKEN}
-        let_go = owned.inside.keys() & queue.tracker.dropped
         early = {entry.early.offset for entry in owned.ledger.entries() if entry.early is not None}
         later = {entry.later.offset for entry in owned.ledger.entries() if entry.later is not None}
-        expected = at_rest | let_go | early | later
+        expected = at_rest | early | later
         ensure(queue.tracker.dropped == expected, f"{queue.source} has let go what waits in it, and nothing else")
         ensure(taken <= owned.inside.keys(), f"{queue.source} has {taken - owned.inside.keys()} nowhere")
 

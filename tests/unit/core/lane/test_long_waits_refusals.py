@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig
 
 
@@ -40,6 +42,25 @@ def test_a_queue_topic_that_takes_no_copies_is_not_delivered_from_until_it_does(
     rig.take_it(2)
     rig.flow(WAITS[1])
     assert rig.take_it(0).times == 2
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["while-it-is-refused", "once-it-is-taken"])
+def test_what_was_let_go_is_read_again_whenever_something_else_ends(first: bool) -> None:
+    """A head stood for ever, with its key, where nothing had its queue looked at before it went on."""
+    rig = rig_of(b"a", b"b", b"c")
+    refused(rig, "topic")
+    if first:
+        rig.take_it(1)
+    rig.flow(500)
+    if not first:
+        rig.take_it(1)
+        rig.flow()
+    assert (rig.part(QUEUE).blocked, rig.out()) == ("", [2])
+    rig.take_it(2)
+    rig.flow(WAITS[1])
+    rig.take_it(0)
+    rig.flow()
+    assert rig.queue().next == rig.end
 
 
 def test_a_copy_that_is_too_large_holds_its_key_alone() -> None:
