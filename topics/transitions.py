@@ -1,8 +1,8 @@
 """Decide what follows from the outcome of a delivery: the record's next retry state, and the topic of its copy. Pure.
 
 The sidecar, a redrive, a post of a relay and a Spark job all decide here, so the same record, outcome and time have the
-same result. `copies.py` turns the result into the records to write. A caller adds only what needs no write: a wait in
-memory, a retry in place.
+same result. `transition_records.py` turns the result into the records to write. A caller adds only what needs no
+write: a wait in memory, a retry in place.
 """
 
 from __future__ import annotations

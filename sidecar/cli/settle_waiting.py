@@ -40,7 +40,7 @@ def settle_waiting(
     question = f"Settle {printable(ident)}, so that it is {ENDS[how]}?"
     if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
-    is_done = settler.carry_out(record, why, author(who)).as_decided
+    is_done = settler.decide(record, why, author(who)).as_decided
     talk(outcome_text(ident, ENDS[how], is_done=is_done))
     options.output.rows_after([row], COLUMNS, [row])
     return DONE if is_done else PARTLY

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from sidecar.core.offset_ranges import NONE, OffsetRanges
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Commit, Written
 
 

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from topics.copies import Copy
 from topics.expiry import Expiry
 from topics.outputs import OUTPUT_REFUSED
+from topics.transition_records import Copy
 
 Outputs: TypeAlias = tuple[Copy, ...]
 """Records that the service asks to be written with its verdict, in the same transaction."""

@@ -119,12 +119,12 @@ def _text(progress: Progress, done: OffsetRanges, end: _End) -> str | None:
 
 def _numbers(progress: Progress, end: _End, most: int, body: str) -> str:
     crash = _crash_numbers(progress, most)
-    width = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
-    last_at_ms = (
+    width_text = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
+    last_at_text = (
         str(progress.last_at_ms) if progress.last_at_ms is not None and 0 <= progress.last_at_ms <= MOST_AT else ""
     )
     spare = "_" * (end.spare - sum(map(len, crash))) if body else ""
-    return ".".join(("", *crash, width, last_at_ms, end.stamp, end.once + spare)).rstrip(".")
+    return ".".join(("", *crash, width_text, last_at_text, end.stamp, end.once + spare)).rstrip(".")
 
 
 def _crash_numbers(progress: Progress, most: int) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sidecar.core.lane.key_queues import OrderBy, line_of
+from sidecar.core.lane.in_place_queues import OrderBy, line_of
 from sidecar.core.record import Record
 from topics.group_rules import offset_of
 from topics.reasons import reason_class

@@ -30,7 +30,7 @@ from sidecar.errors import BrokerError
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 from sidecar.printable import printable_json
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import DeadLetter
 
 

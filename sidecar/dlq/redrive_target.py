@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.policy import Policy
 from sidecar.dlq.letters import Letter
-from topics.copies import redriven_writes
 from topics.names import Names
 from topics.retry_order import Order
+from topics.transition_records import redriven_writes
 from topics.transitions import redriven
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.policy import Policy
 from sidecar.dlq.decisions import Decided, decide, decision_about, expect_decidable, fault_of_decision
 from sidecar.dlq.topics import DlqTopics
@@ -82,7 +82,7 @@ class Settler:
         finally:
             _READING.release()
 
-    def carry_out(self, record: Settleable, why: str, by: str, within: float = WAIT_S) -> Decided:
+    def decide(self, record: Settleable, why: str, by: str, within: float = WAIT_S) -> Decided:
         """Write a decision, and wait `within` seconds for its event. `by`: who decides.
 
         Raises LetterError if the record's answer came first: then nothing was settled.
@@ -99,8 +99,8 @@ class Settler:
         return decided
 
     def settle(self, ident: str, how: str, why: str, by: str, within: float = WAIT_S) -> Settled:
-        """Settle a record in some `within` seconds. Raises as `find` and `carry_out` do."""
+        """Settle a record in some `within` seconds. Raises as `find` and `decide` do."""
         began = time.monotonic()
         record = self.find(ident, how, within)
         remaining_s = within - (time.monotonic() - began)
-        return Settled(self.carry_out(record, why, by, max(SHORTEST_WAIT_S, remaining_s)), record.queueless)
+        return Settled(self.decide(record, why, by, max(SHORTEST_WAIT_S, remaining_s)), record.queueless)

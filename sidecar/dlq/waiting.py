@@ -9,7 +9,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer
 from msgspec.structs import replace
 
-from sidecar.core.lane.key_queues import OrderBy, line_of
+from sidecar.core.lane.in_place_queues import OrderBy, line_of
 from sidecar.core.policy import Policy
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record

@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.waiting_keys import WaitingKey
 from sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
 from sidecar.ui.endpoint import ThreadQueries

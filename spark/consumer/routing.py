@@ -1,7 +1,7 @@
 """Decide which copies and events are written for a record, before and after the handler, in Spark's words. Pure.
 
-`topics.transitions` decides, and `topics.copies` writes, for the sidecar as well. Only a wait that is shorter than
-every level differs (`_after_failure`).
+`topics.transitions` decides, and `topics.transition_records` writes, for the sidecar as well. Only a wait that is
+shorter than every level differs (`_after_failure`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark.consumer.record import ParsedRecord
 from spark.consumer.rules import Rules
 from spark.consumer.verdict import DeadLetter, Retry
 from topics import transitions
-from topics.copies import Copy, writes_of
+from topics.transition_records import Copy, writes_of
 
 NEAR = 1_000
 """ms. The task sleeps through the rest of a wait up to this length. For a longer rest the record is sent to a level."""

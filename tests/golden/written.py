@@ -20,7 +20,6 @@ from sidecar.dlq.archive import export_line
 from sidecar.dlq.letters import Filter, Letter
 from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
 from tests.sim.samples import policy
-from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import DISMISSALS, Event, State, encode_event, event_of
 from topics.policy_record import (
     KEY,
@@ -35,6 +34,7 @@ from topics.policy_record import (
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState
 from topics.retry_order import Order
+from topics.transition_records import Copy, redriven_writes, writes_of
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
 from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 

@@ -30,7 +30,7 @@ from tests.support.kafka.broker import UNFENCED
 from tests.support.kafka.proxy import KafkaProxy
 from tests.support.kafka.proxy_rules import Api, Gate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Commit
 
 SOURCE, TARGET, GROUP = "source", "target", "group"

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from sidecar.core.progress import Progress
 from sidecar.core.progress_stamp import decode_at, encode_at
 from sidecar.core.record import Partition
-from topics.copies import Copy
 from topics.retry_headers import Headers
+from topics.transition_records import Copy
 
 
 class Stored(NamedTuple):

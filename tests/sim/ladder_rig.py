@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.outcome import COMMITTED, Failed, Outcome
@@ -18,10 +18,10 @@ from sidecar.core.record import Partition, Record, weight_of
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL
-from topics.copies import Copy
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import RetryState
 from topics.retry_order import Order
+from topics.transition_records import Copy
 
 QUEUE = Partition("billing-ORDERED-orders", 0)
 WAITS = (10_000, 60_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.progress_bounds import LONGEST, Bounds
 from tests.sim.service_model import Weights

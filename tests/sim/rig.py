@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.facts import LaneFacts
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.outcome import COMMITTED, Outcome

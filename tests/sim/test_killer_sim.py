@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from tests.sim import stories
 from tests.sim.checker import Found, check, quarantined
 from tests.sim.order_checker import check_ordered

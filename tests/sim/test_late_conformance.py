@@ -20,7 +20,7 @@ from tests.support.kafka.proxy_frames import error_of
 from tests.support.kafka.proxy_rules import Api, Late, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
-from topics.copies import Copy
+from topics.transition_records import Copy
 
 ERRORS = {0: "", 47: FENCED, 48: WRONG_STATE, 51: WRONG_STATE}
 """51, CONCURRENT_TRANSACTIONS: the marks of the first end are still being written."""

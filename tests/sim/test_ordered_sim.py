@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from tests.sim.order_checker import check_ordered, overtakers, tries
 from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights
@@ -59,6 +59,6 @@ def test_without_lines_the_same_story_is_out_of_order() -> None:
     world = World(Plan(3, records=60, order="key", weights=Weights(ok=2, fail=3)))
     for process in world.processes:
         for host in process.hosts.values():
-            host.lane._waiting._key_queues = None
+            host.lane._waiting._in_place = None
     with pytest.raises(AssertionError, match=r"overtook|out together"):
         check_ordered(world.run())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from tests.sim.kafka_model import KafkaModel
-from topics.copies import Copy
+from topics.transition_records import Copy
 
 FENCED, WRONG_STATE = "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
 Offsets = Mapping[Partition, Progress]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.memory import AdmissionLimit
 from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions

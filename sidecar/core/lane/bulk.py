@@ -1,8 +1,9 @@
 """Two fast paths of a lane for many records at once, with the result of the usual way, at a third of its cost.
 
 `RelayBulk` is that of a relay: due records at the head of a run enter the next batch together, and are done together.
-It does in bulk what `admission`, `decide.after_wait`, `copies` and the lane do for each record alone. Records that need
-more work take the usual way: not due, broken, of a topic not known here, beyond the span, or refused before.
+It does in bulk what `admission`, `transitions.after_wait`, `transition_records` and the lane do for each record alone.
+Records that need more work take the usual way: not due, broken, of a topic not known here, beyond the span, or refused
+before.
 
 `BulkAnswers` applies one batch response, with the same result as `Lane.answered` for each of its records. It is only
 for the most common outcome: a main-topic record that the service accepted.
@@ -26,8 +27,8 @@ from sidecar.core.outcome import COMMITTED, label_of
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.record import Now, Record
-from topics.copies import Copy
 from topics.headers_fast import for_topic
+from topics.transition_records import Copy
 from topics.transitions import Forward
 
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")

@@ -60,7 +60,7 @@ from sidecar.core.ports import Ports
 from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Partition, Record
 from topics.attempt import retry_state_of
-from topics.copies import writes_of
+from topics.transition_records import writes_of
 from topics.transitions import DONE, Commit, Forward, Wait, Written, after_wait
 
 
@@ -281,16 +281,16 @@ class Lane:
 
     def _after_wait(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
-        answer = after_wait(record, self._policy, now.wall_ms, self._waiting.patience_ms)
-        if not isinstance(answer, Wait):
-            if isinstance(answer, Forward):
+        decision = after_wait(record, self._policy, now.wall_ms, self._waiting.patience_ms)
+        if not isinstance(decision, Wait):
+            if isinstance(decision, Forward):
                 if self._holding is not None and self._holding.keeps(partition, record, now):
                     return False
                 self.counters.late(record, partition.level_delay_ms, now.wall_ms)
-            self._write(partition, record, answer, now)
+            self._write(partition, record, decision, now)
             return False
-        if answer.ms > 0:
-            self._waiting.delay(record, now.steady_ms + answer.ms)
+        if decision.ms > 0:
+            self._waiting.delay(record, now.steady_ms + decision.ms)
             return False
         return True
 

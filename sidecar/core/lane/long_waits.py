@@ -18,8 +18,8 @@ from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
+from sidecar.core.lane.in_place_queues import OrderBy, line_of, line_of_key
 from sidecar.core.lane.key_ledger import Identity, Phase, QueuedCopy
-from sidecar.core.lane.key_queues import OrderBy, line_of, line_of_key
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
@@ -33,7 +33,7 @@ from sidecar.core.lane.read_aside import (
     read_aside,
     take_aside,
 )
-from sidecar.core.lane.settling import counts_of, meant_for
+from sidecar.core.lane.settled_by_hand import counts_of, meant_for
 from sidecar.core.lane.short_main import look_for_former
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record

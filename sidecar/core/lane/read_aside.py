@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sidecar.core.lane.key_ledger import Entry, Identity
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.settling import counts_of, decided_by_hand, unparked
+from sidecar.core.lane.settled_by_hand import counts_of, decided_by_hand, unparked
 from sidecar.core.record import Now, Record
 from topics.attempt import retry_state_of
 from topics.transitions import Commit, Hop, Written

@@ -6,8 +6,8 @@ service is full nearly always, because the consumer fills it at once, and nobody
 there would cost more than it is worth, since a pause drops what the client has fetched.
 
 If a fast partition hangs when the lane is full, it lets go of what waits in memory, and fetches a share of it again.
-Where a limit of its topic keeps a partition waiting (`flows.py`), it lets go of what is above its share, and keeps the
-rest: at a low rate what was fetched again would be let go again at each look.
+Where a limit of its topic keeps a partition waiting (`topic_turns.py`), it lets go of what is above its share, and
+keeps the rest: at a low rate what was fetched again would be let go again at each look.
 """
 
 from __future__ import annotations

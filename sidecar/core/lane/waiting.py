@@ -17,8 +17,8 @@ from operator import attrgetter
 
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.delay_queue import DelayQueue
-from sidecar.core.lane.key_queues import KeyQueues, OrderBy
-from sidecar.core.pace.flows import ReadyFlows
+from sidecar.core.lane.in_place_queues import InPlaceQueues, OrderBy
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Partition, Record
 
 _OFFSET = attrgetter("offset")
@@ -27,7 +27,7 @@ _TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when
 
 class WaitingRecords:
     """The waiting records of one lane. `room`: bytes that the lane may hold. `order`: as in `LaneOptions`.
-    `named`: as in `KeyQueues`.
+    `named`: as in `InPlaceQueues`.
 
     Invariants: no record waits in two ways; withheld records stand by their offsets; a partition without withheld
     records has no list of them.
@@ -36,7 +36,7 @@ class WaitingRecords:
     def __init__(self, room: int, order: OrderBy | None, *, named: bool = False) -> None:
         self.ready = ReadyFlows()
         self._delayed = DelayQueue(room)
-        self._key_queues = None if order is None else KeyQueues(order, named=named)
+        self._in_place = None if order is None else InPlaceQueues(order, named=named)
         self._withheld: dict[Partition, list[Record]] = {}
         self._held: dict[Partition, list[Record]] = {}
 
@@ -54,15 +54,15 @@ class WaitingRecords:
     def release(self, record: Record) -> None:
         """Let a record go that need not wait for its time: it is ready, unless an earlier one of its key is not
         done."""
-        if self._key_queues is None or self._key_queues.enqueue(record):
+        if self._in_place is None or self._in_place.enqueue(record):
             self.ready.append(record)
 
     def release_run(self, records: Sequence[Record]) -> None:
         """Let records of one partition go, as `release` does: without an order this costs next to nothing a record."""
-        if self._key_queues is None:
+        if self._in_place is None:
             self.ready.extend(records)
         else:
-            self.ready.extend([record for record in records if self._key_queues.enqueue(record)])
+            self.ready.extend([record for record in records if self._in_place.enqueue(record)])
 
     def repeat(self, record: Record) -> None:
         """Let a record go before all others of its partition: it was out, and may be delivered again at once."""
@@ -101,8 +101,8 @@ class WaitingRecords:
 
     def put_back(self, record: Record) -> None:
         """Forget a record of a queue whose turn had come: its copy is read again later."""
-        if self._key_queues is not None:
-            self._key_queues.shed(record.source, {record.offset})
+        if self._in_place is not None:
+            self._in_place.shed(record.source, {record.offset})
 
     def let_held(self, source: Partition, is_free: Callable[[Record], bool]) -> int:
         """Let held records of a partition go before all others, if nobody holds them now; return how many."""
@@ -116,12 +116,12 @@ class WaitingRecords:
 
     def done(self, record: Record) -> None:
         """Note that a record is done: the next one of its key is ready."""
-        if self._key_queues is not None and (following := self._key_queues.finish(record)) is not None:
+        if self._in_place is not None and (following := self._in_place.finish(record)) is not None:
             self.ready.append(following)
 
     def next_of(self, record: Record) -> Record | None:
         """Note that a record is done, as `done` does, but return the next one of its key: the caller lets it go."""
-        return None if self._key_queues is None else self._key_queues.finish(record)
+        return None if self._in_place is None else self._in_place.finish(record)
 
     def let_next(self, record: Record) -> None:
         """Let a record go that `next_of` has returned."""
@@ -131,11 +131,11 @@ class WaitingRecords:
         """Remove and return what waits of the key of a record: `record`, which `next_of` has returned, and all
         behind."""
         # Contract 5.5: what waits behind a failing key goes to its queue with it, in its order.
-        return [] if self._key_queues is None else self._key_queues.take_line(record)
+        return [] if self._in_place is None else self._in_place.take_line(record)
 
     def holds(self, source: Partition, line: bytes) -> bool:
         """Return whether records of a line (`line_of`) wait here, or are out."""
-        return self._key_queues is not None and self._key_queues.holds(source, line)
+        return self._in_place is not None and self._in_place.holds(source, line)
 
     # --- partitions go, or stop ---------------------------------------------------------------------------------------
 
@@ -143,8 +143,8 @@ class WaitingRecords:
         """Drop the records of partitions that are given up."""
         self.ready.drop(partitions)
         self._delayed.drop(partitions)
-        if self._key_queues is not None:
-            self._key_queues.drop(partitions)
+        if self._in_place is not None:
+            self._in_place.drop(partitions)
         for source in partitions:
             self._withheld.pop(source, None)
             self._held.pop(source, None)
@@ -161,8 +161,8 @@ class WaitingRecords:
             taken += [record for record in kept_back if not record.again]
             if stays := [record for record in kept_back if record.again]:
                 self._withheld[source] = stays
-        if self._key_queues is not None:
-            taken += self._key_queues.shed(source, {record.offset for record in taken})
+        if self._in_place is not None:
+            taken += self._in_place.shed(source, {record.offset for record in taken})
         return taken
 
     def take_back_ready(self, source: Partition, from_offset: int = 0) -> list[Record]:
@@ -172,13 +172,13 @@ class WaitingRecords:
         `from_offset`: only from this offset on.
         """
         taken = self.ready.take_back(source, from_offset)
-        if self._key_queues is not None:
-            taken += self._key_queues.shed(source, {record.offset for record in taken}, from_offset)
+        if self._in_place is not None:
+            taken += self._in_place.shed(source, {record.offset for record in taken}, from_offset)
         return taken
 
     def ready_or_behind(self, source: Partition) -> list[Record]:
         """Return the records of a partition that are ready, or behind their key, by offset."""
-        behind = () if self._key_queues is None else self._key_queues.behind_of(source)
+        behind = () if self._in_place is None else self._in_place.behind_of(source)
         return sorted(chain(self.ready.of(source), behind), key=_OFFSET)
 
     # --- questions --------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class WaitingRecords:
         return {
             "ready": self.ready,
             "delayed": self._delayed.all(),
-            "behind": () if self._key_queues is None else self._key_queues.behind(),
+            "behind": () if self._in_place is None else self._in_place.behind(),
             "withheld": (record for records in self._withheld.values() for record in records),
             "held": (record for records in self._held.values() for record in records),
         }
@@ -221,8 +221,8 @@ class WaitingRecords:
         """Raise BrokenInvariantError if an invariant does not hold."""
         self.ready.check()
         self._delayed.check()
-        if self._key_queues is not None:
-            self._key_queues.check()
+        if self._in_place is not None:
+            self._in_place.check()
         for source, records in (*self._withheld.items(), *self._held.items()):
             offsets = [record.offset for record in records]
             ensure(bool(offsets), f"{source} has withheld records, or no list of them")

@@ -1,9 +1,9 @@
 """Share the places in flight between the lanes and their flows, so that no flow waits for another's end.
 
-Lanes take turns by their weights, the topics of a lane in turn, and the partitions of a topic in turn (`flows.py`).
-What each of them may have out is in `shares.py`. A turn is several records long, because a batch is best of one
-partition, and because to choose a flow costs as much as to send a record. Within a turn a place that becomes free
-stays with its flow, where that has no more than its share.
+Lanes take turns by their weights, topics of a lane in turn, and partitions of a topic in turn (`topic_turns.py`). What
+each of them may have out is in `shares.py`. A turn is several records long, because a batch is best of one partition,
+and because to choose a flow costs as much as to send a record. Within a turn a place that becomes free stays with its
+flow, where that has no more than its share.
 
 A rate is a bound beside the places (`limits.py`): a record that waits for it stays ready.
 """
@@ -16,13 +16,13 @@ from typing import Protocol
 
 from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.pace.flows import Flow, ReadyFlows, TopicFlows
 from sidecar.core.pace.lane_turns import HAD, took
 from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
 from sidecar.core.pace.shares import divide, has_share, most_for, next_flow
 from sidecar.core.pace.single_file import SingleFile
+from sidecar.core.pace.topic_turns import Flow, ReadyFlows, TopicFlows
 from sidecar.core.record import NEVER, Now, Record
 
 TURNS = 16
@@ -72,7 +72,7 @@ class Dispatcher:
         self._lanes: list[LaneQueue] = []
         self._ready: list[ReadyFlows] = []
         """The flows of each lane."""
-        self._waiting: list[ReadyFlows] = []
+        self._waiting_lanes: list[ReadyFlows] = []
         """The lanes that had ready records when the shares were divided, the next one first."""
         self._only: TopicFlows | None = None
         """The topic that alone had ready records then."""
@@ -273,22 +273,22 @@ class Dispatcher:
             most = min(self._length, limit - before, most_for(flow), len(flow.records))
             self._remaining -= most
             self._send_some(flow, most, now)
-        if len(self._waiting) > 1:
+        if len(self._waiting_lanes) > 1:
             self._took(flow, self.in_flight - before)
         return True
 
     def _took(self, flow: Flow, sent: int) -> None:
         """Note that a flow's lane has had a turn while others wait, and put the lane that has had least first."""
-        took(flow.ready, sent, self._waiting)
-        self._waiting.remove(flow.ready)
-        insort(self._waiting, flow.ready, key=HAD)
+        took(flow.ready, sent, self._waiting_lanes)
+        self._waiting_lanes.remove(flow.ready)
+        insort(self._waiting_lanes, flow.ready, key=HAD)
 
     def _next_flow(self) -> Flow | None:
         topic = self._only
         if topic is not None and has_share(flow := topic.turns[0]):
             topic.turns.rotate(-1)
             return flow
-        for ready in self._waiting:
+        for ready in self._waiting_lanes:
             if (chosen := next_flow(ready)) is not None:
                 return chosen
         return None
@@ -324,7 +324,7 @@ class Dispatcher:
     def _divide(self, limit: int) -> None:
         """Divide the places among the flows that have ready records."""
         self._limit, self._only = limit, None
-        waiting = self._waiting = [ready for ready in self._ready if ready.turns]
+        waiting = self._waiting_lanes = [ready for ready in self._ready if ready.turns]
         if not waiting:
             self._usable = 0
             return

@@ -95,7 +95,7 @@ class FailureStreak:
     def __init__(self, limit: int | None) -> None:
         self.length = 0
         self._limit = limit
-        self._records: set[str] = set()
+        self._record_ids: set[str] = set()
         self._last: Now | None = None
 
     def add(self, record: Record, now: Now) -> bool:
@@ -104,18 +104,18 @@ class FailureStreak:
             return False
         self._last = now
         self.length += 1
-        if len(self._records) < FAILING_RECORDS:
-            self._records.add(record.id)
-        return self.length >= self._limit and len(self._records) >= FAILING_RECORDS
+        if len(self._record_ids) < FAILING_RECORDS:
+            self._record_ids.add(record.id)
+        return self.length >= self._limit and len(self._record_ids) >= FAILING_RECORDS
 
     def clear(self) -> None:
         """Begin anew, usually after a success."""
         self.length = 0
-        self._records.clear()
+        self._record_ids.clear()
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        ensure(len(self._records) <= min(self.length, FAILING_RECORDS), "each record of a streak has failed in it")
+        ensure(len(self._record_ids) <= min(self.length, FAILING_RECORDS), "each record of a streak has failed in it")
 
 
 class Pace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from sidecar.core.pace.flows import ReadyFlows
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Partition
 
 

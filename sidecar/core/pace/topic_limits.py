@@ -18,7 +18,7 @@ from sidecar.core.record import NEVER, Partition, Record
 from topics.rates import Rate
 
 if TYPE_CHECKING:
-    from sidecar.core.pace.flows import TopicFlows
+    from sidecar.core.pace.topic_turns import TopicFlows
 
 FlowKey: TypeAlias = Partition | tuple[Partition, str]
 """A flow: one partition, or the records in it that a main topic with limits of its own was first to have."""
@@ -104,13 +104,16 @@ class TopicLimit:
             return
         self.reached = reached
         (self._owner.reached.add if reached else self._owner.reached.discard)(self)
-        for flows in self.flows:
-            flows.ready.rest(flows, rests=reached)
+        for topic_flows in self.flows:
+            topic_flows.ready.rest(topic_flows, rests=reached)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(0 <= self._offered <= self.out, f"{self._offered} of the {self.out} out of {self.name} are offered")
-        ensure(all(flows.rests is self.reached for flows in self.flows), f"all flows of {self.name} rest, or none")
+        ensure(
+            all(flows.rests is self.reached for flows in self.flows),
+            f"all flows of {self.name} rest, or none",
+        )
         if self.bucket is not None:
             self.bucket.check()
 

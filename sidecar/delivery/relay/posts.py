@@ -20,8 +20,8 @@ from sidecar.core.record import Now, Record
 from sidecar.delivery.relay.post_writer import PostWriter
 from sidecar.kafka.messages import foreign_reading_of, reading_of
 from sidecar.observability.failure_lines import log_dead_letters
-from topics.copies import writes_of
 from topics.names import Kind
+from topics.transition_records import writes_of
 from topics.transitions import DeadLetter, Hop, Retry, after_wait
 
 

@@ -22,7 +22,7 @@ from sidecar.kafka.committer.transaction import Copied, TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted
 from sidecar.kafka.credentials.new_client import refuse
 from sidecar.kafka.credentials.registry import ClientCredentials
-from topics.copies import Copy
+from topics.transition_records import Copy
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
 """Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.

@@ -43,8 +43,8 @@ from sidecar.kafka.committer.transaction_outcome import (
     Stalled,
 )
 from sidecar.kafka.named_topics import named_topics
-from topics.copies import Copy
 from topics.retry_headers import MOST_HEADERS
+from topics.transition_records import Copy
 
 API_LIMIT = 5.0
 """Seconds that librdkafka is given for one call."""

@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.client_config import BATCH_BYTES
-from topics.copies import Copy
+from topics.transition_records import Copy
 
 T = TypeVar("T")
 

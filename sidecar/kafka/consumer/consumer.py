@@ -17,13 +17,13 @@ from sidecar.core.record import Partition
 from sidecar.kafka.client_config import fetches_whole, whole_fetches
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import HEAVY
+from sidecar.kafka.consumer.client_pauses import pause, pause_all, resume
 from sidecar.kafka.consumer.client_watch import ClientWatch, Useless
 from sidecar.kafka.consumer.hand_over import HandedOver, HandOver
 from sidecar.kafka.consumer.listeners import RecordListener
 from sidecar.kafka.consumer.looks import Looks, named
 from sidecar.kafka.consumer.lost_positions import lost_positions
 from sidecar.kafka.consumer.owned_partition import with_edges
-from sidecar.kafka.consumer.pauses import pause, pause_all, resume
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from sidecar.kafka.messages import Reading

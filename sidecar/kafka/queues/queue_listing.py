@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.policy import Policy
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition

@@ -7,8 +7,8 @@ from typing import Any
 
 from sidecar.core.outcome import Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Now, Record
 from sidecar.delivery.push import parse_target
 from sidecar.delivery.push.batch import BatchPush, Limits

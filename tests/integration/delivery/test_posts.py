@@ -20,7 +20,7 @@ from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import set_config
 from tests.support.kafka.topic_io import dump
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Commit
 
 POSTS = 60

@@ -14,7 +14,7 @@ from tests.sim.samples import life, record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import dump
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Retry
 
 ROUNDS = 5

@@ -65,7 +65,7 @@ def test_what_is_written_is_not_called_lost_where_its_event_cannot_be_read(
 ) -> None:
     events, ident = Events(), f"{group.main}:0:1"
     settler = Settler(there, lambda: policy, "key", events)
-    decided = settler.carry_out(settler.find(ident, "commit"), "seen", "ann", within=0.5)
+    decided = settler.decide(settler.find(ident, "commit"), "seen", "ann", within=0.5)
     assert (decided, events.readings > 1) == (Decided(None), True)
     assert written(group)[-1] == b"settle/" + ident.encode()
 

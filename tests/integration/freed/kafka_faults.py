@@ -24,7 +24,7 @@ from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic
 from tests.support.sidecar.scene import Proxied
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Commit
 
 Once: TypeAlias = Callable[[int], None]

@@ -28,7 +28,7 @@ from tests.support.kafka.proxy_frames import INVALID_PRODUCER_EPOCH, ends, error
 from tests.support.kafka.proxy_rules import Api, Late, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Commit
 
 pytestmark = pytest.mark.usefixtures("cleared")

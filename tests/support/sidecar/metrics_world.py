@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.core.commit_batch import CommitResult, Refusal
 from sidecar.core.counters import Histogram
 from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.outcome import Outcome

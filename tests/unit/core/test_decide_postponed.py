@@ -11,9 +11,9 @@ from sidecar.core.policy import InPlace
 from sidecar.core.progress import Progress
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
-from topics.copies import writes_of
 from topics.headers_fast import parse_rendered
 from topics.retry_headers import RETRY_POSTPONED_AT, RetryState, parse_retry_headers
+from topics.transition_records import writes_of
 from topics.transitions import Commit, DeadLetter, Hop, Retry, Wait, after_wait
 
 POLICY = policy()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from sidecar.core import waiting_keys
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.record import Partition, Record
 from sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys
 from tests.sim.samples import WALL, record

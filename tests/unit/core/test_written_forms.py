@@ -20,7 +20,6 @@ from sidecar.dlq.redrive_target import redrive
 from tests.sim import samples
 from tests.sim.samples import WALL, life, record
 from tests.support.rings import EXAMPLES
-from topics.copies import Copy, redriven_writes, writes_of
 from topics.events import Event, State, decode_event
 from topics.headers_fast import parse_rendered
 from topics.levels import LONGEST
@@ -33,6 +32,7 @@ from topics.retry_headers import (
     RetryState,
     parse_retry_headers,
 )
+from topics.transition_records import Copy, redriven_writes, writes_of
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, after_wait
 from topics.view_record import MINUTE, BadRow, StatsRow, decode_stats, encode_row, stats_key
 

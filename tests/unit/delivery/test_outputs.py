@@ -14,8 +14,8 @@ from sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
 from sidecar.delivery.outputs import MOST, OutputsRefusedError, read_outputs
 from sidecar.delivery.push.batch_verdicts import Verdicts, read_answer
 from sidecar.delivery.verdict import OddAnswer, VerdictRules, verdict_from_response
-from topics.copies import Copy
 from topics.outputs import OUTPUT_REFUSED, OutputOf, OutputTopics, output_of, stamped
+from topics.transition_records import Copy
 
 WALL = 1_763_690_000_000
 JSON, OURS = (b"content-type", b"application/json"), (b"content-type", b"application/vnd.reconsume+json")

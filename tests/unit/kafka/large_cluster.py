@@ -44,9 +44,9 @@ from sidecar.kafka.consumer.owned_partition import OwnedPartition  # noqa: E402
 from sidecar.kafka.credentials.registry import CredentialRegistry  # noqa: E402
 from sidecar.kafka.named_topics import named_topics  # noqa: E402
 from tests.sim.samples import record  # noqa: E402
-from topics.copies import Copy  # noqa: E402
 from topics.levels import TABLE  # noqa: E402
 from topics.names import Names  # noqa: E402
+from topics.transition_records import Copy  # noqa: E402
 from topics.transitions import Commit  # noqa: E402
 
 NAMES = Names("billing", "{topic}-{group}")

@@ -20,8 +20,8 @@ from sidecar.kafka.committer.transaction import Targets
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.named_topics import named_topics
 from tests.sim.samples import record
-from topics.copies import Copy
 from topics.names import Names
+from topics.transition_records import Copy
 from topics.transitions import Commit
 
 SLOW = KafkaException(KafkaError(KafkaError._TIMED_OUT))

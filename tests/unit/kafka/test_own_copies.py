@@ -16,10 +16,10 @@ from sidecar.kafka.queues.own_copies import MOST, OwnCopies
 from sidecar.kafka.queues.queue_reading import queue_reading_of
 from tests.sim import samples
 from tests.sim.samples import WALL
-from topics.copies import writes_of
 from topics.render_headers import as_read, render_retry_headers
 from topics.retry_headers import RetryState, parse_retry_headers
 from topics.retry_order import Order
+from topics.transition_records import writes_of
 from topics.transitions import after_failure, put_behind, tried_now
 
 POLICY = samples.policy(queued=True, retries=1)

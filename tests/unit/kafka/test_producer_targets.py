@@ -12,7 +12,7 @@ from sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, Refusin
 from sidecar.kafka.committer.transaction import Targets
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Commit
 
 GOOD = [State(0, 1), State(0, 1)]

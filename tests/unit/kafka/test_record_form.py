@@ -12,7 +12,7 @@ from sidecar.kafka.client_config import producer_config, teller_config
 from sidecar.kafka.committer.delivery_errors import refusal_of
 from sidecar.kafka.committer.record_form import FIRST_STEP, LEAST_BATCH, Change, RecordForm
 from tests.sim.samples import record
-from topics.copies import Copy
+from topics.transition_records import Copy
 from topics.transitions import Commit
 
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE

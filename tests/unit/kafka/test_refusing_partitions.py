@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, State, murmur2_partition
-from topics.copies import Copy
+from topics.transition_records import Copy
 
 HERE = "level[1]"
 

@@ -29,10 +29,10 @@ from sidecar.delivery.push.forwarded_headers import Forward
 from sidecar.observability.tracing.setup import Untraced
 from sidecar.observability.tracing.spans import Attempts
 from tests.sim.samples import WALL, policy, read, record
-from topics.copies import redriven_writes, writes_of
 from topics.headers_fast import parse_rendered
 from topics.render_headers import RETRY_TRACEPARENT, attempt_before, without_ours
 from topics.retry_headers import Headers
+from topics.transition_records import redriven_writes, writes_of
 from topics.transitions import Commit, Retry, Wait
 
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"

@@ -11,13 +11,13 @@ from sidecar.core.outcome import Failed
 from sidecar.core.policy import InPlace
 from tests.sim.samples import WALL, life, policy, record
 from topics import transitions
-from topics.copies import writes_of
 from topics.events import Event, State, decode_event, order
 from topics.partition import Partition
 from topics.policy_record import SettlementRecord, fault_of_settlement
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import BadHeader, RetryState, parse_retry_headers
 from topics.retry_order import Order
+from topics.transition_records import writes_of
 from topics.transitions import BY_OPERATOR, Commit, DeadLetter, Hop, Requeue, Retry, Written, after_failure
 
 QUEUE = Partition("billing-ORDERED-orders", 0)

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from sidecar.core.outcome import Failed
 from tests.sim.samples import WALL, life, policy, record
-from topics.copies import Copy, writes_of
 from topics.partition import Partition
 from topics.reasons import reason_class
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import BadHeader, RetryState, parse_retry_headers
 from topics.retry_order import Order, parse_order, render_order
+from topics.transition_records import Copy, writes_of
 from topics.transitions import (
     AT_ONCE,
     DeadLetter,

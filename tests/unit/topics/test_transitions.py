@@ -13,9 +13,9 @@ from sidecar.dlq.redrive_target import redrive
 from spark.consumer.record import ParsedRecord
 from tests.sim.samples import WALL, policy, record
 from topics import transitions
-from topics.copies import writes_of
 from topics.partition import Partition
 from topics.retry_headers import RetryState
+from topics.transition_records import writes_of
 from topics.transitions import Commit, DeadLetter, Hop, Retry, Wait
 
 RULES = policy(retries=4)

@@ -10,11 +10,11 @@ from sidecar.audit.parsing import TopicRecord, digest_of
 from sidecar.core.record import Partition, Record
 from sidecar.dlq.letters import read_letter
 from tests.golden.written import EVENT, LIFE, NOW, POLICY, ROW, SUMS, TOPICS
-from topics.copies import redriven_writes, writes_of
 from topics.events import BadEvent, Event, decode_event, encode_event
 from topics.headers_fast import parse_rendered
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, parse_retry_headers
+from topics.transition_records import redriven_writes, writes_of
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
 from topics.view_record import BadRow, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.key_queues import LONGEST_NAME, KeyQueues, OrderBy, line_of
+from sidecar.core.lane.in_place_queues import LONGEST_NAME, InPlaceQueues, OrderBy, line_of
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import Partition, Record
 from tests.sim.samples import ORDERS, life, record
@@ -13,9 +13,9 @@ OTHER = Partition("bills", 0)
 LONG = b"x" * LONGEST_NAME
 
 
-def queues(*keys: bytes | None, by: OrderBy = "key") -> KeyQueues:
+def queues(*keys: bytes | None, by: OrderBy = "key") -> InPlaceQueues:
     """Named queues of the records of one partition with these keys, offsets 0, 1, …"""
-    lines = KeyQueues(by, named=True)
+    lines = InPlaceQueues(by, named=True)
     for offset, key in enumerate(keys):
         lines.enqueue(record(offset, key=key))
     return lines

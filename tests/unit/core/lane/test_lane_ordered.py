@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.partition import Because
 from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
 from sidecar.core.policy import InPlace

@@ -16,11 +16,11 @@ from sidecar.dlq.redrive_target import redrive
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
-from topics.copies import Copy, writes_of
 from topics.events import Event, State, decode_event
 from topics.levels import TABLE
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
+from topics.transition_records import Copy, writes_of
 from topics.transitions import AT_ONCE, DeadLetter, Forward, Hop, after_wait
 
 HOUR = 3_600_000

@@ -11,8 +11,8 @@ from sidecar.core.outcome import Committed, Failed, Rejected
 from sidecar.core.record import HEADER_COST, RECORD_COST, weight_of
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, policy, record
-from topics.copies import Copy
 from topics.outputs import RETRY_OUTPUT_OF
+from topics.transition_records import Copy
 
 ONE, TWO = Copy("invoices", b"k", b"v" * 1_000, []), Copy("mail", None, None, [("a", b"1")])
 

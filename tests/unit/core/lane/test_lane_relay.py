@@ -15,9 +15,9 @@ from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, life
-from topics.copies import Copy
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers
+from topics.transition_records import Copy
 from topics.transitions import DeadLetter, Forward, Hop
 
 LEVEL, READY = Partition("billing-RETRY-1s", 3), Partition("billing-RETRY", 0)

@@ -11,8 +11,8 @@ from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
-from topics.copies import Copy
 from topics.levels import LONGEST, TABLE
+from topics.transition_records import Copy
 from topics.transitions import Hop, Retry
 
 HOP = 20

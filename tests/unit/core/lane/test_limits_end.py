@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.memory import REFUSED_SHARE
 from sidecar.core.lane.partition import Because
 from sidecar.core.lane.paused import CHECK_ROOM_EVERY_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.outcome import NotSent, Outcome, Postponed, Rejected, Throttled
 from sidecar.core.progress import Progress
 from tests.sim.ladder_rig import FAIL, QUEUE, WAITS, LadderRig, copies_of, rules, states_of

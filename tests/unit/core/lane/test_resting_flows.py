@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.record import Partition
 from tests.sim.rig import Rig

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sidecar.core.lane.key_queues import OrderBy
+from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.room_shares import LOOK_EVERY_MS
 from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.record import Partition, Record

@@ -110,8 +110,8 @@ def no_turn(waiting: WaitingRecords) -> None:
 
 
 def no_first(waiting: WaitingRecords) -> None:
-    assert waiting._key_queues is not None
-    next(iter(waiting._key_queues._queues.values())).clear()
+    assert waiting._in_place is not None
+    next(iter(waiting._in_place._queues.values())).clear()
 
 
 def lighter(waiting: WaitingRecords) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from sidecar.core.outcome import COMMITTED, Throttled
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, NotSent
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Now, Record
 from tests.sim.samples import record
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from sidecar.core.outcome import COMMITTED
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
 from sidecar.core.pace.pace import Pace
 from sidecar.core.pace.topic_limits import TopicTerms
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import record
 from topics.rates import Rate

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED, Failed, NotSent
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from sidecar.core.outcome import COMMITTED
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.pace import Pace
 from sidecar.core.pace.shares import FEWEST, divide, next_flow
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import record
 

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from sidecar.core.outcome import Outcome
 from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.flows import ReadyFlows
 from sidecar.core.pace.limits import DeliveryLimits
 from sidecar.core.pace.pace import Pace
 from sidecar.core.pace.topic_limits import TopicTerms
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Now, Partition, Record
 from sidecar.delivery.pull.queue import PullQueue
 from tests.sim.samples import record

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sidecar.core.invariant import BrokenInvariantError
-from sidecar.core.pace.flows import ReadyFlows
+from sidecar.core.pace.topic_turns import ReadyFlows
 from sidecar.core.record import Partition, Record
 from tests.sim.samples import record
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.key_queues import KeyQueues, OrderBy
+from sidecar.core.lane.in_place_queues import InPlaceQueues, OrderBy
 from sidecar.core.record import Partition, Record
 from tests.sim.samples import record
 
@@ -24,7 +24,7 @@ class Model:
 
     def __init__(self, by: OrderBy) -> None:
         self.by = by
-        self.lines = KeyQueues(by)
+        self.lines = InPlaceQueues(by)
         self.offset = 0
         self.joined: dict[object, list[int]] = defaultdict(list)
         self.freed: dict[object, list[int]] = defaultdict(list)
@@ -85,7 +85,7 @@ def test_what_waits_behind_the_first_of_a_line_can_be_let_go_and_the_first_stays
     here, there = PLACES[:2]
     first, *behind = (record(offset, source=here, key=b"a") for offset in range(3))
     alone, other = record(3, source=here, key=b"b"), record(0, source=there, key=b"a")
-    lines = KeyQueues("key")
+    lines = InPlaceQueues("key")
     assert [lines.enqueue(one) for one in (first, *behind, alone, other)] == [True, False, False, True, True]
     assert lines.shed(here, {3}) == behind
     assert lines.finish(alone) is None, "its line is gone with it"

@@ -42,7 +42,7 @@ def line_of_key(key: bytes) -> bytes:
     return key if len(key) <= LONGEST_NAME else b"#" + blake2b(key, digest_size=16).digest()
 
 
-class KeyQueues:
+class InPlaceQueues:
     """The key queues of one lane. Records are added in the order of their offsets.
 
     `named`: a queue goes by the name of its line (`line_of`), for a lane with ledgers.

@@ -9,12 +9,12 @@ from sidecar.core.decide import dead_letter_unreadable, decide
 from sidecar.core.outcome import COMMITTED, Failed, Rejected
 from sidecar.core.record import Partition
 from tests.sim.samples import WALL, life, policy, read, record
-from topics.copies import Copy, redriven_writes, writes_of
 from topics.dead_letter_headers import DEAD_LETTER
 from topics.events import Event, State, decode_event
 from topics.other_group_headers import kept_originals
 from topics.render_headers import RETRY_TRACEPARENT, render_retry_headers
 from topics.retry_headers import OURS, Headers
+from topics.transition_records import Copy, redriven_writes, writes_of
 from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 
 POLICY = policy()
