@@ -71,6 +71,9 @@ class LoopBridge:
     def queue_absent(self, queue: Partition, epoch: int) -> None:
         self._loop.call_soon_threadsafe(self._queue_absent, queue, epoch)
 
+    def queue_cut(self, queue: Partition, epoch: int) -> None:
+        self._loop.call_soon_threadsafe(self._queue_cut, queue, epoch)
+
     def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         self._queue_runs_given += 1
         self._loop.call_soon_threadsafe(self._queue_read, run, caught_up)
@@ -115,6 +118,10 @@ class LoopBridge:
     def _queue_absent(self, queue: Partition, epoch: int) -> None:
         if self.lane.queues is not None:
             self.lane.queues.absent(queue, epoch, now())
+
+    def _queue_cut(self, queue: Partition, epoch: int) -> None:
+        if self.lane.queues is not None:
+            self.lane.queues.cut(queue, epoch, now())
 
     def _queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         self._queue_runs_taken += 1

@@ -116,6 +116,9 @@ class QueueModel:
         log = self._log(queue)
         if log is None:
             return  # `appended` comes when it has a leader again
+        if log.start > reading.position:
+            reading.position = log.start
+            self._host.on_loop(partial(self._cut, queue, reading.epoch))
         found = log.after(reading.position, self._random.randint(1, MOST))
         records = [self._record(queue, reading.epoch, stored) for stored in found]
         more = bool(log.after(found[-1].offset + 1, 1)) if found else False
@@ -125,6 +128,10 @@ class QueueModel:
         self._host.on_loop(partial(self._read, FetchedRecords(queue, reading.epoch, 0, records, end), caught_up))
         if more:
             self._look_soon(queue, reading)
+
+    def _cut(self, queue: Partition, epoch: int) -> None:
+        assert self._host.lane.queues is not None
+        self._host.lane.queues.cut(queue, epoch, self._process.now())
 
     def _read(self, run: FetchedRecords, caught_up: bool) -> None:
         assert self._host.lane.queues is not None

@@ -35,6 +35,7 @@ from sidecar.core.lane.read_aside import (
 )
 from sidecar.core.lane.settled_by_hand import counts_of, meant_for
 from sidecar.core.lane.short_main import look_for_former
+from sidecar.core.lane.unseen_copies import await_unseen, take_lost
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.attempt import retry_state_of
@@ -135,8 +136,10 @@ class LongWaits:
         queue = self._ties.ownership.partitions[owned.source]
         for record in run.records:
             self._read_one(queue, owned, record, now)
-        if run.end is not None and queue.tracker.reached(run.end):
-            self._ties.commits.soon(queue)
+        if run.end is not None:
+            owned.end_seen = True
+            if queue.tracker.reached(run.end):
+                self._ties.commits.soon(queue)
         if caught_up and (owned.absent or not owned.caught_up):
             owned.caught_up, owned.absent = True, False
             self._ties.ownership.caught_up(queue, now)
@@ -161,6 +164,16 @@ class LongWaits:
                 owned.settling[identity] = settlement
             if gone := owned.ledger.read(copy):
                 self._pass_over(owned, gone)
+            if owned.unseen:
+                owned.unseen.discard(identity)
+
+    def cut(self, queue: Partition, epoch: int, now: Now) -> None:
+        """Note that the beginning of a queue is gone: what waits there is lost, also what was not read back yet."""
+        main, owned = self._owned(queue, epoch)
+        if main is not None and owned is not None:
+            await_unseen(owned, now.steady_ms)
+            self._stale.add(owned.main)
+            self._ties.end_turn(now)
 
     def _pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
         """Mark copies as done that mean nothing any more."""
@@ -333,6 +346,10 @@ class LongWaits:
         unread, holds = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
         ledger.advance(now.steady_ms, unread, holds)
         look_for_former(owned, unread, now.steady_ms, holds)
+        for identity in take_lost(owned, now.steady_ms) if owned.unseen else ():
+            self._ties.ownership.records_lost[main.source.topic] += 1
+            self._pass_over(owned, ledger.done(identity))
+            self._stale.add(main.source)
         if queue.blocked:
             self._stale.add(main.source)  # it is looked at as soon as it goes on
         else:

@@ -60,6 +60,11 @@ class OwnedQueue:
     short_since_ms: int = NEVER
     """The lowest offset of a head that the main partition does not reach, and the steady time since which it does
     not (`short_main.py`)."""
+    unseen: set[Identity] = field(default_factory=set)
+    """Records whose copies were awaited when the log was cut, and were not read since (`unseen_copies.py`)."""
+    unseen_until_ms: int = NEVER
+    end_seen: bool = False
+    """The steady time at which these are held lost, and whether the log was read up to its end since the cut."""
     round_at_ms: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1

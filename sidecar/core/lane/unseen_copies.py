@@ -1,0 +1,36 @@
+"""Copies that a queue has lost before they were read back.
+
+A copy that was committed is awaited from the queue, and its key is blocked until it comes. If the log is cut
+meanwhile, by retention or by hand, it never comes. So what is awaited at a cut, and was not read long after the log's
+end was, is lost.
+"""
+
+from __future__ import annotations
+
+from sidecar.core.lane.key_ledger import Identity, Phase
+from sidecar.core.lane.owned_queue import OwnedQueue
+
+SURE_AFTER_MS = 60_000
+"""ms from a cut until a copy that was not read is held lost: one that was committed just then is read by then."""
+AWAITED = (Phase.WRITING, Phase.EXPECTED)
+
+
+def await_unseen(owned: OwnedQueue, steady_ms: int) -> None:
+    """Note which copies are awaited while the log is cut, at a steady time."""
+    owned.unseen |= {entry.identity for entry in owned.ledger.entries() if entry.phase in AWAITED and not entry.early}
+    owned.unseen_until_ms, owned.end_seen = steady_ms + SURE_AFTER_MS, False
+
+
+def take_lost(owned: OwnedQueue, steady_ms: int) -> list[Identity]:
+    """Return the records whose copies are lost, once that is sure; a copy that is still being written has more time."""
+    if steady_ms < owned.unseen_until_ms:
+        owned.alarm_ms = min(owned.alarm_ms, owned.unseen_until_ms)
+        return []
+    if not owned.end_seen:  # what is read has it looked at again
+        return []
+    waiting = {identity: entry for identity in owned.unseen if (entry := owned.ledger.entry(identity)) is not None}
+    owned.unseen = {identity for identity, entry in waiting.items() if entry.phase is Phase.WRITING}
+    if owned.unseen:
+        owned.unseen_until_ms = steady_ms + SURE_AFTER_MS
+        owned.alarm_ms = min(owned.alarm_ms, owned.unseen_until_ms)
+    return [identity for identity, entry in waiting.items() if entry.phase is Phase.EXPECTED]
