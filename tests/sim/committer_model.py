@@ -86,12 +86,19 @@ class CommitterModel:
             left_out = part is not None and part.closing and said.done < batch.commits[source].progress.done
             if left_out and source in host.assignment.owned_partitions:
                 self._world.shortened.add(host.tenure(source))
+            if part is not None and part.suspicion is not None and part.waits_in_vain:
+                gone = batch.commits[source].progress.done - said.done
+                log = self._kafka.logs[source]
+                self._world.recounted |= {
+                    self._world.origin(source, one) for one in log.everything if one.offset in gone
+                }
 
     def _give_up(self, sources: Iterable[Partition]) -> None:
         """Note that what a partition has settled may be lost to its next owner: its progress is too long at its end."""
         host = self._host
         ends = {source for source in sources if (part := host.lane.ownership.partitions.get(source)) and part.closing}
         self._world.broken |= {host.tenure(source) for source in ends if source in host.assignment.owned_partitions}
+        self._world.given_up |= ends
 
     def _again(self, batch: CommitBatch, took: int = 0) -> None:
         self._process.later(AGAIN_AFTER + took, partial(self._try, batch))
