@@ -86,7 +86,7 @@ demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 8 -m "not long and not soak" $(ARGS)
 
 test-all: $(READY)
 	TESTS_EXAMPLES=150 $(BIN)/python -m pytest --numprocesses 6 -m "not soak" $(ARGS)
