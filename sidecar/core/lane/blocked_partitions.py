@@ -30,7 +30,7 @@ from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.outbox import MOST_REFUSED, Outbox
 from sidecar.core.lane.outputs import is_about_output
 from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import Because, LanePartition, Pause
+from sidecar.core.lane.partition import Because, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.record import NEVER, Now, Partition
@@ -157,5 +157,4 @@ class BlockedPartitions:
         records = self._waiting.take_back(partition.source, withheld=partition.suspicion is None)
         if records:
             self._memory.add(partition, -sum(record.weight for record in records))
-            assert partition.paused is not None, "a blocked partition is paused"
-            partition.let_go(records, Pause(partition.paused.offset, NEVER, Because.BLOCKED))
+            self._paused.let_go(partition, records, NEVER, Because.BLOCKED)

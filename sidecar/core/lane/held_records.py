@@ -13,7 +13,7 @@ from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition, Pause
+from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.policy import Policy
@@ -133,14 +133,7 @@ class HeldRecords:
         held = pause is not None and pause.because is Because.HELD
         if not (free_offsets or (held and not self._covers(partition))):
             return
-        offset = partition.tracker.unread if pause is None else pause.offset
-        if pause is None:
-            self._paused.pause(partition, offset, now.steady_ms, Because.HELD)
-            pause = Pause(offset, now.steady_ms, Because.HELD)
-        because = pause.because if partition.blocked else Because.HELD
-        partition.fetch_held(free_offsets, Pause(offset, now.steady_ms, because))
-        self._paused.alarm_ms = min(self._paused.alarm_ms, now.steady_ms)
-        self._paused.resume_if_ready(partition, now.steady_ms)
+        self._paused.fetch_held(partition, free_offsets, now.steady_ms)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

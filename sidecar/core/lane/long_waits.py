@@ -21,7 +21,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.key_ledger import Identity, Phase, QueuedCopy
 from sidecar.core.lane.key_queues import OrderBy, line_of, line_of_key
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition, Pause
+from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
 from sidecar.core.lane.read_aside import (
     MOST_HOPS,
@@ -441,9 +441,7 @@ class LongWaits:
         """Fetch a main partition again that waited for its queue."""
         if main.paused is None or main.paused.because not in (Because.QUEUE_UNREAD, Because.BEHIND_KEYS):
             return
-        main.pause(Pause(main.paused.offset, now.steady_ms, main.paused.because))
-        self._ties.paused.alarm_ms = now.steady_ms
-        self._ties.paused.resume_if_ready(main, now.steady_ms)
+        self._ties.paused.go_on(main, now.steady_ms)
 
     def obey(self, holds: Holds) -> None:
         """Ask for no head that these holds keep back, and for what others have kept back."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import Because, LanePartition, Pause
+from sidecar.core.lane.partition import Because, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.suspicion import Stage
 from sidecar.core.lane.waiting import WaitingRecords
@@ -104,12 +104,8 @@ class RoomShares:
         records = self._waiting.take_back_ready(partition.source, from_offset)
         if not records:
             return
-        if partition.paused is None:
-            self._paused.pause(partition, partition.tracker.unread, now.steady_ms, Because.SHARED)
-        offset = partition.tracker.unread if partition.paused is None else partition.paused.offset
         self._memory.add(partition, -sum(record.weight for record in records))
-        partition.let_go(records, Pause(offset, now.steady_ms, Because.SHARED))
-        self._paused.resume_if_ready(partition, now.steady_ms)
+        self._paused.let_go(partition, records, now.steady_ms, Because.SHARED)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

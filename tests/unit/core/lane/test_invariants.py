@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sidecar.core.invariant import BrokenInvariantError
 from sidecar.core.lane.append_times import Note
+from sidecar.core.lane.partition import Because, Pause
 from sidecar.core.lane.suspicion import Stage, Suspicion
 from sidecar.core.outcome import Failed
 from sidecar.core.pace.pace import State
@@ -59,6 +60,15 @@ def refused_bytes(rig: Rig) -> None:
 
 def blocked_and_fetched(rig: Rig) -> None:
     rig.part().blocked = "refused"
+
+
+def paused_until_nobody_looks(rig: Rig) -> None:
+    rig.part().pause(Pause(9, 5_000, Because.SHARED))
+
+
+def looked_at_too_late(rig: Rig) -> None:
+    rig.lane.paused.pause(rig.part(OTHER), 3, 3_600_000, Because.NOT_DUE)
+    paused_until_nobody_looks(rig)
 
 
 def lost_record(rig: Rig) -> None:
@@ -148,6 +158,8 @@ BREACHES: list[Callable[[Rig], None]] = [
     sum_of_loads,
     refused_bytes,
     blocked_and_fetched,
+    paused_until_nobody_looks,
+    looked_at_too_late,
     lost_record,
     twice,
     not_begun,

@@ -52,6 +52,18 @@ def test_the_search_finds_each_way_to_write() -> None:
     assert sorted(found) == ["other", "part.level", "part.load", "part.paused", "part.withheld", "self.load"]
 
 
+def test_only_their_owner_makes_pauses() -> None:
+    """Whoever else did so would have to have their times looked at."""
+    assert {path.name for path in CORE.rglob("*.py") if "Pause" in set(called(path))} == {"paused.py"}
+
+
+def called(path: Path) -> Iterator[str]:
+    """The names that a module calls."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
+
+
 # --- the organs ----------------------------------------------------------------------------------------------------
 
 PRODUCT = CORE.parent

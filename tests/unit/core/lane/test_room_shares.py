@@ -146,6 +146,23 @@ def test_a_record_that_is_let_go_later_passes_over_none_that_is_not_fetched_agai
     assert rig.fetches[-1][:3] == ("resume", LEVEL, 3)
 
 
+def test_due_records_that_are_let_go_do_not_wait_for_the_later_time_of_their_partition() -> None:
+    """Given a level is paused until its next record is due, and is out with too much to go on when it lets go."""
+    due = [record(offset, source=SECOND, timestamp=WALL - 30_000, life=life(due_at=WALL)) for offset in range(7)]
+    rig = Rig(room=16 * due[0].weight, retry=True, concurrency=5)
+    rig.assign(SECOND, READY)
+    rig.take(*due, record(7, source=SECOND, life=life(due_at=WALL + 30_000)))
+    rig.take(record(0, source=READY, life=life(due_at=WALL), value=b"x" * ROOM))
+    rig.run(600)
+    assert [sent.record.source for sent in rig.sent] == [SECOND] * 4 + [READY]
+    assert rig.part(SECOND).tracker.dropped == {4, 5, 6}
+    rig.answer(place=4)
+    rig.run(20)
+    rig.conclude()
+    rig.run(1_000)
+    assert rig.fetches[-1][:3] == ("resume", SECOND, 4)
+
+
 def test_topics_divide_half_of_the_room_and_partitions_the_part_of_their_topic() -> None:
     lane = Fetcher(ORDERS, OTHER, BILLS)
     lane.fetch(ORDERS)
