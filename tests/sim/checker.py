@@ -221,14 +221,17 @@ UNKNOWN = 3_600_000
 """ms that a record of a topic that nobody consumes any more is kept waiting."""
 
 
-def nothing_waits_for_ever(world: World) -> None:
-    """Once faults end and nothing new comes, all is delivered or dead-lettered within what the plan allows for."""
+def nothing_waits_for_ever(world: World, in_line_ms: int = 0) -> None:
+    """Once faults end and nothing new comes, all is delivered or dead-lettered within what the plan allows for.
+
+    `in_line_ms`: what records that go one after another have waited for together.
+    """
     plan = world.plan
     calm = max([world.faults.ended, last_sent(world), *(fault.at + fault.lasts for fault in plan.faults)])
     longest = max(LONGEST_ASKED, *world.everything.table) + world.apart
     tries = plan.retries + 1 + (plan.tries or 0)
     work = len(world.sent) * tries * ATTEMPT + world.throttled * THROTTLE + sum(world.deaths.values()) * SUSPICION
-    bound = calm + tries * (longest + ROUND) + work + bool(world.removed) * UNKNOWN
+    bound = calm + max(tries * longest, in_line_ms) + tries * ROUND + work + bool(world.removed) * UNKNOWN
     at = rested(world)
     assert at <= bound, f"the last record was done after {at} ms, which may take {bound}"
 

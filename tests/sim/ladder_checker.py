@@ -38,7 +38,18 @@ def check_ladder(world: World) -> None:
         who_is_first_is_done_first(found, line)
         one_at_a_time(found, line)
     all_is_done(world)
-    nothing_waits_for_ever(world)
+    nothing_waits_for_ever(world, longest_line_ms(found))
+
+
+def longest_line_ms(found: Found) -> int:
+    """The sum of the waits of a line, of the line that has the longest: what follows waits behind each of them."""
+    rung = max(found.world.everything.table)
+
+    def waited_ms(origin: str) -> int:
+        outcomes = [delivery.outcome for delivery in found.deliveries[origin]]
+        return sum(one.delay or rung for one in outcomes if isinstance(one, Failed))
+
+    return max((sum(map(waited_ms, line)) for line in lines_of(found).values()), default=0)
 
 
 def check_order_alone(world: World, *, kept: bool = True) -> None:
@@ -69,7 +80,7 @@ def check_what_is_left(world: World) -> None:
         who_is_first_is_done_first(found, left)
         one_at_a_time(found, left)
     all_is_done(world)
-    nothing_waits_for_ever(world)
+    nothing_waits_for_ever(world, longest_line_ms(found))
 
 
 def it_ends_once(found: Found, origin: str) -> None:

@@ -1,7 +1,7 @@
 """Random stories of groups whose order survives long waits: what fails waits in the queue, what follows behind it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.core.lane.in_place_queues import OrderBy
@@ -51,7 +51,13 @@ def test_order_is_kept_while_kafka_refuses_copies(plan: Plan) -> None:
     check_ladder(World(plan).run())
 
 
+FAILS = Weights(ok=1, fail=2)
+OVERTAKEN = Plan(1112, sidecars=2, partitions=1, concurrency=1, spread=15_000, weights=FAILS, fates=(1, 2, 2))
+"""Records of its queue are read before the one that kills, and were not with the service when it died."""
+
+
 @story
+@example(OVERTAKEN._replace(order="key", queued=True), 3, [(22, 1)])
 @given(ladders(), st.integers(1, 4), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=2))
 def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     plan: Plan, deaths: int, killers: list[tuple[int, int]]
@@ -63,8 +69,9 @@ def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     check_ladder(world)
     found = Found(world)
     assert {origin for origin in world.sent if quarantined(found, origin)} == world.deaths.keys()
-    # Each other killer may hide this one twice: where it lies in the main topic, and in the queue.
-    assert all(count <= deaths + 2 * len(world.deaths) for count in world.deaths.values()), world.deaths
+    # One more for each other killer, and one where what goes before it was throttled until time had cleared them all.
+    most = deaths + len(world.deaths) + 1
+    assert all(count <= most for count in world.deaths.values()), world.deaths
 
 
 @story

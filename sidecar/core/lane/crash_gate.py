@@ -18,6 +18,7 @@ A lane asks the gate only for partitions with a suspicion, so that it costs noth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from sidecar.core.decide import Postpone, RetryInPlace, dead_letter_crashing, decide
 from sidecar.core.invariant import ensure
@@ -160,7 +161,7 @@ class CrashGate:
             return True
         if record.offset in suspicion.cleared or not suspicion.is_suspect(record.offset):
             self._waiting.withhold(record)
-            if not suspicion.suspects and record.offset not in suspicion.cleared:
+            if record.offset not in suspicion.cleared and self._is_last(partition, suspicion):
                 self._narrow(partition, suspicion)
             return False
         self._file.join(partition.source)
@@ -169,6 +170,15 @@ class CrashGate:
             return False
         self._mark(partition, suspicion, record)
         return False
+
+    def _is_last(self, partition: LanePartition, suspicion: Suspicion) -> bool:
+        """Return whether no suspect is left, now that a record has come that is none."""
+        return not suspicion.suspects and not (partition.under is not None and self._has_coming(partition, suspicion))
+
+    def _has_coming(self, partition: LanePartition, suspicion: Suspicion) -> bool:
+        """Return whether suspects of a queue are being read or ready: a record with a higher offset may come first."""
+        ready = (record.offset for record in self._waiting.ready.of(partition.source))
+        return suspicion.awaits(chain(partition.requested, ready))
 
     def _mark(self, partition: LanePartition, suspicion: Suspicion, record: Record) -> None:
         suspicion.set_mark(record)
@@ -221,8 +231,17 @@ class CrashGate:
             partition.suspect(None)
         elif suspicion.stage is Stage.FEW:
             self._let_try(partition, suspicion.window)
-        elif self._file.marking is None and suspicion.is_passed(partition.tracker.first):
+        elif self._file.marking is None and (
+            suspicion.is_passed(partition.tracker.first) or self._keeps_others(partition, suspicion)
+        ):
             self._narrow(partition, suspicion)
+
+    def _keeps_others(self, partition: LanePartition, suspicion: Suspicion) -> bool:
+        """Return whether records of a queue have come before its last suspect, which is answered now."""
+        if partition.under is None or not self._is_last(partition, suspicion):
+            return False
+        withheld = (record.offset for record in self._waiting.withheld(partition.source))
+        return any(offset not in suspicion.cleared for offset in withheld)
 
     def _marked(self, partition: LanePartition, suspicion: Suspicion) -> None:
         record, suspicion.marked = suspicion.marked, None
@@ -281,7 +300,8 @@ class CrashGate:
     def _take_step(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
         if suspicion.stage is Stage.SINGLE and self._waiting.ready.has(partition.source):
             suspicion.ready_at_ms = now.steady_ms
-        match suspicion.after_time(partition.load, partition.blocked, now, unread=self._has_unread(partition, now)):
+        unread = self._has_unread(partition, suspicion, now)
+        match suspicion.after_time(partition.load, partition.blocked, now, unread=unread):
             case Step.TO_FRESH:
                 # A commit takes the reach out of Kafka before any record beyond it is delivered.
                 partition.suspect(Suspicion(0, Stage.FRESH, opening=True))
@@ -292,7 +312,7 @@ class CrashGate:
             case Step.LEAVE:
                 self._file.leave(partition.source)
 
-    def _has_unread(self, partition: LanePartition, now: Now) -> bool:
+    def _has_unread(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> bool:
         """Return whether suspects of a partition may be still to come from Kafka.
 
         What was let go comes only if there is room for it. Where the partition's own records in memory leave none, they
@@ -301,8 +321,10 @@ class CrashGate:
         full = now.steady_ms - self._full_at_ms < IDLE_MS
         if (partition.load == 0 and full) or partition.held or partition.held_heads:
             return True  # what an operator holds is delivered later, and may be what crashes the service
-        # What waits in a queue was not in flight: that is due at once, and comes first.
-        if partition.under is not None or not partition.tracker.dropped:
+        # What was in flight of a queue is due at once, and is asked for first; what else waits there was not.
+        if partition.under is not None:
+            return suspicion.stage is Stage.SINGLE and self._has_coming(partition, suspicion)
+        if not partition.tracker.dropped:
             return False
         paused = partition.paused is not None and now.steady_ms - partition.paused.at_ms >= IDLE_MS
         return not (partition.load and (full or paused))

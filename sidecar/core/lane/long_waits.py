@@ -386,6 +386,7 @@ class LongWaits:
                 owned.ledger.let_go(entry.identity)
                 break
             fetch(self._ties, owned, entry)
+            queue.request(entry.offset)
             held += entry.weight
         queue.hold_heads(owned.ledger.held_heads)
 
@@ -427,6 +428,7 @@ class LongWaits:
         if owned is None or (identity := owned.requested.pop(offset, None)) is None:
             return
         self._stale.add(owned.main)
+        self._ties.ownership.partitions[owned.source].came(offset)
         if record is None:
             self._ties.ownership.records_lost[owned.main.topic] += 1
             owned.hopping.discard(offset)
@@ -508,6 +510,7 @@ class LongWaits:
                 self._check_offsets(partitions[owned.source], owned)
 
     def _check_offsets(self, queue: LanePartition, owned: OwnedQueue) -> None:
+        ensure(queue.requested <= owned.requested.keys(), f"what {queue.source} waits for is being read")
         at_rest = {entry.offset for entry in owned.ledger.entries() if entry.phase in (Phase.QUEUED, Phase.REQUESTED)}
         taken = {entry.offset for entry in owned.ledger.entries() if entry.phase is Phase.TAKEN}
         early = {entry.early.offset for entry in owned.ledger.entries() if entry.early is not None}

@@ -122,6 +122,8 @@ class LanePartition:
     memory."""
     held_heads: int = 0
     """Records of a queue that could go out, and that an operator holds."""
+    requested: set[int] = field(default_factory=set)
+    """Offsets of the records of a queue that are being read and whose turn it is."""
     held_in_memory: int = 0
     """Records that an operator's hold keeps back in memory."""
     append_times: AppendTimes = field(init=False)
@@ -254,6 +256,14 @@ class LanePartition:
     def put_back(self, offset: int) -> None:
         """Keep only the offset of a record of a queue that was begun: its copy is read again later."""
         self.tracker.let_go(offset)
+
+    def request(self, offset: int) -> None:
+        """Note that a record of a queue is being read, as its turn has come."""
+        self.requested.add(offset)
+
+    def came(self, offset: int) -> None:
+        """Note that a record of a queue was read, or is gone."""
+        self.requested.discard(offset)
 
     def hold_heads(self, count: int) -> None:
         """Note how many first records of a queue an operator holds: they stay in the queue."""

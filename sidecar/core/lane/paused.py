@@ -42,23 +42,23 @@ class PausedPartitions:
     def let_go(self, partition: LanePartition, records: Iterable[Record], at_ms: int, because: Because) -> None:
         """Drop records that wait in memory; they are fetched again from the steady time `at_ms` on, as soon as the
         partition may continue. NEVER: once it is unblocked."""
-        partition.let_go(records, self._again(partition, at_ms, because))
+        partition.let_go(records, self._paused_until(partition, at_ms, because))
         self.resume_if_ready(partition, at_ms)
 
     def fetch_held(self, partition: LanePartition, offsets: Iterable[int], steady_ms: int) -> None:
         """Fetch records that no operator holds any more, as soon as the partition may continue."""
         pause = partition.paused
         because = pause.because if pause is not None and partition.blocked else Because.HELD
-        partition.fetch_held(offsets, self._again(partition, steady_ms, because))
+        partition.fetch_held(offsets, self._paused_until(partition, steady_ms, because))
         self.resume_if_ready(partition, steady_ms)
 
     def go_on(self, partition: LanePartition, steady_ms: int) -> None:
         """Let a paused partition continue as soon as it may, whatever time its pause had."""
         if partition.paused is not None:
-            partition.pause(self._again(partition, steady_ms, partition.paused.because))
+            partition.pause(self._paused_until(partition, steady_ms, partition.paused.because))
             self.resume_if_ready(partition, steady_ms)
 
-    def _again(self, partition: LanePartition, at_ms: int, because: Because) -> Pause:
+    def _paused_until(self, partition: LanePartition, at_ms: int, because: Because) -> Pause:
         """Pause a partition, or return its pause with another time, at which it is looked at."""
         if partition.paused is None:
             self.pause(partition, partition.tracker.unread, at_ms, because)
@@ -82,7 +82,7 @@ class PausedPartitions:
         if (pause := partition.paused) is None:
             return
         at_ms = steady_ms if pause.because is Because.BLOCKED else max(pause.at_ms, steady_ms)
-        partition.pause(self._again(partition, at_ms, pause.because))
+        partition.pause(self._paused_until(partition, at_ms, pause.because))
         self.resume_if_ready(partition, steady_ms)
 
     def resume_if_ready(self, partition: LanePartition, steady_ms: int) -> None:

@@ -11,6 +11,8 @@
     single |                                              | fresh: `QUIET_MS` passed, and nothing of it is in memory
     single |                                              | few: the same, but its culprit is still to come
 
+Records of a queue come by their time, and not by their offsets: there one that is being read, or is ready, is left too.
+
 Time alone ends no stage while suspects may be still to come (`after_time`): they may wait behind records of other
 partitions that fill the lane's memory, behind the suspects of another partition, or for a leader.
 
@@ -23,7 +25,7 @@ What is done at each stage is in `crash_gate.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -235,6 +237,10 @@ class Suspicion:
     def _most(self) -> int:
         # Of a partition in single file: in flight, and done without Kafka knowing.
         return self.window if self.stage is Stage.FEW else 2 * self.window
+
+    def awaits(self, offsets: Iterable[int]) -> bool:
+        """Return whether one of these records is a suspect that nothing has cleared."""
+        return any(offset not in self.cleared and self.is_suspect(offset) for offset in offsets)
 
     def is_reached(self, offset: int) -> bool:
         """Return whether a record may go now: if it crashes the service, the next owner knows that it may be the

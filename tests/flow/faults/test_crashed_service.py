@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -136,6 +137,36 @@ def test_a_record_that_kills_its_pod_only_when_it_comes_again_is_found_all_the_s
     assert {value for value, reason, _ in pod.reasons() if reason == b"crashed-service"} == {CULPRIT}
     taken = {d.value for d in service.ledger.deliveries() if d.means == TOOK}
     assert taken == {b"order %d" % number for number in range(RECORDS)} - {CULPRIT}
+
+
+@pytest.mark.long
+def test_a_record_that_kills_its_pod_from_a_queue_is_found_among_others_that_wait_there(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """A tenth of the records have failed once or twice, each of a key of its own, and come from the queue with it."""
+    group = create_group(replace(new_group(), delays=(), queued=True))
+    service = start_service(lambda _request: BRIEF)
+    ladder = {"ordered_ladder": ["1s", "2s"], "max_reconsume_times": 20}
+    order = {"concurrency": 16, "order": "key", "outage_failures": None}
+    config = {"deliver": order, "retry": ladder, "kafka": KAFKA}
+    pod = Pod(group, service, start_sidecar(group, service.url, overrides=config))
+
+    def poisoned(request: Request) -> Behaviour:
+        if request.value == CULPRIT:
+            return pod.die() if request.times else FAIL
+        failing = int(request.key or b"0") % 10 == 0
+        return FAIL if failing and request.times < 2 else BRIEF
+
+    service.script = poisoned
+    orders = [Out(b"order %d" % number, key=b"%d" % number, partition=number % 2) for number in range(RECORDS)]
+    produce(group.bootstrap, group.main, orders)
+    for _ in range(3):
+        pod.succeed()
+    await_quiet(group, QUIET_WITHIN)
+    pod.sidecar.stop()
+    assert pod.reasons() == [(CULPRIT, b"crashed-service", b"1")]
+    taken = {d.value for d in service.ledger.deliveries() if d.means == TOOK}
+    assert taken == {order.value for order in orders} - {CULPRIT}
 
 
 @pytest.mark.long
