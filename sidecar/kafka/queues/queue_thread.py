@@ -56,7 +56,7 @@ SURE_AFTER = 5.0
 """Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it: a broker may
 not know yet of a topic that was made a moment ago, in which a former owner may have written."""
 SOON_MS = 30_000
-"""ms within which a copy must be due to be kept at hand: later ones would only push the others out."""
+"""ms within which a copy of our own must be due to be parsed and kept at hand: later ones would push others out."""
 LATE = 30.0
 """Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
 
