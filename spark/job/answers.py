@@ -15,7 +15,7 @@ ANSWER_SECONDS = 5.0
 START_SECONDS = 45.0
 """Seconds that all answers for one start of a query may take together. Of hundreds of groups the first question is
 about thousands of partitions, on a cluster that may have to make its topic of consumer offsets for it. It is less than
-`liveness.LIVE_SECONDS`, so that a start is not taken for a query that stands."""
+`liveness.LIVE_SECONDS`, which begin anew with a start and at its end: so it is not taken for a query that stands."""
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the job must stop."""
 TELL_SECONDS = 5.0

@@ -1,9 +1,9 @@
 """Tell whether the job lives: `GET /livez`, beside the metrics.
 
-A query lives if it has ended a batch, or had nothing to do, within the last minute. A query that is not running waits
-for its next start, which a restart of the process would not hasten. It counts as alive; the metrics `restarts` and
-`given_up` tell of it. What is left is what a restart heals: a query that runs and gets no further, and a supervisor
-that stands still.
+A query lives if it has ended a batch, had nothing to do, or was started within the last minute. A query that is not
+running waits for its next start, which a restart of the process would not hasten. It counts as alive; the metrics
+`restarts` and `given_up` tell of it. What is left is what a restart heals: a query that runs and gets no further, and a
+supervisor that stands still.
 
 This module imports nothing of Spark.
 """

@@ -96,9 +96,17 @@ class Queries:
             with raising_gone(), self._cluster.starting():
                 return begin(plan)
 
-        alive, open_end = partial(self._meters.alive, name), options.pattern is not None
         with self._cluster.starting():
-            return Followed(look, begun, time.monotonic, say, open_end=open_end, alive=alive, may_change=may_change)
+            return Followed(
+                look,
+                begun,
+                time.monotonic,
+                say,
+                open_end=options.pattern is not None,
+                alive=partial(self._meters.alive, name),
+                starting=partial(self._meters.liveness.alive, name),
+                may_change=may_change,
+            )
 
     def _read(self, plan: Plan, partitions: Collection[PartitionName], more: Mapping[str, str]) -> DataFrame:
         """Return the records of the events topics of the groups that the plan serves, which have these partitions."""

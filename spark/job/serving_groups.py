@@ -36,9 +36,9 @@ class Followed:
     """A query that `begin` starts for a plan and restarts for another plan; `look` returns the current plan.
 
     With an `open_end` (a pattern) it is no failure if no group exists: the query waits for the first one, and calls
-    `alive` meanwhile. An error of `look` or `begin` in the constructor is raised. Later, an error of `begin` is the
-    query's fault. An error of `look` does not stop the query. Groups that come wait until `may_change`, for
-    HELD_SECONDS at most.
+    `alive` meanwhile. `starting` is called before and after each start. An error of `look` or `begin` in the
+    constructor is raised. Later, an error of `begin` is the query's fault. An error of `look` does not stop the query.
+    Groups that come wait until `may_change`, for HELD_SECONDS at most.
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class Followed:
         *,
         open_end: bool,
         alive: Callable[[], None] = lambda: None,
+        starting: Callable[[], None] = lambda: None,
         may_change: Callable[[], bool] = lambda: True,
     ) -> None:
         self._look, self._begin, self._now, self._say = look, begin, now, say
-        self._open_end, self._alive, self._may_change = open_end, alive, may_change
+        self._open_end, self._alive, self._starting, self._may_change = open_end, alive, starting, may_change
         self._held_since: float | None = None
         self._plan, self._look_at = look(), next_look(now())
         self._doubted: Plan | None = None
@@ -78,7 +79,10 @@ class Followed:
 
     def _started(self) -> Query | None:
         if self._plan.served:
-            return self._begin(self._plan)
+            self._starting()
+            running = self._begin(self._plan)
+            self._starting()  # a start may take most of a minute, and the first batch as long again
+            return running
         if not self._open_end:
             raise NothingToReadError(f"there is nothing to read: no topic {', '.join(self._plan.lacking.values())}")
         return None

@@ -95,7 +95,8 @@ class Supervisor:
     """The loop that runs the queries until a request to stop, or until no query is left.
 
     A query that has failed `most` times in a row is given up, and the others go on without it. A query is not started
-    for the first time before `may_begin` returns True. `waiting` is called while a query waits for a start.
+    for the first time before `may_begin` returns True. `waiting` is called while a query waits for a start, and as one
+    begins.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Supervisor:
     def _begin(self, name: str, query: SupervisedQuery) -> str | None:
         if query.streak.failures:
             self._restarting(name)
+        self._waiting(name)
         query.began = self._clock.now()
 
         def begin() -> None:
@@ -155,6 +157,7 @@ class Supervisor:
 
     def _failed(self, name: str, query: SupervisedQuery, fault: str) -> None:
         """Plan the next start, unless there were too many failures."""
+        self._waiting(name)  # from now on: the start of another query may take most of a minute
         now = self._clock.now()
         query.streak = query.streak.failed(now - query.began)
         query.running, query.again_at = None, now + query.streak.wait

@@ -100,14 +100,15 @@ class World:
     """The groups that there are, and what was begun for them."""
 
     def __init__(self, *served: str, open_end: bool = True) -> None:
-        self.at, self.lived = 0.0, 0
+        self.at, self.lived, self.signs = 0.0, 0, 0
         self.plan: Plan | Exception = Plan(served, {}, ids_of(*served))
         self.failure: Exception | None = None
         self.begun = list[Query]()
         self.said = list[str]()
         self.may_change = True
         parts = self.look, self.begin, lambda: self.at, self.said.append
-        self.followed = Followed(*parts, open_end=open_end, alive=self.live, may_change=lambda: self.may_change)
+        calls = {"alive": self.live, "starting": self.sign, "may_change": lambda: self.may_change}
+        self.followed = Followed(*parts, open_end=open_end, **calls)
 
     def look(self) -> Plan:
         if isinstance(self.plan, Exception):
@@ -123,6 +124,9 @@ class World:
     def live(self) -> None:
         self.lived += 1
 
+    def sign(self) -> None:
+        self.signs += 1
+
     def after(self, seconds: float, plan: Plan | Exception) -> list[tuple[str, ...]]:
         """What was begun so far, when the plan is another one and it was looked for `seconds`."""
         self.plan = plan
@@ -137,6 +141,14 @@ class World:
 def test_a_group_that_comes_is_served_at_the_next_look() -> None:
     world = World("a")
     assert world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b"))) == [("a",), ("a", "b")]
+
+
+def test_a_start_that_waits_long_for_kafka_leaves_the_first_batch_its_time() -> None:
+    """Of hundreds of groups both take most of a minute, after which the query would be taken for one that stands."""
+    world = World("a")
+    assert world.signs == 2, "a sign of life before and after a start"
+    world.after(LOOK_SECONDS, Plan(("a", "b"), {}, ids_of("a", "b")))
+    assert world.signs == 4
 
 
 def test_a_query_is_begun_anew_when_a_topic_that_it_reads_is_made_anew() -> None:

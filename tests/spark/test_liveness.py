@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from spark.job.answers import START_SECONDS, UnansweredError
 from spark.job.liveness import LIVE_SECONDS, Liveness
 from spark.job.meters import Meters
 from spark.job.run import serve
-from spark.job.supervisor import LONGEST_WAIT
+from spark.job.supervisor import LONGEST_WAIT, Running
 from tests.spark.test_options import World
 
 
@@ -78,6 +79,29 @@ def test_a_query_that_waits_for_its_next_start_is_alive_however_long_that_is(fai
     world.run(most=100, waiting=waiting)
     assert len(world.begun) == failures + 1
     assert faults == {""}
+
+
+class Silent(World):
+    """Kafka answers nothing: each start waits its time, and fails."""
+
+    def __init__(self) -> None:
+        super().__init__({"view": [], "stats": []}, until=1_000)
+        self.liveness = begun("view", "stats", now=self.now)
+        self.faults = set[str]()
+
+    def start(self, name: str) -> Running:
+        self.begun.append((name, self.at))
+        for _ in range(int(START_SECONDS)):
+            self.at += 1
+            self.faults.add(self.liveness.fault())
+        raise UnansweredError("Kafka has not told its topics")
+
+
+def test_queries_whose_starts_wait_for_a_silent_kafka_one_after_the_other_are_alive() -> None:
+    world = Silent()
+    world.run(most=100, waiting=world.liveness.alive)
+    assert {name for name, _ in world.begun} == {"view", "stats"}
+    assert world.faults == {""}
 
 
 def test_it_is_served_beside_the_metrics(clock: Hand, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,8 @@ from topics.transitions import Commit
 
 MOST = 5_000
 """Copies that are known at most: more than a transaction has. Those of an aborted one are never read, and age out."""
+LONGEST_KEY = 1_024
+"""Bytes of a key that is kept. A copy with a longer one is parsed: nothing counts the memory of what is kept here."""
 
 
 class OwnCopy(NamedTuple):
@@ -47,7 +49,11 @@ class OwnCopies:
 
     def written(self, entries: Sequence[SettledRecord], located: Mapping[int, tuple[int, int]]) -> None:
         """Note the copies that are being committed: `located` has their offsets and timestamps, by index."""
-        copies = [_own_copy(entries[index], *where) for index, where in located.items()]
+        copies = [
+            _own_copy(entry, *where)
+            for index, where in located.items()
+            if len((entry := entries[index]).record.key or b"") <= LONGEST_KEY
+        ]
         with self._lock:
             self._copies.update(copies)
             for key in list(self._copies)[: max(0, len(self._copies) - MOST)]:

@@ -49,6 +49,8 @@ RETRY_EVERY = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 EDGES_WITHIN = 2.0
 """Seconds for the request for the ends of a log."""
+SLOW = EDGES_WITHIN / 2
+"""Seconds after which a request that failed has kept the thread from reading, so that no other is sent in that look."""
 LOOK_SELDOM = 10.0
 """Seconds between two looks for a queue that was missing, in a group without a ladder: redrives and instances with one
 may write to it as soon as it is made."""
@@ -56,7 +58,7 @@ SURE_AFTER = 5.0
 """Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it: a broker may
 not know yet of a topic that was made a moment ago, in which a former owner may have written."""
 SOON_MS = 30_000
-"""ms within which a copy must be due to be kept at hand: later ones would only push the others out."""
+"""ms within which a copy of our own must be due to be parsed and kept at hand: later ones would push others out."""
 LATE = 30.0
 """Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
 
@@ -314,7 +316,7 @@ class QueueThread(threading.Thread):
                 _LOG.warning(text, queue, why, extra={"event": "queue-unread", "partition": str(queue)})
 
     def _begin(self, queue: Partition, reading: QueueReading, progress: Progress | None) -> bool:
-        """Begin to read a queue; return whether no answer came about its log."""
+        """Begin to read a queue; return whether an answer about its log was waited for in vain."""
         reading.asked_at = time.monotonic()
         try:
             low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
@@ -324,10 +326,10 @@ class QueueThread(threading.Thread):
                 self._miss(queue, reading)
                 return False
             reading.doubt()
-            return True
+            return time.monotonic() >= reading.asked_at + SLOW  # what is refused at once keeps no other waiting
         if low == OFFSET_INVALID or high == OFFSET_INVALID:
             reading.doubt()
-            return True
+            return time.monotonic() >= reading.asked_at + SLOW
         start = started(queue, progress, low, high)
         if reading.absent:
             reading.absent, reading.since = False, time.monotonic()

@@ -148,3 +148,19 @@ def test_leaders_that_do_not_answer_take_one_wait_of_a_look_and_the_queues_take_
         spent.append(looks.now - before)
         assert looks.thread._open_at > looks.now, "there is time to read before the next look"
     assert spent == [queue_thread.EDGES_WITHIN] * 10
+
+
+def test_queues_that_are_refused_at_once_keep_no_other_from_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given errors that cost no time: the partitions that have them are asked first."""
+    looks = Looks(monkeypatch, LADDER, lambda _now: 0)
+
+    def ends(queue: TopicPartition, **_: object) -> tuple[int, int]:
+        if queue.partition != 9:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        return 0, 5
+
+    monkeypatch.setattr(looks.thread._reader, "get_watermark_offsets", ends)
+    for number in range(1, 10):
+        looks.thread._open(Partition(QUEUE.topic, number), 1)
+    looks.thread._open_more()
+    assert looks.heard == ["opened"]

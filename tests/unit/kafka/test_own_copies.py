@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sidecar.core.commit_batch import SettledRecord
 from sidecar.core.outcome import Failed
 from sidecar.core.record import Partition, Record, weight_of
-from sidecar.kafka.queues.own_copies import MOST, OwnCopies
+from sidecar.kafka.queues.own_copies import LONGEST_KEY, MOST, OwnCopies
 from sidecar.kafka.queues.queue_reading import queue_reading_of
 from tests.sim import samples
 from tests.sim.samples import WALL
@@ -121,6 +121,14 @@ def test_copies_that_are_never_read_are_bounded_and_the_last_ones_stay() -> None
         copies.written([CASES["first"]] * 1_000, {index: (offset + index, WALL) for index in range(1_000)})
     last: Any = [Read(offset, WALL, b"key", b"value") for offset in range(2 * MOST)]
     assert [message.offset() for message in last if copies.take(message, QUEUE, 4)] == list(range(MOST, 2 * MOST))
+
+
+@pytest.mark.parametrize("longer", [0, 1, 1_000_000])
+def test_copies_that_are_never_read_keep_no_long_keys(longer: int) -> None:
+    copies, key = OwnCopies(), bytes(LONGEST_KEY + longer)
+    copies.written([settled(replace(first(), key=key), "first")], {0: (52, WALL)})
+    message: Any = Read(52, WALL, key, b"value")
+    assert (copies.take(message, QUEUE, 4) is None) == (longer > 0)
 
 
 def test_copies_in_a_queue_that_is_read_no_more_are_forgotten() -> None:
