@@ -307,7 +307,6 @@ class KeyLedger:
         line = self._lines[entry.key]
         new.identity, new.moved, new.key = entry.identity, entry.moved, entry.key  # equal, and held already
         line.entries[self._index(line, entry)] = new
-        self._forget_listed(entry)
         self._note(new)
         self._offer(line)
         return gone
@@ -467,18 +466,12 @@ class KeyLedger:
     def _remove(self, entry: Entry) -> None:
         line = self._lines[entry.key]
         del line.entries[self._index(line, entry)]
-        self._forget_listed(entry)
         self._parked.pop(entry.identity, None)
         if not line.entries:
             del self._lines[entry.key]
             return
         self._leave_out(entry)
         self._offer(line)
-
-    def _forget_listed(self, entry: Entry) -> None:
-        entry.listed = False
-        if self._behind_main and self._behind_main.get(entry.key) is entry:
-            del self._behind_main[entry.key]
 
     def _leave_out(self, entry: Entry) -> None:
         line = self._lines[entry.key]

@@ -35,9 +35,9 @@ class RefusedPartition:
     `hurried`: the partition is being given up.
     """
 
-    reason: str
-    at_ms: int
-    backoff_ms: int
+    reason: str = ""
+    at_ms: int = 0
+    backoff_ms: int = FIRST_TRY_MS // 2
     fits: int | None = None
     hurried: bool = False
     entries: deque[SettledRecord] = field(default_factory=deque)
@@ -80,7 +80,7 @@ class RefusedProgress:
         all, as the first open record may be among these. None: the progress is refused. `hurried`: it is being given
         up.
         """
-        refused = self._refused.setdefault(source, RefusedPartition(reason, 0, FIRST_TRY_MS // 2))
+        refused = self._refused.setdefault(source, RefusedPartition())
         # Halves, since only Kafka knows what it takes: `offset.metadata.max.bytes` is a setting of each broker.
         refused.reason, refused.fits = reason, None if tried is None else tried // 2 if tried else NEVER
         refused.backoff_ms, refused.hurried = min(2 * refused.backoff_ms, LAST_TRY_MS), refused.hurried or hurried

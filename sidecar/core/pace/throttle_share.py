@@ -28,7 +28,7 @@ PATIENCE_MS = 10_000
 
 
 class ThrottleShare:
-    """The answers since the last judgement, and those of the window before it.
+    """The answers since the last judgement, and whether all of the window before it asked for time.
 
     Invariant: those that ask for time are some of the answers.
     """
@@ -37,7 +37,8 @@ class ThrottleShare:
         self.others = 0
         """Answers since the last one that asked for time, none of which did. The pace adds to it."""
         self._answers = self._throttled = self._round = self._row = 0
-        self._answers_before = self._throttled_before = 0
+        self._all_asked_before = True
+        """Whether all answers of the window before asked; so it is as long as there was none."""
         self._since_ms = -CUT_EVERY_MS
 
     def throttled(self, limit: int, now_ms: int) -> float:
@@ -49,14 +50,14 @@ class ThrottleShare:
         window = max(limit, self._round, LEAST)
         self._row = 1 if self.others else self._row + 1
         if self.others >= window:
-            self._begin(self.others, 0, now_ms)
+            self._begin(now_ms, all_asked=False)
         else:
             self._answers += self.others
         self.others = 0
         self._answers += 1
         self._throttled += 1
         lasted_ms = now_ms - self._since_ms
-        everything = self._throttled == self._answers and self._throttled_before == self._answers_before
+        everything = self._throttled == self._answers and self._all_asked_before
         # All of them ask, which chance does not explain: to wait for a whole sample would only ask more often in vain.
         if self._row >= SURE or everything:
             judged, cut = self._answers >= self._round or lasted_ms >= CUT_EVERY_MS, ALL
@@ -65,20 +66,18 @@ class ThrottleShare:
             cut = cut_of(self._throttled / self._answers, self._answers)
         if not judged:
             return 0.0
-        self._begin(self._answers, self._throttled, now_ms)
+        self._begin(now_ms, all_asked=self._throttled == self._answers)
         self._round = limit if cut else 0
         return cut
 
-    def _begin(self, answers: int, throttled: int, now_ms: int) -> None:
-        """Begin another window. The one before it had these answers."""
-        self._answers_before, self._throttled_before = answers, throttled
+    def _begin(self, now_ms: int, *, all_asked: bool) -> None:
+        """Begin another window. `all_asked`: whether all answers of the one before it asked for time."""
         self._answers = self._throttled = 0
-        self._since_ms = now_ms
+        self._since_ms, self._all_asked_before = now_ms, all_asked
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(0 <= self._throttled <= self._answers, "those that ask are some of the answers")
-        ensure(0 <= self._throttled_before <= self._answers_before, "in the window before too")
 
 
 def cut_of(share: float, answers: int) -> float:

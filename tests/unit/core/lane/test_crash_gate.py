@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sidecar.core.holds import Hold, Holds
-from sidecar.core.lane.suspicion import OUTLIVED_MS, QUIET_MS
+from sidecar.core.lane.suspicion import OUTLIVED_MS, QUIET_MS, TRIES, Stage
+from sidecar.core.outcome import Throttled
 from sidecar.core.progress import Progress
 from tests.sim.samples import ORDERS, record
-from tests.sim.suspect_rigs import commit, died, progress_of, rig_of, taken_up, work
+from tests.sim.suspect_rigs import commit, died, one_by_one, progress_of, rig_of, taken_up, work
 from tests.unit.core.lane.test_crashing_record_hung import pass_time
 from topics.transitions import DeadLetter
 
@@ -65,3 +66,37 @@ def test_a_dead_letter_says_how_often_service_and_sidecar_crashed() -> None:
     (entry,) = [entry for batch in rig.settle() for entry in batch.entries]
     assert isinstance(entry.decision, DeadLetter)
     assert entry.decision.retry_state.reason == "crashed-service: service and sidecar died 3 times in a row"
+
+
+def test_the_mark_of_a_partition_that_was_stopped_meanwhile_is_taken_away_and_its_record_waits() -> None:
+    rig = taken_up(died(2))
+    rig.take(record(0, fault="bad-header: x"))
+    rig.run(30)
+    rig.take_offsets([1])
+    rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
+    assert progress_of(commit(rig)).mark == 1
+    assert rig.part().blocked
+    assert rig.sent == []
+    assert progress_of(commit(rig)).mark is None
+    assert rig.sent == []
+    rig.settle()  # the topic is mended
+    assert (rig.part().blocked, rig.kafka[ORDERS].mark, rig.out_offsets()) == ("", 1, [1])
+
+
+def test_a_record_behind_all_suspects_ends_the_single_file_at_once() -> None:
+    rig = taken_up(Progress(0, deaths=1, reach=0), 1)
+    suspicion = rig.part().suspicion
+    assert suspicion is not None
+    assert suspicion.stage is Stage.FEW
+
+
+def test_a_suspect_that_was_cleared_and_comes_again_does_not_end_it() -> None:
+    """Others that were in flight with it may be still to come."""
+    rig = taken_up(Progress(0, deaths=1, reach=5), 0)
+    for _ in range(TRIES):
+        one_by_one(rig, [0], Throttled(10))
+        rig.run(20)
+    commit(rig)
+    suspicion = rig.part().suspicion
+    assert suspicion is not None
+    assert (suspicion.stage, suspicion.cleared, rig.out_offsets()) == (Stage.SINGLE, {0}, [])

@@ -165,6 +165,23 @@ def test_records_of_two_logs_at_one_offset_are_two() -> None:
     assert len(ledger) == 2
 
 
+@pytest.mark.parametrize(("key", "order"), [(b"other", Order(7)), (KEY, Order(9, 1)), (b"other", Order(9, 1))])
+@pytest.mark.parametrize("phase", ["expected", "queued"])
+def test_a_copy_with_another_key_or_order_takes_the_record_there(phase: str, key: bytes, order: Order) -> None:
+    """One of the two was forged; the last one counts, and the record stands once."""
+    ledger = brought(phase)
+    behind = copy(5, identity=(8, 1))
+    ledger.read(behind)
+    gone = ledger.read(QueuedCopy(10, ONE, key, order, (0, 1), 0))
+    ledger.check()
+    assert (len(ledger), gone) == (2, [3] if phase == "queued" else [])
+    heads = {line.entries[0].key: line.entries[0].identity for line in ledger.largest(2)}
+    assert heads == ({KEY: (8, 1), key: ONE} if key != KEY else {KEY: (8, 1)})
+    ledger.done((8, 1))
+    assert (ledger.blocks(key, 10), ledger.blocks(key, order.offset - 1)) == (True, False)
+    assert ledger.blocks(KEY, 10) == (key == KEY)
+
+
 class Model:
     """A queue, what of it was read, and a lane that sends what it is given; all by chance."""
 

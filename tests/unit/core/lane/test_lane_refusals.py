@@ -470,6 +470,25 @@ def test_with_as_many_refused_records_as_may_be_held_a_partition_goes_on() -> No
     assert [rig.part(source).blocked for source in (ORDERS, OTHER)] == ["", ""]
 
 
+def test_a_partition_that_has_stopped_goes_on_once_a_quarter_of_what_it_may_hold_is_free() -> None:
+    """At one bound it would stop and be sought anew for every copy."""
+    rig = Rig(concurrency=2 * MOST_REFUSED)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(MOST_REFUSED + 1))
+    rig.answer_all(BAD)
+    rig.run(25)
+    while len(rig.lane.outbox.refused) <= MOST_REFUSED:
+        rig.conclude(refused=[(entry, "record") for entry in rig.batches[0].entries])
+        rig.run(25)
+    blocked = {MOST_REFUSED + 1: rig.part().blocked}
+    while rig.lane.outbox.refused:
+        rig.run(25)
+        while rig.batches:  # one at a time, as each of them is large
+            rig.conclude()
+            blocked[len(rig.lane.outbox.refused)] = rig.part().blocked
+    assert {count for count, why in blocked.items() if why} == set(range(MOST_REFUSED * 3 // 4 + 1, MOST_REFUSED + 2))
+
+
 @pytest.mark.parametrize("held", [False, True], ids=["at once", "after it was held"])
 @pytest.mark.parametrize("outcome", [BAD, REFUSED], ids=["to be retried", "to be dead"])
 def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_headers(

@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
+from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.lane.refused_progress import CLOSING_TRY_MS, FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
 from sidecar.core.outcome import COMMITTED, Failed
 from sidecar.core.progress import Progress
 from sidecar.core.record import NEVER, Partition
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS
+from tests.sim.samples import ORDERS, life, record
+from topics.transitions import Commit
 
 BAD = Failed("http-500")
 OTHER, THIRD = Partition("orders", 1), Partition("orders", 2)
@@ -193,3 +195,77 @@ def test_beside_a_partition_that_is_gone_the_others_refused_with_it_are_kept_and
     assert {rig.part(source).blocked for source in (OTHER, THIRD)} == {"its progress is refused: no right"}
     settle(rig, 2_000, ())
     assert [committed(rig, source) for source in (OTHER, THIRD)] == [2, 2]
+
+
+# --- the parts alone -------------------------------------------------------------------------------------------------
+
+
+def too_long(offsets: Iterable[int], tried: int, *, hurried: bool = False) -> RefusedProgress:
+    """Progress that is too long with so many settled records."""
+    refused = RefusedProgress()
+    refused.refuse(ORDERS, "too long", 0, tried, hurried=hurried)
+    assert not refused.sort_out(settled(offset) for offset in offsets)
+    return refused
+
+
+def settled(offset: int) -> SettledRecord:
+    return SettledRecord(record(offset), Commit(life()), ())
+
+
+def taken(refused: RefusedProgress, most: int = NEVER) -> list[int]:
+    return [entry.record.offset for entry in refused.take(ORDERS, most)]
+
+
+@pytest.mark.parametrize(
+    ("tried", "most", "expected"),
+    [(8, NEVER, [2, 3, 5, 7]), (8, 3, [2, 3, 5]), (2, NEVER, [2]), (1, NEVER, []), (0, NEVER, [2, 3, 5, 7, 9])],
+)
+def test_half_of_what_was_too_much_goes_next_the_lowest_first_and_all_after_none(
+    tried: int, most: int, expected: list[int]
+) -> None:
+    assert taken(too_long([9, 3, 5, 2, 7], tried), most) == expected
+
+
+def test_what_is_refused_for_another_reason_goes_in_its_order_as_many_as_may() -> None:
+    refused = RefusedProgress()
+    refused.refuse(ORDERS, "no right", 0)
+    refused.sort_out([settled(3), settled(1), settled(2)])
+    assert (taken(refused, 2), taken(refused)) == ([3, 1], [2])
+
+
+@pytest.mark.parametrize(("hurried", "after_ms"), [(False, FIRST_TRY_MS), (True, CLOSING_TRY_MS)])
+def test_twice_as_many_go_after_a_try_that_kafka_took(after_ms: int, *, hurried: bool) -> None:
+    refused = too_long(range(20), 8, hurried=hurried)
+    for count in (4, 8):
+        assert len(taken(refused)) == count
+        assert refused.accepted(ORDERS, 10_000) == ()
+        assert refused.next_at() == 10_000 + after_ms
+    assert len(taken(refused)) == 8, "the rest"
+    assert not refused.accepted(ORDERS, 10_000)
+    assert not refused
+
+
+def test_after_a_try_with_none_all_go_as_late_as_before() -> None:
+    refused = too_long(range(20), 1)
+    refused.refuse(ORDERS, "too long", 0, 1)
+    assert taken(refused) == []
+    assert refused.accepted(ORDERS, 10_000) == ()
+    assert refused.next_at() == 10_000 + 2 * FIRST_TRY_MS
+    assert len(taken(refused)) == 20
+
+
+def test_progress_that_kafka_takes_again_lets_all_go_that_waited() -> None:
+    refused = RefusedProgress()
+    refused.refuse(ORDERS, "no right", 0)
+    refused.sort_out([settled(1), settled(2)])
+    assert [entry.record.offset for entry in refused.accepted(ORDERS, 10)] == [1, 2]
+    assert (bool(refused), refused.next_at(), list(refused.accepted(ORDERS, 10))) == (False, NEVER, [])
+
+
+def test_a_partition_that_is_given_up_is_tried_at_once_and_soon_again() -> None:
+    refused = RefusedProgress()
+    refused.refuse(ORDERS, "no right", 10_000)
+    refused.hurry([OTHER, ORDERS])
+    assert refused.due(0) == ORDERS
+    refused.refuse(ORDERS, "no right", 20_000)
+    assert refused.next_at() == 20_000 + CLOSING_TRY_MS

@@ -230,3 +230,15 @@ def test_suspects_are_not_let_go_so_that_their_suspicion_ends() -> None:
         if rig.sent and rig.clock.steady_ms > 5_000:
             rig.answer()
     assert rig.part(ORDERS).tracker.first == 40
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["as usual", "progress is too long"])
+@pytest.mark.parametrize(("taken", "roomy"), [(ROOM // 2 - 1, True), (ROOM // 2, False)])
+def test_records_that_are_due_soon_are_held_while_less_than_half_of_the_room_is_taken(
+    taken: int, *, waits: bool, roomy: bool
+) -> None:
+    rig = Rig(room=ROOM)
+    rig.assign(ORDERS)
+    rig.lane.memory.add(rig.part(), taken)
+    rig.part().await_shorter_progress(waits=waits, in_vain=False)
+    assert rig.lane.memory.limit_of(rig.part()).roomy == roomy

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pytest
 
 from sidecar.core.outcome import COMMITTED, Throttled
 from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.throttle_share import LEAST, ThrottleShare
+from sidecar.core.pace.throttle_share import ALL, CUT_EVERY_MS, FREE, LEAST, PATIENCE_MS, SURE, ThrottleShare, cut_of
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
 
@@ -112,3 +113,91 @@ def test_rounds_that_cut_nothing_make_no_later_round_longer() -> None:
         share.others, asked = 1, asked + 1
         cut = share.throttled(LEAST, 300 + asked)
     assert 2 * asked <= LEAST + 2
+
+
+# --- the share itself ------------------------------------------------------------------------------------------------
+
+WIDE = 4 * LEAST
+"""A limit whose round is longer than the fewest answers that a share is judged by."""
+
+
+class Asked(NamedTuple):
+    """Answers that ask for time, one after the other, each after `others` that do not."""
+
+    count: int
+    others: int = 0
+    limit: int = 1
+    ms: int = 0
+
+
+def cuts(*rows: Asked) -> list[tuple[int, float]]:
+    """Return the number of each answer that asked and led to a cut, from 1, and the cut."""
+    share, number, cut = ThrottleShare(), 0, list[tuple[int, float]]()
+    for row in rows:
+        for _ in range(row.count):
+            share.others += row.others
+            number += 1
+            if part := share.throttled(row.limit, row.ms):
+                cut.append((number, part))
+            share.check()
+            assert share.others == 0
+    return cut
+
+
+@pytest.mark.parametrize(("answers", "least"), [(7, 3 / 8), (28, 1 / 4), (112, 3 / 16), (448, 5 / 32)])
+def test_two_deviations_above_the_free_share_cut_in_proportion(answers: int, least: float) -> None:
+    assert cut_of(math.nextafter(least, 0), answers) == 0
+    assert cut_of(least, answers) == pytest.approx((least - 1 / 8) * 8 / 7 / 2)
+    assert (cut_of(1, answers), cut_of(9 / 16, answers)) == (ALL, ALL / 2)
+
+
+QUARTER = cut_of(1 / 4, LEAST)
+JUDGED: dict[str, tuple[Iterable[Asked], list[tuple[int, float]]]] = {
+    "if all ask, the first of them cuts": ([Asked(1)], [(1, ALL)]),
+    "and then a round of them": ([Asked(1 + 2 * WIDE, limit=WIDE)], [(1, ALL), (1 + WIDE, ALL), (1 + 2 * WIDE, ALL)]),
+    "or the first one a second later": (
+        [Asked(1, limit=WIDE), Asked(1, limit=WIDE, ms=CUT_EVERY_MS - 1), Asked(2, limit=WIDE, ms=CUT_EVERY_MS)],
+        [(1, ALL), (3, ALL)],
+    ),
+    "a row is sure, whatever came before": (
+        [Asked(1, others=9, limit=WIDE), Asked(SURE - 1, limit=WIDE)],
+        [(SURE, ALL)],
+    ),
+    "a shorter row is not": ([Asked(1, others=9), Asked(SURE - 2), Asked(1, others=1), Asked(SURE - 2)], []),
+    "a share is judged after a round": ([Asked(25, others=3, limit=100)], [(25, cut_of(1 / 4, 100))]),
+    "and not before": ([Asked(24, others=3, limit=100)], []),
+    "but never of fewer answers than the least": ([Asked(LEAST // 4, others=3)], [(LEAST // 4, QUARTER)]),
+    "or of fewer than the round that was cut": (
+        [Asked(1, limit=WIDE), Asked(WIDE // 4, others=3)],
+        [(1, ALL), (1 + WIDE // 4, cut_of(1 / 4, WIDE))],
+    ),
+    "a round that takes long is judged by the least": (
+        [Asked(LEAST // 4, others=3, limit=WIDE, ms=PATIENCE_MS - CUT_EVERY_MS)],
+        [(LEAST // 4, QUARTER)],
+    ),
+    "one that does not is not": ([Asked(LEAST // 4, others=3, limit=WIDE, ms=PATIENCE_MS - CUT_EVERY_MS - 1)], []),
+    "nor is one of fewer": ([Asked(21, others=2, limit=WIDE, ms=PATIENCE_MS)], []),
+    "a round without any that asked is forgotten": (
+        [Asked(1, others=LEAST), Asked(LEAST // 2, others=1)],
+        [(1 + LEAST // 2, cut_of((LEAST // 2 + 1) / (LEAST + 1), LEAST + 1))],
+    ),
+    "a shorter calm is not": ([Asked(1, others=LEAST - 1), Asked(LEAST // 2 - 1, others=1)], []),
+    "the calm begins the time of the next": (
+        [Asked(1, others=WIDE, limit=WIDE, ms=5_000), Asked(30, others=3, limit=WIDE, ms=4_999 + PATIENCE_MS)],
+        [],
+    ),
+    "after one that did not all ask, one is not enough": (
+        [Asked(LEAST // 4, others=3), Asked(SURE - 2)],
+        [(LEAST // 4, QUARTER)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_answers_are_judged_by_rounds_rows_and_time(name: str) -> None:
+    rows, expected = JUDGED[name]
+    assert cuts(*rows) == expected
+
+
+def test_the_share_that_costs_nothing_is_never_cut() -> None:
+    assert cuts(Asked(50 * LEAST, others=round(1 / FREE) - 1, limit=WIDE, ms=PATIENCE_MS)) == []
