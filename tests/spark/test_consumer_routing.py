@@ -14,7 +14,7 @@ from spark.consumer.record import Read, for_handler, parse
 from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
 from spark.consumer.rules import Rules, build_rules
 from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
-from topics import copies, transitions
+from topics import transition_records, transitions
 from topics.events import Event, decode_event
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState, parse_retry_headers
@@ -52,7 +52,7 @@ def retried_row(rules: Rules, topic: str | None = None, due: int = NOW - 5, time
     return Read(topic, 1, 7, NOW - 3, None, None, OWN + render_retry_headers(life, "billing", topic))
 
 
-def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[copies.Copy]:
+def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[transition_records.Copy]:
     """What the sidecar writes."""
     found = None if row.topic in rules.topics else parse_retry_headers(row.headers, rules.topics, NOW + 10**10)
     life = found if isinstance(found, RetryState) else None
@@ -67,7 +67,7 @@ def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[copies.Copy]:
             came = outcome.Rejected(verdict.reason)
     decision = decide.decide(record, came, policy_of(rules), NOW)
     assert isinstance(decision, transitions.Commit | transitions.Retry | transitions.DeadLetter)
-    return list(copies.writes_of(record, decision, policy_of(rules), NOW))
+    return list(transition_records.writes_of(record, decision, policy_of(rules), NOW))
 
 
 def ours(row: Read, rules: Rules, verdict: Outcome) -> Routed:
@@ -166,7 +166,7 @@ def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(bro
         core.Partition(row.topic, row.partition), row.offset, 1, row.timestamp, None, None, headers, None, taken.fault
     )
     condemned = decide.dead_letter_unreadable(record, policy_of(rules), NOW)
-    wanted = copies.writes_of(record, condemned, policy_of(rules), NOW)
+    wanted = transition_records.writes_of(record, condemned, policy_of(rules), NOW)
     routed = before_handling(taken, rules, NOW)
     assert routed is not None
     assert routed.outcome == "refused"
@@ -203,7 +203,7 @@ def test_a_retry_that_nobody_consumes_is_a_dead_letter_with_its_whole_life_after
     assert (event.id, event.times, event.redrives, event.reason) == ("returns:3:1024", 2, 1, "unknown-topic")
 
 
-def stray_of_the_sidecar(row: Read, rules: Rules) -> tuple[copies.Copy, ...]:
+def stray_of_the_sidecar(row: Read, rules: Rules) -> tuple[transition_records.Copy, ...]:
     """What the sidecar writes of it once its level is over."""
     at_most = replace(policy_of(rules), unknown_topic=rules.unknown_topic)
     life = parse_retry_headers(row.headers, at_most, NOW + 10**10)
@@ -212,7 +212,7 @@ def stray_of_the_sidecar(row: Read, rules: Rules) -> tuple[copies.Copy, ...]:
     record = core.Record(source, row.offset, 1, row.timestamp, row.key, row.value, row.headers, life)
     decision = transitions.after_wait(record, at_most, NOW)
     assert isinstance(decision, transitions.Hop | transitions.DeadLetter)
-    return copies.writes_of(record, decision, at_most, NOW)
+    return transition_records.writes_of(record, decision, at_most, NOW)
 
 
 def postponed_row(rules: Rules, due: int, times: int = 0) -> Read:
