@@ -91,8 +91,7 @@ def _copy(
         headers.append((RETRY_TRACEPARENT, before))
     headers += render_retry_headers(state, rules.names.group, topic)
     if rules.has_queues and topic == rules.names.ordered(state.topic):  # who owns the main partition reads the copy
-        number = record.source.number if record.retry_state is None else number_of(state.id)
-        return Copy(topic, record.key, record.value, headers, number, scattered=True, exact=True)
+        return Copy(topic, record.key, record.value, headers, number_of(state.id), scattered=True, exact=True)
     return Copy(topic, record.key, record.value, headers, record.source.number)
 
 
