@@ -22,7 +22,7 @@ import socket, struct, sys, time
 from confluent_kafka import Consumer, TopicPartition
 
 bootstrap, topic, group = sys.argv[1:]
-deadline = time.monotonic() + 40
+deadline = time.monotonic() + 75
 
 
 def put_out(metadata):
@@ -115,7 +115,7 @@ assert not thread.is_alive() and thread.failure is None
 def run(kafka: Kafka, topic: str, program: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own; it has as its arguments the broker, a topic and a group's name."""
     command = [sys.executable, "-c", COMMON + program, kafka.bootstrap, topic, topic]
-    return subprocess.run(command, cwd=ROOT, timeout=4 * SECONDS, capture_output=True, text=True)
+    return subprocess.run(command, cwd=ROOT, timeout=5 * SECONDS, capture_output=True, text=True)
 
 
 def test_to_subscribe_while_a_lost_membership_is_asked_for_again_ends_the_process(kafka: Kafka, topic: str) -> None:
