@@ -18,8 +18,8 @@ Write: TypeAlias = Callable[[LanePartition, Record, Commit | Written, Now], None
 
 class LaneCalls(NamedTuple):
     """Calls to a lane. `wake_by` asks for a tick at a steady time (ms). `output_refused`: Kafka does not take what the
-    service asked to be written, for a reason in words. `let_go`: what waited of a blocked partition
-    is in memory no more."""
+    service asked to be written, for a reason in words. `let_go`: what waited of a blocked partition is in memory no
+    more."""
 
     policy: Callable[[], Policy]
     write: Write

@@ -110,10 +110,7 @@ class TopicLimit:
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(0 <= self._offered <= self.out, f"{self._offered} of the {self.out} out of {self.name} are offered")
-        ensure(
-            all(flows.rests is self.reached for flows in self.flows),
-            f"all flows of {self.name} rest, or none",
-        )
+        ensure(all(flows.rests is self.reached for flows in self.flows), f"all flows of {self.name} rest, or none")
         if self.bucket is not None:
             self.bucket.check()
 

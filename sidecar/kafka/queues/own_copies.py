@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from confluent_kafka import Message
@@ -56,7 +57,7 @@ class OwnCopies:
         ]
         with self._lock:
             self._copies.update(copies)
-            for key in list(self._copies)[: max(0, len(self._copies) - MOST)]:
+            for key in list(islice(self._copies, max(0, len(self._copies) - MOST))):
                 del self._copies[key]
 
     def take(self, message: Message, source: Partition, epoch: int) -> OwnCopy | None:
