@@ -37,6 +37,9 @@ class Client:
     def incremental_assign(self, *_: object) -> None:
         """Nothing is read."""
 
+    def incremental_unassign(self, *_: object) -> None:
+        """Nothing was read."""
+
 
 class Looks:
     """The thread's looks for one queue, on a clock of its own; what the lane heard."""
@@ -47,6 +50,7 @@ class Looks:
         listener: Any = SimpleNamespace(
             queue_opened=lambda _grant: self.heard.append("opened"),
             queue_absent=lambda *_: self.heard.append("absent"),
+            queue_cut=lambda *_: self.heard.append("cut"),
             queue_read=lambda *_: None,
         )
         registry: Any = SimpleNamespace(register=lambda _name: None)
@@ -164,3 +168,12 @@ def test_queues_that_are_refused_at_once_keep_no_other_from_being_opened(monkeyp
         looks.thread._open(Partition(QUEUE.topic, number), 1)
     looks.thread._open_more()
     assert looks.heard == ["opened"]
+
+
+def test_the_lane_hears_of_a_log_that_begins_behind_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would wait for ever for a copy that was committed there, and not read back (`unseen_copies.py`)."""
+    looks = Looks(monkeypatch, LADDER, lambda _now: 0)
+    looks.go_on(1)
+    monkeypatch.setattr(looks.thread._reader, "get_watermark_offsets", lambda *_, **__: (3, 5))
+    looks.thread._on_error(QUEUE, looks.thread._readings[QUEUE], KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    assert (looks.heard, looks.thread._readings[QUEUE].position) == (["opened", "cut"], 3)
