@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.job.reading import GROUP, TopicEras, consumer_options, kept_consumers, tasks_of
+from spark.job.reading import GROUP, PARTITIONS_PER_TASK, TopicEras, consumer_options, kept_consumers, tasks_of
 
 FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
 
@@ -16,6 +16,13 @@ FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
 def test_a_consumer_holds_less_where_there_are_many(partitions: int, fetch: int, poll: int) -> None:
     options = consumer_options(partitions, 0)
     assert (options[FETCH], options[POLL]) == (str(fetch), str(poll))
+
+
+@pytest.mark.parametrize("partitions", [1, 120, 20_000])
+def test_the_ends_of_a_tasks_partitions_take_two_seconds_at_most(partitions: int) -> None:
+    """With Kafka's own half a second each batch of 120 partitions took eight."""
+    wait_ms = int(consumer_options(partitions, 0)["kafka.fetch.max.wait.ms"])
+    assert PARTITIONS_PER_TASK * wait_ms <= 2_000
 
 
 def test_all_fetched_ahead_of_many_partitions_fits_into_a_small_heap() -> None:
