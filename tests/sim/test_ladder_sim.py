@@ -69,9 +69,9 @@ def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     check_ladder(world)
     found = Found(world)
     assert {origin for origin in world.sent if quarantined(found, origin)} == world.deaths.keys()
-    # One more for each other killer, and one where what goes before it was throttled until time had cleared them all.
-    most = deaths + len(world.deaths) + 1
-    assert all(count <= most for count in world.deaths.values()), world.deaths
+    # Each other killer may hide this one twice: where it lies in the main topic, and in the queue. Alone, it may cost
+    # one more where what goes before it was throttled until time had cleared them all.
+    assert all(count <= deaths + 2 * len(world.deaths) for count in world.deaths.values()), world.deaths
 
 
 @story
