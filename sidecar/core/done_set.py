@@ -47,7 +47,7 @@ def _far_bytes(start: int, done: OffsetRanges) -> bytes:
     ranges = done.ranges
     # Near the end most offsets are done and some are not: a bit each. Far below few are open: two counts a range.
     near = 0 if done.end - start <= SPAN else done.end - SPAN // 2
-    pairs = [one for one in ranges if one[0] < near] if near else []
+    pairs = [one for one in ranges if one[0] < near]
     rest, at = ranges[len(pairs) :], pairs[-1][1] if pairs else start
     counts = [len(pairs), *_counts(start, pairs), rest[0][0] - at if rest else 0]
     return b"".join(map(_varint, counts)) + (_bitmap(rest[0][0], rest) if rest else b"")
@@ -85,7 +85,7 @@ class _Numbers:
         self._content = content
 
     def next(self, most: int) -> int:
-        """Return the next count; 0 if it is broken."""
+        """Return the next count; any number if it is broken."""
         number = shift = 0
         for byte in self._content[self.at : self.at + LONGEST_COUNT]:
             self.at += 1
@@ -93,7 +93,7 @@ class _Numbers:
             shift += 7
             if byte < 128:
                 self.broken |= number > most
-                return 0 if self.broken else number
+                return number
         self.broken = True
         return 0
 

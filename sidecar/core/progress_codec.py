@@ -114,11 +114,11 @@ def _text(progress: Progress, done: OffsetRanges, end: _End) -> str | None:
     far = done.end - progress.next > SPAN or any(SPAN < distance <= MOST_DISTANCE for distance in marks)
     body = render_done(progress.next, done, far=far)
     head = f"{_FAR if far else _NEAR}{_CLEAN if progress.clean else _OPEN}."
-    return None if body is None else f"{head}{body}{_numbers(progress, end, MOST_DISTANCE if far else SPAN, body)}"
+    return None if body is None else f"{head}{body}{_numbers(progress, end, body)}"
 
 
-def _numbers(progress: Progress, end: _End, most: int, body: str) -> str:
-    crash = _crash_numbers(progress, most)
+def _numbers(progress: Progress, end: _End, body: str) -> str:
+    crash = _crash_numbers(progress)
     width_text = "" if progress.width is None else str(min(progress.width, MOST_WIDTH))
     last_at_text = (
         str(progress.last_at_ms) if progress.last_at_ms is not None and 0 <= progress.last_at_ms <= MOST_AT else ""
@@ -127,15 +127,15 @@ def _numbers(progress: Progress, end: _End, most: int, body: str) -> str:
     return ".".join(("", *crash, width_text, last_at_text, end.stamp, end.once + spare)).rstrip(".")
 
 
-def _crash_numbers(progress: Progress, most: int) -> tuple[str, str, str]:
+def _crash_numbers(progress: Progress) -> tuple[str, str, str]:
     deaths = str(min(progress.deaths, MOST_DEATHS) or "")
-    mark = "" if progress.mark is None else _distance(progress.mark - progress.next, most)
-    reach = "" if progress.reach is None else _distance(progress.reach - progress.next + 1, most)
+    mark = "" if progress.mark is None else _distance(progress.mark - progress.next)
+    reach = "" if progress.reach is None else _distance(progress.reach - progress.next + 1)
     return deaths, mark, reach
 
 
-def _distance(distance: int, most: int) -> str:
-    return str(distance) if 0 <= distance <= most else ""
+def _distance(distance: int) -> str:
+    return str(distance) if 0 <= distance <= MOST_DISTANCE else ""
 
 
 def decode(offset: int, metadata: str | None) -> Progress:
