@@ -23,7 +23,7 @@ def meant_for(settlements: Mapping[str, SettlementRecord], state: RetryState) ->
 
     `settlements`: those that are open, by the id of the record.
     """
-    settlement = settlements.get(state.id) if settlements else None
+    settlement = settlements.get(state.id)
     # Contract 5.7: it is meant for these redrives and retries alone; a later copy of the record is another question.
     if settlement is None or counts_of(settlement) != (state.redrives, state.times):
         return None
