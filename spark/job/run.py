@@ -45,6 +45,9 @@ SETTINGS = {
     # With the waits of a stop (`running_query`, `java`) and a request that may be under way, it is less than 20 s from
     # SIGTERM to the end.
     "spark.sql.streaming.stopTimeout": "4s",
+    # The code that Spark generates is then the same for any number of topics. Else Java compiles it anew
+    # when one of a few groups comes or goes.
+    "spark.sql.optimizer.inSetConversionThreshold": "0",
     # With the default of 10 s, the metric of the last progress is up to 10 s old while nothing happens.
     "spark.sql.streaming.noDataProgressEventInterval": "5s",
 }
