@@ -39,9 +39,9 @@ def divide(waiting: Sequence[ReadyFlows], limit: int, unit: int, topics: int) ->
     """
     most = most_of_topic(limit, unit, topics)
     beside = most - unit if most >= 2 * unit else most  # what leaves one request to another partition of the topic
-    weights = sum(ready.weight for ready in waiting) if len(waiting) > 1 else 0
+    weights = sum(ready.weight for ready in waiting)
     for ready in waiting:
-        ready.most, ready.share = most, -(-limit * ready.weight // weights) if weights else limit
+        ready.most, ready.share = most, -(-limit * ready.weight // weights)
         share = -(-(ready.share if ready.share < most else most) // len(ready.turns))
         for topic in ready.turns:
             topic.share = share

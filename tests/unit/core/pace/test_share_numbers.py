@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from sidecar.core.pace.shares import divide, has_share, most_for, most_of_topic
+from sidecar.core.pace.shares import divide, has_share, most_for, most_of_topic, next_flow
 from sidecar.core.pace.topic_turns import Flow, ReadyFlows
 from sidecar.core.record import Partition
 from tests.sim.samples import record
@@ -103,3 +105,65 @@ def test_a_flow_takes_what_flow_topic_and_lane_leave_and_one_at_least(
 ) -> None:
     flow = flow_of(out)
     assert (most_for(flow), has_share(flow)) == (most, has)
+
+
+class Taken(NamedTuple):
+    """What is out of each partition of one topic, and of its lane. A topic may have six places in any case."""
+
+    out: tuple[int, ...]
+    lane: int
+    share: int = 4
+    each: int = 2
+
+
+def next_number(taken: Taken) -> int | None:
+    """The number of the partition that has the next turn."""
+    flows = ready(50, a=len(taken.out))
+    flows.share, flows.most, flows.out = 8, 6, taken.lane
+    topic = flows.turns[0]
+    topic.share, topic.each = taken.share, taken.each
+    topic.out, topic.busy = sum(taken.out), sum(out > 0 for out in taken.out)
+    for flow, out in zip(topic.turns, taken.out, strict=True):
+        flow.out = out
+    chosen = next_flow(flows)
+    return None if chosen is None else chosen.source.number
+
+
+@pytest.mark.parametrize(
+    ("taken", "number"),
+    [
+        (Taken((0, 0), 0), 0),
+        (Taken((2, 1), 3), 1),
+        (Taken((2, 2), 3, share=9), None),
+        (Taken((2, 1, 1), 4), None),  # above its share it may only begin
+        (Taken((3, 1, 0), 4), 2),
+        (Taken((1, 1), 7), 0),
+        (Taken((1, 1), 8), None),  # and so where its lane has its share
+        (Taken((1, 1, 0), 8), 2),
+        (Taken((5, 0), 5), 1),
+        (Taken((6, 0), 6), None),  # the reserve
+        (Taken((2, 0, 0), 2, share=1, each=1), 1),
+        (Taken((1, 1, 0), 2, share=1, each=1), None),  # two flows have a place each, a third waits
+    ],
+)
+def test_a_flow_has_a_turn_below_its_share_or_to_begin(taken: Taken, number: int | None) -> None:
+    assert next_number(taken) == number
+
+
+@pytest.mark.parametrize("topics", [{"a": 3}, {"a": 1, "b": 1, "c": 1}])
+def test_topics_and_partitions_take_turns(topics: dict[str, int]) -> None:
+    flows = ready(50, **topics)
+    sources = [flow.source for topic in flows.turns for flow in topic.turns]
+    divide([flows], 100, 1, len(topics))
+    turns = [flow.source for _ in range(6) if (flow := next_flow(flows)) is not None]
+    assert turns == 2 * sources
+
+
+def test_a_topic_that_has_no_turn_leaves_it_to_the_next() -> None:
+    flows = ready(50, a=1, b=1, c=1)
+    divide([flows], 9, 1, 3)
+    flows.turns[0].out, flows.turns[1].out = flows.most, flows.turns[1].share
+    flows.turns[1].busy, flows.turns[1].turns[0].out = 9, 9
+    chosen = next_flow(flows)
+    assert chosen is not None
+    assert chosen.source == Partition("c", 0)
