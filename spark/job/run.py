@@ -27,7 +27,7 @@ from spark.job.reading import kept_consumers
 from spark.job.sole_use import claim
 from spark.job.supervisor import Streak, Supervisor
 from spark.options import Run
-from spark.session import build
+from spark.session import build, java_folder
 
 LOCAL = "local[16]"
 """The master, unless one is given or spark-submit started this process. It has more threads than a machine has cores,
@@ -90,6 +90,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
     with raising_gone(), ExitStack() as stack:
         if options.metrics_listen is not None:
             stack.callback(serve(meters, *options.metrics_listen))
+        stack.enter_context(java_folder())
         jars = [Path(jar) for jar in options.jars]
         spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | log_options() | dict(options.conf))
         stack.callback(end_java, spark)
