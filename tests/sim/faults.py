@@ -22,11 +22,7 @@ GONE_YET = 100
 
 
 class Faults(KafkaFaults):
-    """Strikes a world. `ended`: when the last fault so far is over."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.ended = 0
+    """Strikes a world."""
 
     def strike(self, fault: Fault) -> None:
         """Let it happen."""
