@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -11,9 +10,6 @@ from tests.sim.client_questions import NODES
 from tests.sim.kafka_faults import KafkaFaults
 from tests.sim.plan import Fault
 from tests.sim.process import LaneHost, Process
-
-if TYPE_CHECKING:
-    from tests.sim.world import World
 
 SESSION = 8_000
 """ms without a heartbeat after which a member is put out."""
