@@ -253,7 +253,9 @@ class LongWaits:
         return True
 
     def _put_behind(self, main: LanePartition, owned: OwnedQueue, record: Record) -> None:
-        owned.ledger.writing(identity_of(record), self._line(record), Order(record.offset), (0, 0))
+        self._pass_over(
+            owned, owned.ledger.writing(identity_of(record), self._line(record), Order(record.offset), (0, 0))
+        )
         self._behind.append((main, record))
 
     def finished(self, record: Record) -> None:
@@ -288,7 +290,8 @@ class LongWaits:
         if isinstance(decision, COPIED):
             state = decision.retry_state
             assert state.order is not None, "a copy in a queue has its order"
-            owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
+            counts = (state.redrives, state.times)
+            self._pass_over(owned, owned.ledger.writing(identity_of(record), self._line(record), state.order, counts))
         elif decision == DONE and partition.under is not None:
             self._ended(owned, record, owned.ledger.done(identity_of(record)))
             self._ties.finish(partition, record)
