@@ -6,7 +6,7 @@ delivered, the queue is read up to its end of then, so that every key is known t
 are written behind it, payloads are read when they are due, and copies that mean nothing any more are done.
 
 A record of the queue is otherwise one like any other: it has a partition with progress, a place in flight, a decision.
-While it is not in memory it counts as let go (`Tracker.dropped`).
+While it is not in memory it counts as let go (`ProgressTracker.dropped`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LongWaits:
         self._settlements: dict[str, SettlementRecord] = {}
         """What people have decided about records that wait, by their ids; who tells it bounds their number."""
         self._holds = NO_HOLDS
-        ties.ownership.gone = self.dropped
+        ties.ownership.on_drop = self.dropped
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
@@ -164,8 +164,8 @@ class LongWaits:
             copy = QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight)
             if self._settlements and (settlement := meant_for(self._settlements, state)) is not None:
                 owned.settling[identity] = settlement
-            if gone := owned.ledger.read(copy):
-                self._pass_over(owned, gone)
+            if obsolete := owned.ledger.read(copy):
+                self._pass_over(owned, obsolete)
             if owned.unseen:
                 owned.unseen.discard(identity)
 
@@ -308,12 +308,12 @@ class LongWaits:
             copied = isinstance(entry.decision, COPIED)
             self._ended(owned, record, ledger.written(identity) if copied else ledger.done(identity))
 
-    def _ended(self, owned: OwnedQueue, record: Record, gone: Sequence[int]) -> None:
+    def _ended(self, owned: OwnedQueue, record: Record, obsolete: Sequence[int]) -> None:
         if record.source == owned.source:
             owned.inside.pop(record.offset, None)
             owned.hopping.discard(record.offset)
-        if gone:
-            self._pass_over(owned, gone)
+        if obsolete:
+            self._pass_over(owned, obsolete)
         self._stale.add(owned.main)
 
     def _of(self, record: Record) -> OwnedQueue | None:

@@ -114,6 +114,7 @@ def test_a_queue_made_anew_that_is_longer_than_what_was_read_is_read_from_its_be
     assert sidecar.stop().code == 0
 
 
+@pytest.mark.long
 def test_the_keys_of_a_queue_that_is_deleted_go_on_without_it(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
