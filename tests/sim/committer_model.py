@@ -130,6 +130,7 @@ class CommitterModel:
         commits = fate == "commit" or (fate == "unknown" and self._random.random() < 0.5)
         offsets = {source: decode_at(source, *said) for source, said in self._written.last.items()}
         identity, epoch = self._identity, self._identity.epoch
+        self._host.queues.located(copy for entry in batch.entries for copy in entry.writes if copy.exact)
         identity.write(copy for entry in batch.entries for copy in entry.writes)
         self._late_ones_arrive()
         identity.add_group()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -12,9 +11,6 @@ from tests.sim.kafka_faults import KafkaFaults
 from tests.sim.plan import Fault
 from tests.sim.process import LaneHost, Process
 
-if TYPE_CHECKING:
-    from tests.sim.world import World
-
 SESSION = 8_000
 """ms without a heartbeat after which a member is put out."""
 GONE_YET = 100
@@ -22,11 +18,7 @@ GONE_YET = 100
 
 
 class Faults(KafkaFaults):
-    """Strikes a world. `ended`: when the last fault so far is over."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.ended = 0
+    """Strikes a world."""
 
     def strike(self, fault: Fault) -> None:
         """Let it happen."""

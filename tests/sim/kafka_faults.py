@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sidecar.core.record import Partition
 from tests.sim.kafka_model import Log, Stored
 from tests.sim.plan import Fault
+from tests.sim.samples import WALL
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 TARGETS = ("billing-DLQ", "billing-RETRY-1s", "billing-RETRY-5s", "billing-RETRY-EVENTS")
 REVOKED = 10_000
 """ms after which everybody has given up what was deleted."""
+RENEWED, NARROW = 40, 8_000
+"""ms at least until a topic that was deleted is made anew; ms after which one that has too few partitions gets more."""
 MOVING = frozenset({"crash", "freeze", "lose", "join", "rollout", "revoke", "truncate", "recreate", "grow"})
 """After these a partition may have another owner, which knows nothing of what the one before had in hand."""
 STOPPING = frozenset({"refuse", "oversize", "unled", "underreplicated"})
@@ -30,6 +33,8 @@ class KafkaFaults:
         self.world = world
         self.random: Random = world.random
         self.questions_hang = 0
+        self.ended = 0
+        """When the last fault so far is over."""
 
     def _refuse(self, fault: Fault) -> None:
         queue = ("billing-ORDERED-orders",) * 2 if self.world.plan.queued else ()
@@ -122,6 +127,37 @@ class KafkaFaults:
                 self.world.excused.add(self.world.origin(place, stored))
         log.cut(before)
         self.world.kafka.appended(place)
+
+    def _renewqueue(self, fault: Fault) -> None:
+        """Somebody deletes the queues and makes them anew: with as many partitions, with more, or with fewer for a
+        while. What waited in them is lost."""
+        world, topic = self.world, "billing-ORDERED-orders"
+        if (size := world.kafka.sizes.get(topic)) is None:
+            return
+        self._refuses()
+        for place in world.kafka.places(topic):
+            progress = world.kafka.progress("billing", place)
+            for stored in world.kafka.logs[place].records:
+                # Until the owner of a former log ends, it commits progress that is no progress in this one.
+                former = (progress.last_at_ms or WALL * 2) < stored.appended
+                if former or not progress.covers(stored.offset):
+                    world.excused.add(world.origin(place, stored))
+        world.kafka.delete(topic)
+        made, width = max(fault.lasts, RENEWED), (size, size + 1, max(1, size - 1))[fault.whom % 3]
+        world.later(made, partial(self._make_queue, topic, width))
+        world.later(made + NARROW, partial(self._make_queue, topic, size))
+        self.ended = max(self.ended, world.steady_ms + made + NARROW)
+        self._have_logs_watched()
+
+    def _make_queue(self, topic: str, width: int) -> None:
+        kafka = self.world.kafka
+        for place in kafka.create(topic, max(width, kafka.sizes.get(topic, 0))):
+            kafka.appended(place)
+        self._have_logs_watched()
+
+    def _have_logs_watched(self) -> None:
+        for host in self.world.hosts():
+            host.queues.watch_logs()
 
     def _truncate(self, fault: Fault) -> None:
         """An unclean election: the end of a log is lost, and its offsets are used again."""

@@ -76,11 +76,17 @@ def check_what_is_left(world: World) -> None:
     for origin in world.sent:
         the_record_is_as_it_was(found, origin)
     for line in lines_of(found).values():
-        left = [origin for origin in line if origin in ended]
+        left = [origin for origin in line if origin in ended and not lost_while_out(found, origin)]
         who_is_first_is_done_first(found, left)
         one_at_a_time(found, left)
     all_is_done(world)
     nothing_waits_for_ever(world, longest_line_ms(found))
+
+
+def lost_while_out(found: Found, origin: str) -> bool:
+    """Whether a record was with the service when its copy was lost and its owner ended: nobody waits for its answer."""
+    tenures = {delivery.tenure for delivery in found.deliveries[origin] if delivery.outcome is COMMITTED}
+    return origin in found.world.excused and tenures <= found.world.broken
 
 
 def it_ends_once(found: Found, origin: str) -> None:

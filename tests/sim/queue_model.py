@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition, Record, weight_of
+from sidecar.kafka.consumer.log_checks import begins_of_others, end_of_done, untouched
 from sidecar.kafka.queues.queue_reading import started
-from tests.sim.kafka_model import Log, Stored
+from tests.sim.kafka_model import KafkaModel, Log, Stored
 from tests.sim.samples import read
+from topics.transition_records import Copy
 
 if TYPE_CHECKING:
-    from tests.sim.process import LaneHost
+    from tests.sim.process import LaneHost, Process
 
 MOST = 6
 """Records that one look brings at most."""
 AGAIN = 100
 """ms until what cannot be read now is tried again."""
+LOOK_AT_LOGS, GONE_AFTER = 5_000, 5_000
+"""ms between two looks whether a queue is the log that was read, and for which one that was read must be missing."""
 SURE_AFTER, LOOK_EVERY, LOOK_SELDOM = 5_000, 1_000, 10_000
 """ms for which a queue is missing before the lane goes on without it, and between two looks for it from then on: with a
 ladder, and without."""
@@ -34,6 +41,30 @@ class Reading:
     looks: bool = False
     missing_since: int | None = None
     absent: bool = False
+    log: Log | None = None
+    """The log that is read: a topic that is made anew has another one."""
+    last_at_ms: int = 0
+    sure_ms: int = 0
+    """The latest time that was read, and the one up to which a look has shown that the log is the same."""
+    other: bool = False
+    """Whether a copy of our own was written below what was read."""
+
+
+class Lookup:
+    """What `OffsetLookup` asks, of the model of Kafka."""
+
+    def __init__(self, kafka: KafkaModel) -> None:
+        self._kafka = kafka
+
+    def offsets(self, topic_partitions: Iterable[TopicPartition], _within: float) -> dict[Partition, int]:
+        found = dict[Partition, int]()
+        for asked in topic_partitions:
+            log = self._kafka.logs[source := Partition(asked.topic, asked.partition)]
+            at = log.start if asked.offset == OFFSET_BEGINNING else log.first_at(asked.offset)
+            found[source] = OFFSET_END if at is None else at
+        return found
+
+    numbers = offsets
 
 
 class QueueModel:
@@ -43,7 +74,7 @@ class QueueModel:
         self._host, self._process, self._world = host, host.process, host.world
         self._random = host.world.random
         self._readings: dict[Partition, Reading] = {}
-        self._had_ladder = False
+        self._had_ladder = self._ended = False
 
     def open(self, queue: Partition, epoch: int) -> None:
         self._readings[queue] = reading = Reading(epoch)
@@ -51,7 +82,7 @@ class QueueModel:
 
     def _open(self, queue: Partition, reading: Reading) -> None:
         """Ask for the group's progress, which an open transaction holds back, then where the queue ends."""
-        if self._readings.get(queue) is not reading:
+        if self._readings.get(queue) is not reading or self._ended:
             return
         if queue not in self._world.kafka.logs:
             self._miss(queue, reading)
@@ -64,8 +95,13 @@ class QueueModel:
             return
         known = (self._host.group, queue) in self._world.kafka.committed
         progress = self._world.kafka.progress(self._host.group, queue) if known else None
+        if progress is not None and progress.last_at_ms is not None:
+            read = {queue: (end_of_done(progress), progress.last_at_ms)}
+            lookup: Any = Lookup(self._world.kafka)
+            progress = untouched(0) if begins_of_others(lookup, read, 0.0).get(queue) == 0 else progress
         progress = started(queue, progress, log.start, log.end)
-        reading.position = progress.next
+        reading.position, reading.log = progress.next, log
+        reading.last_at_ms = reading.sure_ms = progress.last_at_ms or 0
         self._host.on_loop(partial(self._opened, AssignedPartition(queue, reading.epoch, progress)))
         self._process.later(self._random.choice((0, 20)), partial(self._find_end, queue, reading))
 
@@ -111,23 +147,73 @@ class QueueModel:
 
     def _look(self, queue: Partition, reading: Reading) -> None:
         reading.looks = False
-        if self._readings.get(queue) is not reading:
+        if self._readings.get(queue) is not reading or self._ended:
             return
         log = self._log(queue)
         if log is None:
             return  # `appended` comes when it has a leader again
+        if log.end < reading.position or reading.other:
+            self._end()
+            return
         if log.start > reading.position:
             reading.position = log.start
             self._host.on_loop(partial(self._cut, queue, reading.epoch))
+        if log is reading.log and reading.position % 3 == 0:
+            reading.sure_ms = reading.last_at_ms
         found = log.after(reading.position, self._random.randint(1, MOST))
         records = [self._record(queue, reading.epoch, stored) for stored in found]
         more = bool(log.after(found[-1].offset + 1, 1)) if found else False
         reading.position = found[-1].offset + 1 if more else max(log.end, reading.position)
+        if found:
+            reading.last_at_ms = max(reading.last_at_ms, *(stored.appended for stored in found))
+            reading.sure_ms = reading.sure_ms or reading.last_at_ms
         caught_up = reading.position >= reading.end
         end = None if more else reading.position
-        self._host.on_loop(partial(self._read, FetchedRecords(queue, reading.epoch, 0, records, end), caught_up))
+        run = FetchedRecords(queue, reading.epoch, 0, records, end, last_at_ms=reading.sure_ms)
+        self._host.on_loop(partial(self._read, run, caught_up))
         if more:
             self._look_soon(queue, reading)
+
+    def watch_logs(self) -> None:
+        """A topic was deleted, or made: the reader looks at its logs within 5 s, and holds one gone after 5 s more."""
+        self._process.later(self._random.randint(1, LOOK_AT_LOGS), self._look_at_logs)
+        self._process.later(self._random.randint(GONE_AFTER, GONE_AFTER + LOOK_AT_LOGS), self._look_for_gone)
+
+    def _look_at_logs(self) -> None:
+        logs = self._world.kafka.logs
+        for queue, reading in self._readings.items():
+            known = reading.log is not None and queue in logs and reading.log is not logs[queue]
+            if known and reading.sure_ms:  # else no record of the former log was read
+                self._end()
+
+    def _look_for_gone(self) -> None:
+        for queue, reading in self._readings.items():
+            if reading.log is not None and queue not in self._world.kafka.logs:
+                self._end()
+
+    def located(self, copies: Iterable[Copy]) -> None:
+        """Copies are about to be written: where one lies below what was read, that was another log."""
+        kafka = self._world.kafka
+        for copy in copies:
+            target = Partition(copy.topic, copy.spread)
+            reading = self._readings.get(target)
+            if reading is not None and target in kafka.logs and kafka.logs[target].end < reading.position:
+                self._process.later(self._random.randint(1, 50), self._end)
+                reading.other = True
+
+    def _end(self) -> None:
+        """What the lane knows is of a former log: the thread ends, and its process with it; a successor comes."""
+        if self._ended:
+            return
+        self._ended, world, process = True, self._world, self._process
+        if process.stopping or self._random.random() < 0.3:
+            world.kill(process, self._random.choice((0, 30, 3_000)))
+        else:
+            process.stop(partial(self._succeed, process))
+
+    def _succeed(self, process: Process) -> None:
+        self._world.retire(process)
+        self._world.start(at_once=True)
 
     def _cut(self, queue: Partition, epoch: int) -> None:
         assert self._host.lane.queues is not None
@@ -141,6 +227,8 @@ class QueueModel:
         self._process.later(self._random.choice((1, 5, 200)), partial(self._fetch, queue, epoch, offset))
 
     def _fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        if self._ended or self._readings.get(queue) is None:
+            return
         if (log := self._log(queue)) is None:
             self._process.later(AGAIN, partial(self._fetch, queue, epoch, offset))
             return

@@ -4,10 +4,11 @@ A death takes service and sidecar at once, as one pod that runs out of memory do
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.core.lane.in_place_queues import OrderBy
+from sidecar.core.progress_bounds import Bounds
 from tests.sim import stories
 from tests.sim.checker import Found, check, quarantined
 from tests.sim.order_checker import check_ordered
@@ -40,7 +41,19 @@ def convicted(world: World) -> set[str]:
     return {origin for origin in world.sent if quarantined(found, origin)}
 
 
+READ_LATE = Plan(
+    *(130, 30, 3, 2, 4, 4_000, RETRIES, 1),
+    killers=((23, 0),),
+    spread=0,
+    stall=2_500,
+    weights=Weights(ok=7, fail=1, throttle=2),
+    bounds=Bounds(True, 3, 2, 4, skip=2),
+)
+"""What goes before the killer fills the little that its partition may have, so it is read 12 s after the crash."""
+
+
 @story
+@example(READ_LATE)
 @given(plans())
 def test_killers_and_nobody_else_are_quarantined_after_a_few_deaths(plan: Plan) -> None:
     world = World(plan).run()

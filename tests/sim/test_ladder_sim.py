@@ -10,7 +10,7 @@ from tests.sim.checker import Found, quarantined
 from tests.sim.ladder_checker import check_ladder, check_order_alone, check_what_is_left, taken, waits
 from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights
-from tests.sim.stories import plans, story
+from tests.sim.stories import LASTS, plans, story
 from tests.sim.world import World
 
 PODS = ("crash", "crash", "lose", "revoke", "join", "freeze", "outside")
@@ -110,6 +110,39 @@ def test_order_is_kept_where_the_progress_beside_a_queue_is_lost(plan: Plan) -> 
 @given(ladders("cutqueue", "cutqueue", "revoke", "join", "crash", "freeze", "outage"))
 def test_of_a_queue_that_is_cut_only_what_is_gone_is_lost(plan: Plan) -> None:
     check_what_is_left(World(plan._replace(deaths=None)).run())
+
+
+RENEWALS = st.builds(Fault, st.just("renewqueue"), st.integers(500, 20_000), LASTS, st.integers(0, 9))
+KEPT_AS_DONE = Plan(
+    *(955258589, 17, 2, 2, 1),
+    retries=2,
+    deaths=None,
+    weights=Weights(ok=6, fail=5),
+    faults=(Fault("renewqueue", 4_462, 0, 1), Fault("renewqueue", 7_837, 700, 4)),
+    lock=20_000,
+    order="key",
+    queued=True,
+)
+"""The last owner of a former log says what was done in it, and the present log is empty when its next owner begins."""
+
+
+@story
+@example(KEPT_AS_DONE, [])
+@given(ladders("revoke", "join", "crash", "freeze", "outage"), st.lists(RENEWALS, min_size=1, max_size=3))
+def test_of_a_queue_that_is_made_anew_only_what_waited_in_the_former_one_is_lost(
+    plan: Plan, renewals: list[Fault]
+) -> None:
+    """With as many partitions, more or fewer; while it is owned or not; before what was written is read."""
+    check_what_is_left(World(plan._replace(deaths=None, faults=(*plan.faults, *renewals))).run())
+
+
+def test_a_story_of_a_queue_that_is_made_anew_loses_what_waited_in_it_and_ends_processes() -> None:
+    """The check above means nothing if nothing is ever lost."""
+    world = World(KEPT_AS_DONE).run()
+    check_what_is_left(world)
+    found = Found(world)
+    assert any(not taken(found, origin) and not found.dead[origin] for origin in world.sent)
+    assert {process.name for process in world.processes}.isdisjoint({"billing-0", "billing-1"})
 
 
 def test_a_story_of_a_queue_that_is_cut_loses_what_waited_in_it() -> None:

@@ -25,7 +25,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.partition import Because, LanePartition
 from sidecar.core.lane.suspicion import IDLE_MS, Stage, Step, Suspicion, suspicion_of
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.outcome import Cancelled, NotSent, Outcome
@@ -324,7 +324,7 @@ class CrashGate:
         # What was in flight of a queue is due at once, and is asked for first; what else waits there was not.
         if partition.under is not None:
             return suspicion.stage is Stage.SINGLE and self._has_coming(partition, suspicion)
-        if not partition.tracker.dropped:
+        if not (partition.tracker.dropped or _was_refused(partition, suspicion)):
             return False
         paused = partition.paused is not None and now.steady_ms - partition.paused.at_ms >= IDLE_MS
         return not (partition.load and (full or paused))
@@ -341,3 +341,13 @@ class CrashGate:
             if source in self._file.sources:
                 stage = None if partition.suspicion is None else partition.suspicion.stage
                 ensure(stage is Stage.SINGLE, f"{source} goes in single file at stage {stage}")
+
+
+def _was_refused(partition: LanePartition, suspicion: Suspicion) -> bool:
+    """Return whether records of a partition were read that it had no room for, and are to be fetched again.
+
+    Until then it may have nothing in memory. What is not due was not in flight.
+    """
+    if partition.paused is not None and partition.paused.because is Because.NOT_DUE:
+        return False
+    return partition.tracker.unread <= suspicion.last_seen

@@ -237,15 +237,19 @@ class KeyLedger:
 
     # --- the lane writes copies --------------------------------------------------------------------------------------
 
-    def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> None:
-        """Note that a copy of a record is on its way into Kafka: its key is blocked from now on."""
+    def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> list[int]:
+        """Note that a copy of a record is on its way into Kafka: its key is blocked from now on. Return as `written`
+        does."""
         entry = self._entries.get(identity)
         if entry is None:
             self._insert(Entry(identity, key, _moved(identity, order), counts, Phase.WRITING))
-            return
+            return []
+        # While this owner was frozen the next one has written a copy, which was read before the answer came.
+        theirs = _copy_of(entry) if entry.phase is Phase.QUEUED else None
         self._leave_out(entry)
         entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
         self._offer(self._lines[entry.key])  # a record that is written again as it is need not have been the head
+        return [] if theirs is None else self.read(theirs)
 
     def written(self, identity: Identity) -> list[int]:
         """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more."""
@@ -511,6 +515,12 @@ class KeyLedger:
 def _moved(identity: Identity, order: Order) -> Order | None:
     """Return the order of a record that was redriven; None for any other."""
     return None if order[0] == identity[0] and not order[1] else order
+
+
+def _copy_of(entry: Entry) -> QueuedCopy:
+    """Return the copy at which a record lies in the queue."""
+    what = (entry.offset, entry.identity, entry.key, entry.order, entry.counts)
+    return QueuedCopy(*what, entry.due_ms, entry.written_ms, entry.weight)
 
 
 def _rank(copy: QueuedCopy) -> tuple[tuple[int, int], int]:

@@ -237,6 +237,8 @@ class Lane:
                 continue
             if self._active_holds is not None and self._active_holds.pauses(partition, run, now):
                 continue
+            if partition.suspicion is not None and run.records:
+                partition.suspicion.see(run.records[-1].offset)
             if self.queues is None or self.queues.admits(partition, run):
                 self._take_up(partition, run, now)
         self._room.admitted(now)

@@ -134,6 +134,8 @@ class LongWaits:
         if main is None or owned is None or not owned.opened:
             return
         queue = self._ties.ownership.partitions[owned.source]
+        if run.last_at_ms is not None:
+            queue.read_up_to(run.last_at_ms)
         for record in run.records:
             self._read_one(queue, owned, record, now)
         if run.end is not None:
@@ -251,7 +253,9 @@ class LongWaits:
         return True
 
     def _put_behind(self, main: LanePartition, owned: OwnedQueue, record: Record) -> None:
-        owned.ledger.writing(identity_of(record), self._line(record), Order(record.offset), (0, 0))
+        self._pass_over(
+            owned, owned.ledger.writing(identity_of(record), self._line(record), Order(record.offset), (0, 0))
+        )
         self._behind.append((main, record))
 
     def finished(self, record: Record) -> None:
@@ -286,7 +290,8 @@ class LongWaits:
         if isinstance(decision, COPIED):
             state = decision.retry_state
             assert state.order is not None, "a copy in a queue has its order"
-            owned.ledger.writing(identity_of(record), self._line(record), state.order, (state.redrives, state.times))
+            counts = (state.redrives, state.times)
+            self._pass_over(owned, owned.ledger.writing(identity_of(record), self._line(record), state.order, counts))
         elif decision == DONE and partition.under is not None:
             self._ended(owned, record, owned.ledger.done(identity_of(record)))
             self._ties.finish(partition, record)
@@ -423,13 +428,14 @@ class LongWaits:
         return owned.round_end
 
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
-        """Take in a record that was read by its offset; None: it is gone."""
+        """Take in a record that was read by its offset; None: it is gone, as it is where another one lies there: the
+        topic was made anew."""
         _, owned = self._owned(queue, epoch)
         if owned is None or (identity := owned.requested.pop(offset, None)) is None:
             return
         self._stale.add(owned.main)
         self._ties.ownership.partitions[owned.source].came(offset)
-        if record is None:
+        if record is None or not (record.fault or identity_of(record) == identity):
             self._ties.ownership.records_lost[owned.main.topic] += 1
             owned.hopping.discard(offset)
             self._pass_over(owned, [offset, *owned.ledger.done(identity)])

@@ -132,7 +132,9 @@ class Ownership:
 
     def opened(self, grant: AssignedPartition, main: Partition) -> LanePartition:
         """Start the queue partition of a main partition, where the group has read it to."""
-        queue = LanePartition(grant.partition, grant.epoch, ProgressTracker(grant.progress), 0, "ordered", under=main)
+        at_ms = grant.progress.last_at_ms
+        tracker = ProgressTracker(grant.progress)
+        queue = LanePartition(grant.partition, grant.epoch, tracker, 0, "ordered", under=main, last_at_ms=at_ms)
         self._begin(queue, grant.progress)
         self.queues[main] = grant.partition
         return queue

@@ -14,7 +14,8 @@
 Records of a queue come by their time, and not by their offsets: there one that is being read, or is ready, is left too.
 
 Time alone ends no stage while suspects may be still to come (`after_time`): they may wait behind records of other
-partitions that fill the lane's memory, behind the suspects of another partition, or for a leader.
+partitions that fill the lane's memory, behind the suspects of another partition, for a leader, or for room. A record
+that was read, and that its partition had no room for, is still to come, unless it is not due.
 
 At stage none `LanePartition.suspicion` is None; without `max_deaths` it always is. For an assigned partition the stage
 follows from the progress that its last owner committed (`suspicion_of`). Every stage also ends when the partition goes.
@@ -125,6 +126,8 @@ class Suspicion:
     met: bool = False
     """Whether a record of it was ready, or its log ended, since the owner got it. Other partitions may come first for a
     long time."""
+    last_seen: int = -1
+    """The highest offset that was read of it, be there room for that record or not."""
     reach: int | None = None
     """The offset behind which no record is delivered: Kafka knows it, or it comes from the last owner."""
     reach_wanted: int = -1
@@ -142,6 +145,10 @@ class Suspicion:
         self.begin(now)
         first, self.met = not self.met, True
         return first
+
+    def see(self, offset: int) -> None:
+        """Note that a record was read, be there room for it or not."""
+        self.last_seen = max(self.last_seen, offset)
 
     def close_window(self, offset: int, due_ms: int, now: Now) -> None:
         """Suspect no further record if this one was due (epoch ms) only after the stage began, and that was quiet.
@@ -296,6 +303,7 @@ class Suspicion:
             opening=True,
             opened=self.opened,
             met=self.met,
+            last_seen=self.last_seen,
             reach=first - 1 if self.reach is None else self.reach,
             sent=self.sent,
             hung=self.hung,

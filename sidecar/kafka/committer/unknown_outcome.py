@@ -95,7 +95,9 @@ def is_done(record: Record, progress: Progress) -> bool:
     """Whether the progress covers the record.
 
     Progress that was made in a former log of the same name covers no record of this one. All of a level's new log is
-    younger than what was read of the old one.
+    younger than what was read of the old one. Of a queue the progress says an earlier time, and its reader finds out
+    about another log (`kafka/queues/log_watch.py`).
     """
-    former = progress.last_at_ms is not None and progress.last_at_ms < record.timestamp
+    queued = record.retry_state is not None and record.retry_state.order is not None
+    former = not queued and progress.last_at_ms is not None and progress.last_at_ms < record.timestamp
     return progress.covers(record.offset) and not former

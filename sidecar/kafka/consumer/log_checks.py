@@ -62,7 +62,7 @@ def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> d
         for source, got in known.items()
         if got and got.last_at_ms is not None
     }
-    begins = _begins(logs, read, EDGES_WITHIN)
+    begins = begins_of_others(logs, read, EDGES_WITHIN)
     sure = {source: got for source, got in known.items() if source not in read or source in begins}
     another = {source: untouched(first) for source, first in begins.items() if first is not None}
     return _within_logs(logs, sure | another)
@@ -82,10 +82,10 @@ def recreated(
     greatest timestamp (epoch ms) of what was read. The client does not report a new log: it reads on at the old offset
     as soon as the new log is that long.
     """
-    return {source: first for source, first in _begins(logs, read, within).items() if first is not None}
+    return {source: first for source, first in begins_of_others(logs, read, within).items() if first is not None}
 
 
-def _begins(
+def begins_of_others(
     logs: OffsetLookup, read: Mapping[Partition, tuple[int, int]], within: float
 ) -> dict[Partition, int | None]:
     """As `recreated`, with None for each partition whose log is the one that was read."""

@@ -46,6 +46,9 @@ class OwnCopies:
 
     def __init__(self) -> None:
         self._copies: dict[tuple[Partition, int], OwnCopy] = {}
+        self._read_to: dict[Partition, int] = {}
+        """The offset below which each queue was read."""
+        self._others: list[Partition] = []
         self._lock = threading.Lock()
 
     def written(self, entries: Sequence[SettledRecord], located: Mapping[int, tuple[int, int]]) -> None:
@@ -56,9 +59,20 @@ class OwnCopies:
             if len((entry := entries[index]).record.key or b"") <= LONGEST_KEY
         ]
         with self._lock:
+            self._others += [queue for (queue, offset), _ in copies if offset < self._read_to.get(queue, 0)]
             self._copies.update(copies)
             for key in list(islice(self._copies, max(0, len(self._copies) - MOST))):
                 del self._copies[key]
+
+    def read_up_to(self, queue: Partition, offset: int) -> None:
+        """Note that a queue was read below an offset: what is written to it from now on lies there or behind it."""
+        with self._lock:
+            self._read_to[queue] = offset
+
+    def others(self) -> list[Partition]:
+        """Return the queues that are another log than was read, since a copy was appended below that."""
+        with self._lock:
+            return list(self._others)
 
     def take(self, message: Message, source: Partition, epoch: int) -> OwnCopy | None:
         """Return what is known of a message that was read; None if it must be parsed.
@@ -74,6 +88,8 @@ class OwnCopies:
     def forget(self, source: Partition) -> None:
         """Forget the copies in a queue that is read no more."""
         with self._lock:
+            self._read_to.pop(source, None)
+            self._others = [queue for queue in self._others if queue != source]
             for key in [key for key in self._copies if key[0] == source]:
                 del self._copies[key]
 

@@ -10,8 +10,9 @@ from math import inf
 from sidecar.core.policy import Policy
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
-from sidecar.kafka.consumer.log_checks import untouched
+from sidecar.kafka.consumer.log_checks import end_of_done, untouched
 from sidecar.kafka.messages import Reading, reading_of
+from sidecar.kafka.queues.log_watch import ReadSoFar
 from topics.retry_headers import Headers, RetryState
 
 _LOG = logging.getLogger("reconsume.queues")
@@ -39,6 +40,13 @@ class QueueReading:
     absent: bool = False
     looked_at: float = 0.0
     asked_at: float = -inf
+    last_at_ms: int | None = None
+    """The greatest timestamp (epoch ms) of what was read; None: nothing says it."""
+
+    @property
+    def read(self) -> ReadSoFar:
+        """How far it was read."""
+        return ReadSoFar(self.position, self.last_at_ms or 0)
 
     def doubt(self) -> None:
         """Note a look that did not say that the queue is missing: the next such answer begins anew."""
@@ -57,13 +65,14 @@ def started(queue: Partition, progress: Progress | None, low: int, high: int) ->
             text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
             _LOG.warning(text, queue, extra=extra)
         return untouched(low)
-    if progress.next > high:
+    if max(end_of_done(progress), -1 if progress.mark is None else progress.mark + 1) > high:
         text = "%s ends at %d, before the group's progress: it was made anew, and is read from its beginning"
         _LOG.warning(text, queue, high, extra=extra)
         return untouched(low)
     if progress.next < low:
         name_cut(queue, progress.next, low)
-        return Progress(low, frozenset(offset for offset in progress.done if offset >= low))
+        done = frozenset(offset for offset in progress.done if offset >= low)
+        return Progress(low, done, last_at_ms=progress.last_at_ms)
     return progress
 
 

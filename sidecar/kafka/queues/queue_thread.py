@@ -28,11 +28,13 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
 from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.consumer.log_checks import end_of_done
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.few_messages import next_messages
 from sidecar.kafka.messages import to_record
 from sidecar.kafka.named_topics import named_topics
+from sidecar.kafka.queues.log_watch import LogWatch, ReadSoFar
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
 from sidecar.kafka.queues.own_copies import OwnCopies
 from sidecar.kafka.queues.queue_reading import QueueReading, name_cut, name_missing, queue_reading_of, started
@@ -122,7 +124,7 @@ class QueueThread(threading.Thread):
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._readings: dict[Partition, QueueReading] = {}
         self._recent = RecentRecords(room)
-        self._own_copies = own_copies
+        self._own_copies, self._logs = own_copies, LogWatch()
         self._payloads = Payloads(self._arrived, self._passed, self._gone)
         self._has_both = False
         self._following: Consumer
@@ -186,6 +188,7 @@ class QueueThread(threading.Thread):
             return
         if due or self._open_at <= time.monotonic():
             self._open_more()
+        self._look_at_logs()
         if not self._listener.queue_full():
             self._take(next_messages(self._following, BUSY_POLL if self._payloads else POLL, at_once=AT_ONCE))
         else:
@@ -241,6 +244,7 @@ class QueueThread(threading.Thread):
         self._payloads.forget(queue)
         self._recent.forget(queue)
         self._own_copies.forget(queue)
+        self._logs.forget(queue)
         if reading is not None and reading.position >= 0 and self._has_both:
             self._following.incremental_unassign([TopicPartition(*queue)])
 
@@ -292,12 +296,17 @@ class QueueThread(threading.Thread):
             if reading.position < 0 and reading.exists and self._needs(reading)
         }
         progress_of = committed(self._following, list(waiting), patient=False) if waiting else {}
-        silent = False
+        silent, edges = False, dict[Partition, tuple[int, int]]()
         for queue, reading in sorted(waiting.items(), key=lambda item: item[1].asked_at):
             if queue not in progress_of:
                 reading.doubt()
             elif not silent:  # one leader that does not answer takes seconds, in which nothing else is read
-                silent = self._begin(queue, reading, progress_of[queue])
+                edge, silent = self._edges_of(queue, reading)
+                edges |= {} if edge is None else {queue: edge}
+        # Behind the question for the ends: what was empty then, and is another log, is seen to be another one now.
+        of_these = self._logs.of_these_logs(self._reader, {queue: progress_of[queue] for queue in edges})
+        for queue in edges.keys() & of_these.keys():
+            self._begin(queue, self._readings[queue], of_these[queue], edges[queue])
         missed = {queue.topic for queue, reading in waiting.items() if reading.missing_since < inf}
         for client in (self._following, self._reader) if missed else ():
             named_topics(client, missed, EDGES_WITHIN)  # else it would hold for minutes what was true of them before
@@ -315,8 +324,8 @@ class QueueThread(threading.Thread):
                 )
                 _LOG.warning(text, queue, why, extra={"event": "queue-unread", "partition": str(queue)})
 
-    def _begin(self, queue: Partition, reading: QueueReading, progress: Progress | None) -> bool:
-        """Begin to read a queue; return whether an answer about its log was waited for in vain."""
+    def _edges_of(self, queue: Partition, reading: QueueReading) -> tuple[tuple[int, int] | None, bool]:
+        """Return where the log of a queue begins and ends, and whether the answer was waited for in vain."""
         reading.asked_at = time.monotonic()
         try:
             low, high = self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
@@ -324,20 +333,26 @@ class QueueThread(threading.Thread):
             self.last_error = str(failure.args[0])
             if failure.args[0].code() in NO_PARTITION:  # the topic is missing, or narrower than the main topic
                 self._miss(queue, reading)
-                return False
-            reading.doubt()
-            return time.monotonic() >= reading.asked_at + SLOW  # what is refused at once keeps no other waiting
+                return None, False
+            low = high = OFFSET_INVALID
         if low == OFFSET_INVALID or high == OFFSET_INVALID:
             reading.doubt()
-            return time.monotonic() >= reading.asked_at + SLOW
-        start = started(queue, progress, low, high)
+            return None, time.monotonic() >= reading.asked_at + SLOW  # what is refused at once keeps no other waiting
+        return (low, high), False
+
+    def _begin(
+        self, queue: Partition, reading: QueueReading, progress: Progress | None, edges: tuple[int, int]
+    ) -> None:
+        """Begin to read a queue, whose log had these edges."""
+        start = started(queue, progress, *edges)
         if reading.absent:
             reading.absent, reading.since = False, time.monotonic()
-        reading.position, reading.end, reading.missing_since = start.next, high, inf
+        reading.position, reading.end, reading.missing_since = start.next, edges[1], inf
+        reading.last_at_ms = start.last_at_ms
+        self._logs.begin(queue, ReadSoFar(end_of_done(start), start.last_at_ms or 0))
         self._following.incremental_assign([TopicPartition(*queue, start.next)])
         self._listener.queue_opened(AssignedPartition(queue, reading.epoch, start))
         self._hand_over(queue, reading, [], None)
-        return False
 
     def _want(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)
@@ -357,6 +372,7 @@ class QueueThread(threading.Thread):
             if reading is None or offset is None:
                 continue
             if error is None and offset >= reading.position:
+                reading.last_at_ms = max(reading.last_at_ms or 0, message.timestamp()[1])
                 own = self._own_copies.take(message, source, reading.epoch)
                 if own is not None and own.retry_state.due_at > soon:
                     record = own.record(source, offset)
@@ -370,6 +386,9 @@ class QueueThread(threading.Thread):
                     ends[source] = reading.position = max(reading.position, offset)
                 else:
                     self._on_error(source, reading, error)
+        # A copy is known before it is committed: nothing that was read with it, or behind it, is handed over.
+        if others := self._own_copies.others():
+            raise RuntimeError(f"{others[0]} was made anew: a copy was appended below what was read of it")
         self._recent.keep(at_hand)
         for source in runs.keys() | ends.keys():
             records = runs.get(source, [])
@@ -381,7 +400,10 @@ class QueueThread(threading.Thread):
         if records or new_end or (caught_up and not reading.caught_up):
             reading.caught_up = reading.caught_up or caught_up
             reading.known_end = reading.known_end if end is None else end
-            self._listener.queue_read(FetchedRecords(queue, reading.epoch, 0, records, end), reading.caught_up)
+            self._own_copies.read_up_to(queue, reading.position)
+            at_ms = self._logs.last_at_ms(queue, reading.read)
+            run = FetchedRecords(queue, reading.epoch, 0, records, end, last_at_ms=at_ms)
+            self._listener.queue_read(run, reading.caught_up)
 
     def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
         self.last_error = f"{error.name()}: {error.str()}"
@@ -398,6 +420,29 @@ class QueueThread(threading.Thread):
         self._listener.queue_cut(queue, reading.epoch)
         self._following.incremental_unassign([TopicPartition(*queue)])
         self._following.incremental_assign([TopicPartition(*queue, reading.position)])
+
+    def _look_at_logs(self) -> None:
+        """Raise RuntimeError if a queue is another log than was read, or is no more: what the lane knows of it is of
+        that log, so it must be read anew."""
+        if not self._logs.is_time():
+            return
+        read = {queue: one.read for queue, one in self._readings.items() if one.position >= 0}
+        if anew := self._logs.others(self._reader, read):
+            raise RuntimeError(f"{anew[0]} was made anew: it begins with what is younger than what was read of it")
+        self._logs.look_for(self._reader, read)
+        for queue in self._logs.doubtful():
+            if self._exists(queue):
+                self._logs.is_there(queue)
+            elif self._logs.is_gone(queue):
+                raise RuntimeError(f"{queue} was deleted while it was read")
+
+    def _exists(self, queue: Partition) -> bool:
+        """Return whether a queue exists; True if Kafka does not say."""
+        try:
+            self._reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
+        except KafkaException as failure:
+            return failure.args[0].code() not in NO_PARTITION
+        return True
 
     def _arrived(self, queue: Partition, message: Message) -> None:
         if (reading := self._readings.get(queue)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import SECONDS, create_topic, delete_topics, dump
+from tests.support.kafka.topic_io import SECONDS, create_topic, delete_topics, dump, produce
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import BadFails
 
@@ -87,3 +88,45 @@ def test_a_queue_that_is_made_anew_ends_the_process_and_its_successor_keeps_the_
     for before, after in itertools.pairwise(deliveries):
         assert after[0].received >= (before[-1].answered or 0)
     assert not service.ledger.of(lost[1])
+
+
+def test_a_queue_made_anew_that_is_longer_than_what_was_read_is_read_from_its_beginning(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """The client reads on at the old offset, and reports nothing; what others have written stands before it too."""
+    group, service = queued(new_group()), start_service(BadFails())
+    sidecar = start_sidecar(group, service.url, overrides=ladder("5s"))
+    put(group, (b"bad", b"a"), (b"behind", b"a"))
+    sidecar.until(lambda: len(dump(group.bootstrap, group.queues[0])) >= 2, 30, "both wait in the queue")
+    sidecar.until(lambda: sidecar.status()["keys"]["blocked"] == 1, 30, "the reader knows it")
+    sidecar.pause()
+    delete_topics(group.bootstrap, group.queues[0])
+    create_topic(group.bootstrap, group.queues[0], 1, {"message.timestamp.type": "LogAppendTime"})
+    junk = [b"junk:%d" % number for number in range(40)]
+    produce(group.bootstrap, group.queues[0], junk)
+    sidecar.signal(signal.SIGCONT)
+    assert sidecar.wait(60).code != 0
+    assert "made anew" in sidecar.log()
+    sidecar.start()
+    sidecar.until(lambda: {row.value for row in dump(group.bootstrap, group.dlq)} >= set(junk), 60, "all of it is read")
+    (free,) = put(group, (b"free", b"a"))
+    sidecar.until(lambda: bool(service.ledger.of(free)), 60, "the key goes on")
+    assert sidecar.stop().code == 0
+
+
+@pytest.mark.long
+def test_the_keys_of_a_queue_that_is_deleted_go_on_without_it(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group, service = queued(new_group()), start_service(BadFails())
+    sidecar = start_sidecar(group, service.url, overrides=ladder("20s"))
+    lost = put(group, (b"bad", b"a"), (b"behind", b"a"))
+    sidecar.until(lambda: len(dump(group.bootstrap, group.queues[0])) >= 2, 30, "both wait in the queue")
+    delete_topics(group.bootstrap, group.queues[0])
+    assert sidecar.wait(60).code != 0
+    assert "was deleted" in sidecar.log()
+    sidecar.start()
+    (free,) = put(group, (b"free", b"a"))
+    sidecar.until(lambda: bool(service.ledger.of(free)), 60, "the key goes on")
+    assert not service.ledger.of(lost[1])
+    assert sidecar.stop().code == 0

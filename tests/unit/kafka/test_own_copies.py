@@ -30,6 +30,17 @@ HEADERS: list[tuple[str, bytes | None]] = [("trace", b"1"), ("REAL_TOPIC", b"ano
 COUNTS, TIMES = st.integers(0, 10**7), st.integers(0, 10**15)
 
 
+@pytest.mark.parametrize(("read_to", "others"), [(0, []), (7, []), (8, [QUEUE])])
+def test_a_copy_below_what_was_read_shows_that_the_queue_is_another_log(read_to: int, others: list[Partition]) -> None:
+    copies, record = OwnCopies(), first()
+    decision = after_failure(record, FAIL, POLICY, WALL)
+    copies.read_up_to(QUEUE, read_to)
+    copies.written([SettledRecord(record, decision, writes_of(record, decision, POLICY, WALL))], {0: (7, WALL)})
+    assert copies.others() == others
+    copies.forget(QUEUE)
+    assert copies.others() == []
+
+
 class Read:
     """A message as the client hands it over."""
 

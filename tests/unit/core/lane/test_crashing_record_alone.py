@@ -6,7 +6,9 @@ from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
 from sidecar.core.pace.pace import State
 from sidecar.core.progress import Progress
-from tests.sim.samples import ORDERS, life, record
+from sidecar.core.progress_bounds import Bounds
+from sidecar.core.record import Partition
+from tests.sim.samples import ORDERS, WALL, life, record
 from tests.sim.suspect_rigs import (
     BAD,
     OTHER,
@@ -131,6 +133,37 @@ def test_time_clears_no_partition_whose_records_wait_for_the_suspects_of_another
     rig.answer()
     pass_time(4_000)
     assert [(sent.record.source, sent.record.offset) for sent in rig.sent] == [(ORDERS, 0)]
+
+
+def test_time_clears_no_partition_whose_next_records_it_had_no_room_for() -> None:
+    """It has nothing in memory until they are fetched again (found by a story)."""
+    rig = rig_of()
+    rig.assign(ORDERS, resume=died(2))
+    rig.part().tracker.bounds = Bounds(span=2)
+    rig.take_offsets(range(4))
+    one_by_one(rig, [0, 1])
+    work(rig, 20_000)
+    assert rig.fetches[-1] == ("resume", ORDERS, 2, 1)
+    assert rig.part().load == 0
+    rig.take_offsets([2, 3])
+    one_by_one(rig, [2, 3])
+    work(rig, 20_000)
+    assert rig.part().suspicion is None
+
+
+def test_time_clears_a_level_whose_next_record_is_not_due() -> None:
+    """It was not with the service when that died, and may not be due for hours."""
+    level, delay_ms = Partition("billing-RETRY-2h", 0), 7_200_000
+    rig = rig_of(beside=rig_of())
+    rig.assign(level, resume=died(2))
+    rig.take(
+        record(0, source=level, timestamp=WALL - delay_ms, life=life()),
+        record(1, source=level, life=life(due_at=WALL + delay_ms)),
+    )
+    assert rig.part(level).paused is not None
+    work(rig, 20_000)
+    assert [sent.record.offset for sent in rig.history] == [0]
+    assert rig.part(level).suspicion is None
 
 
 def test_a_culprit_that_is_not_read_for_a_long_time_is_quarantined_although_others_were_answered() -> None:

@@ -157,6 +157,18 @@ def test_of_two_copies_one_is_done_and_the_other_stands(place: str, times: int) 
         )
 
 
+@pytest.mark.parametrize(("times", "gone"), [(0, [3]), (1, []), (2, [])])
+def test_a_copy_of_the_next_owner_is_known_while_a_frozen_one_writes_its_own(times: int, gone: list[int]) -> None:
+    """It is read before the answer of the frozen owner comes, and lies where no other copy lies (found by a story)."""
+    ledger = KeyLedger()
+    ledger.read(copy(3, times=times))
+    assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 1)) == gone
+    ledger.check()
+    assert ledger.written(ONE) == []
+    ledger.check()
+    assert [entry.offset for entry in ledger.entries()] == ([-1] if gone else [3])
+
+
 def test_records_of_two_logs_at_one_offset_are_two() -> None:
     ledger = brought("queued")
     assert not ledger.knows((7, 2))

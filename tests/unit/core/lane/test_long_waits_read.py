@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from sidecar.core.lane.long_waits import KEEP_MS
 from sidecar.core.lane.partition import FetchedRecords
@@ -204,6 +205,20 @@ def test_a_copy_that_is_gone_when_it_is_read_is_counted_and_its_key_is_free() ->
     rig.take_it(2)
     rig.flow(1_000)
     assert rig.queue() == Progress(3)
+
+
+def test_another_record_at_the_offset_of_a_head_is_not_delivered_in_its_place() -> None:
+    """The queue was made anew, and its reader has not found that out yet."""
+    rig = LadderRig()
+    rig.begin(main=Progress(9))
+    rig.put(waiting(0))
+    rig.open()
+    rig.look()
+    rig.put(behind(5), at=7)
+    rig.log[0] = replace(rig.log.pop(7), offset=0)
+    rig.flow()
+    assert rig.out() == []
+    assert rig.lane.ownership.records_lost == {"orders": 1}
 
 
 # --- its progress -------------------------------------------------------------------------------------------------
