@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from spark import view
 from spark.java import end_java
 from spark.options import Sql
-from spark.session import build
+from spark.session import build, java_folder
 
 SETTINGS = {
     "spark.log.level": "OFF",
@@ -29,6 +29,11 @@ def run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
     The first line is a JSON list of the column names. Each row follows as a list. After a failure the last line is
     `{"error": sentence}`.
     """
+    with java_folder():
+        return _run(options, master, kafka)
+
+
+def _run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
     jars = [Path(jar) for jar in options.jars]
     spark = build("reconsume-sql", jars=jars, master=master, options=SETTINGS | dict(options.conf))
     try:

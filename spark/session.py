@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -73,3 +75,20 @@ def build(
     for key, value in {**settings, **(options or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def java_folder() -> Iterator[None]:
+    """Give the Java process that is started inside a temporary folder of its own, which goes with it.
+
+    Spark's folders in it (blocks, state stores, jars) stay where Java is killed or runs out of memory, and Java does
+    not read TMPDIR. A `spark.local.dir` of the user's comes before it, and so does `java.io.tmpdir` among the driver's
+    options.
+    """
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    with tempfile.TemporaryDirectory(prefix="reconsume-java-", ignore_cleanup_errors=True) as folder:
+        os.environ["SPARK_SUBMIT_OPTS"] = f'"-Djava.io.tmpdir={folder}" {options}'
+        try:
+            yield
+        finally:
+            os.environ["SPARK_SUBMIT_OPTS"] = options

@@ -23,7 +23,7 @@ from topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
 from topics.retry_headers import ID
 
 if TYPE_CHECKING:
-    from sidecar.dlq.settler import Settled
+    from sidecar.dlq.queue_settler import Settled
 
 PATH = "/v1/settle"
 FIELDS = ("id", "how", "why")
@@ -106,7 +106,7 @@ def answer_of(ident: str, how: str, settled: Settled) -> Response:
 
 def refusal_of(fault: ReconsumeError) -> Response:
     """Return the response to a call that settles nothing."""
-    from sidecar.dlq.settler import NotWaitingError  # an import at the top would cost groups without order memory
+    from sidecar.dlq.queue_settler import NotWaitingError  # an import at the top would cost groups without order memory
 
     if isinstance(fault, NotWaitingError):
         return problem(404, "No such record waits in a queue of this group.")

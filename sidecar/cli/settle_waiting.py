@@ -15,7 +15,7 @@ from sidecar.printable import printable
 from topics.reasons import reason_class, text_of
 
 if TYPE_CHECKING:
-    from sidecar.dlq.settler import Settleable, Settler
+    from sidecar.dlq.queue_settler import QueueSettler, Settleable
 
 COLUMNS = ("id", "place", "reason", "was", "is", "why")
 
@@ -27,7 +27,7 @@ def settle_waiting(
 
     Raises LetterError if it cannot be settled so, or if its answer came first.
     """
-    from sidecar.dlq.settler import ENDS, NotWaitingError  # the Kafka client is slow to import
+    from sidecar.dlq.queue_settler import ENDS, NotWaitingError  # the Kafka client is slow to import
 
     settler = open_settler(options, who)
     try:
@@ -46,13 +46,13 @@ def settle_waiting(
     return DONE if is_done else PARTLY
 
 
-def open_settler(options: Options, who: str | None) -> Settler:
+def open_settler(options: Options, who: str | None) -> QueueSettler:
     """Return what settles records of the configured group."""
-    from sidecar.dlq.settler import Settler  # the Kafka client is slow to import
+    from sidecar.dlq.queue_settler import QueueSettler  # the Kafka client is slow to import
     from sidecar.view.journey import events_since
 
     settings, there, policy = open_dlq(options, who)
-    return Settler(there, lambda: policy, settings.order_by, events_since(there.kafka, there.names, MOST_EVENTS))
+    return QueueSettler(there, lambda: policy, settings.order_by, events_since(there.kafka, there.names, MOST_EVENTS))
 
 
 def outcome_text(ident: str, end: str, *, is_done: bool) -> str:

@@ -63,7 +63,7 @@ class Progress(msgspec.Struct, frozen=True):
         return offset < self.next or offset in self.done
 
 
-class Tracker:
+class ProgressTracker:
     """Track what was begun and what is done in one partition under one assignment.
 
     `begin` takes offsets in ascending order, `finish` in any order. Far below the highest begun offset only the open
@@ -76,10 +76,10 @@ class Tracker:
     """
 
     __slots__ = (
-        "_ahead",
         "_copied",
         "_done",
         "_far",
+        "_inherited",
         "_order",
         "_to_reread",
         "_top",
@@ -104,7 +104,7 @@ class Tracker:
         """Done offsets whose attempt is counted: something was written for them. Passed ones leave now and then."""
         self._top = resume.next
         """The offset behind the highest one that was begun."""
-        self._ahead = OffsetRanges.of(resume.done) if resume.done else NONE
+        self._inherited = OffsetRanges.of(resume.done) if resume.done else NONE
         """What the last owner has done; empty once all of it is passed."""
         self._to_reread: list[int] | None = None
         """The dropped offsets in their order, and some that are no longer dropped. None: to be sorted."""
@@ -139,14 +139,14 @@ class Tracker:
 
     def _make_way_far(self, offset: int, span: int, more: int = 0) -> bool:
         bounds = self.bounds
-        if offset < self.next or offset < self._ahead.end:
+        if offset < self.next or offset < self._inherited.end:
             return True  # it was begun, and dropped from memory, or it is open in the progress that is in Kafka
         if self.waits or self.span(offset) < span:
             return not self.waits
         if not (bounds.far and bounds.window):
             return False
-        if self._ahead is not NONE:
-            self._pass_ahead()
+        if self._inherited is not NONE:
+            self._pass_inherited()
         return self._leave_below(offset + more + 1 - bounds.window, bounds.far_bytes)
 
     def _leave_below(self, end: int, most: int | None = None) -> bool:
@@ -160,14 +160,14 @@ class Tracker:
                 done.discard(order.popleft())
         return True
 
-    def _pass_ahead(self) -> None:
+    def _pass_inherited(self) -> None:
         """Take what the last owner has done as done by this one: all of it is passed."""
-        ahead, self._ahead = self._ahead, NONE
-        self._top, self.next = max(self._top, ahead.end), max(self.next, ahead.end)
-        if self.span(ahead.end) > self.bounds.span:
-            self._leave_below(ahead.end - self.bounds.window)
+        inherited, self._inherited = self._inherited, NONE
+        self._top, self.next = max(self._top, inherited.end), max(self.next, inherited.end)
+        if self.span(inherited.end) > self.bounds.span:
+            self._leave_below(inherited.end - self.bounds.window)
         if self._order:
-            done = set(ahead.within(self._order[0], ahead.end))
+            done = set(inherited.within(self._order[0], inherited.end))
             self._order = deque(sorted(done.union(self._order)))
             self._done |= done
             self._copied |= done
@@ -190,15 +190,15 @@ class Tracker:
     def is_done(self, offset: int) -> bool:
         """Return whether the record at `offset` is known to be done."""
         if offset >= self.next:
-            return offset in self._ahead
+            return offset in self._inherited
         if self._order and offset >= self._order[0]:
-            return offset in self._done or offset in self._ahead
+            return offset in self._done or offset in self._inherited
         return offset not in self._far.offsets
 
     def end_of_done(self, offset: int) -> int | None:
         """Return the end of the done offsets from `offset` on that are not worth to be read; None if there are none."""
         if offset >= self.next:
-            end = None if self._ahead is NONE else self._ahead.end_of(offset)
+            end = None if self._inherited is NONE else self._inherited.end_of(offset)
         elif offset in self.dropped:
             return None
         else:  # all that was begun is done, or at hand
@@ -216,11 +216,11 @@ class Tracker:
             self.dropped.discard(offset)
             return True
         self.next = self._top = offset + 1
-        if self._ahead is not NONE:
-            if offset in self._ahead:
+        if self._inherited is not NONE:
+            if offset in self._inherited:
                 return False
-            if offset >= self._ahead.end:
-                self._pass_ahead()
+            if offset >= self._inherited.end:
+                self._pass_inherited()
         self._order.append(offset)
         return True
 
@@ -235,14 +235,14 @@ class Tracker:
         Offsets dropped from memory unanswered are lost too. The others that were begun stay under way, because they are
         in memory. Gaps in the log count as offsets.
         """
-        gone = [offset for offset in self.dropped if offset < low]
-        for offset in gone:
+        lost = [offset for offset in self.dropped if offset < low]
+        for offset in lost:
             self.dropped.discard(offset)
             self.finish(offset)
         first = max(wanted, self.next)
-        unread = max(0, low - first) - len(self._ahead.within(first, low))
+        unread = max(0, low - first) - len(self._inherited.within(first, low))
         self.next = max(self.next, low)
-        return len(gone) + max(0, unread)
+        return len(lost) + max(0, unread)
 
     def finish(self, offset: int, *, copied: bool = False) -> None:
         """Mark an offset as done. `copied`: something was written for it, so that its attempt is counted."""
@@ -278,10 +278,10 @@ class Tracker:
         if first is None:
             first = next((offset for offset in self._order if offset not in done), None)
         if first is None:
-            first = self._ahead.end_of(self.next) or self.next
+            first = self._inherited.end_of(self.next) or self.next
         near = OffsetRanges.of(offset for offset in done if offset > first)
-        ahead = self._ahead.within(first, self._ahead.end)
-        return Progress(first, below.union(near).union(ahead), clean)
+        inherited = self._inherited.within(first, self._inherited.end)
+        return Progress(first, below.union(near).union(inherited), clean)
 
     def kept(self, extra: Collection[int] = ()) -> OffsetRanges:
         """Return the done offsets, with `extra`, whose attempts are or may be counted: no metadata may leave them out.
@@ -289,7 +289,7 @@ class Tracker:
         What is far below, and what the last owner has done, is not known one by one.
         """
         far = self._far_done(frozenset(extra))
-        return far.union(OffsetRanges.of(self._copied.union(extra))).union(self._ahead)
+        return far.union(OffsetRanges.of(self._copied.union(extra))).union(self._inherited)
 
     def _far_done(self, extra: Set[int]) -> OffsetRanges:
         return OffsetRanges(self._far.done_up_to(self._order[0] if self._order else self._top, extra))

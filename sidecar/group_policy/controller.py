@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from sidecar.clock import now
 from sidecar.core.participation import Others
-from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.core.record import Now
 from sidecar.errors import ConfigError
+from sidecar.group_policy.draining_levels import DrainingLevels
 from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from sidecar.group_policy.heard_settlements import HeardSettlements, Settle
 from sidecar.group_policy.heartbeat_reader import GroupMembers
 from sidecar.group_policy.hold_keeper import HoldKeeper, Obey
+from sidecar.group_policy.progress_forms import CHECKED_EVERY, ProgressForms
+from sidecar.group_policy.subscription_log import SubscriptionLog
 from sidecar.settings.group_policy import (
     differences,
     flow,
@@ -43,13 +45,10 @@ from topics.policy_record import (
     SettlementHeard,
     SettlementRecord,
 )
-from topics.removed import removed_topics
 
 KNOWN_WITHIN = 30.0
 """Seconds that the lanes wait for the group's policy and holds at the start. Then they deliver by the configuration's
 values, because a policy topic without a leader must not stop the records. In strict mode they keep waiting."""
-FORMS_EVERY = 10.0
-"""Seconds between two checks whether all instances still read the newest form of progress, while it is written."""
 MOST_NAMED = 30
 """Level topics that one sentence names. There are 18 by default, and a policy record may ask for thousands."""
 
@@ -71,7 +70,7 @@ class PolicyController:
         allow_far: Callable[[bool], None] = lambda _allowed: None,
         obey: Obey = lambda _holds: None,
         clock: Callable[[], Now] = now,
-        forms_every: float = FORMS_EVERY,
+        forms_every: float = CHECKED_EVERY,
         settle: Settle = lambda _ident, _record: None,
     ) -> None:
         """Begin with the configuration.
@@ -89,26 +88,18 @@ class PolicyController:
         """The reasons why this instance may not start, in strict mode."""
         self.bad_records = 0
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
-        self._file, self._apply, self._known_within = settings, apply, known_within
-        self._clock, self._forms_every = clock, forms_every
-        self._allow_far, self._far = allow_far, False
+        self.holds = HoldKeeper(obey, clock)
+        self._file, self._apply, self._known_within, self._clock = settings, apply, known_within, clock
         self._settlements = HeardSettlements(settle)
-        self._forms_timed = False
-        self._forms_told = False
-        """Whether a heartbeat may have changed which forms of records all instances read."""
+        self._members = GroupMembers(instance, self.subscription)
+        self._subscriptions = SubscriptionLog(self._members, clock)
+        self._forms = ProgressForms(self._members, allow_far, clock, forms_every)
+        self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
         self._newest: PolicyRecord | None = None
         self._newer: int | None = None
         """The `v` of the group's newest policy if a newer version of Reconsume wrote it. Nothing of it can be read."""
         self._topics = self._awaited = frozenset[str]()
-        self._left: frozenset[str] = frozenset()
-        self._unsure = False
-        """Whether Kafka did not say of each level whether it holds records."""
-        self.holds = HoldKeeper(obey, clock)
         self._known = asyncio.Event()
-        self._members = GroupMembers(instance, self.subscription)
-        self._differing: Mapping[str, Mapping[str, str]] = {}
-        self._newer_told = False
-        """Whether it was logged that heartbeats of a newer version cannot be read. Each instance sends one a minute."""
         self._loop = asyncio.get_running_loop()
 
     async def wait_known(self) -> None:
@@ -148,7 +139,7 @@ class PolicyController:
 
         A policy waits to be applied, a removed level still holds records, or Kafka did not say which levels do.
         """
-        return bool((self.refused and self._newer is None) or self._left) or self._unsure
+        return bool((self.refused and self._newer is None) or self._draining.levels) or self._draining.is_unsure
 
     def unwritten(self) -> list[tuple[bytes, bytes]]:
         """Return the holds that the topic lacks, as it was made anew."""
@@ -178,8 +169,8 @@ class PolicyController:
                 "who": None if self.record is None else self.record.who,
                 "at": None if self.record is None else self.record.at,
                 "refused": list(self.refused),
-                "removed_levels": sorted(self._left),
-                "removed_topics": self._removed_topics(),
+                "removed_levels": sorted(self._draining.levels),
+                "removed_topics": self._draining.removed_topics(),
             },
             **self.holds.status(),
             "subscriptions_differ": [
@@ -191,7 +182,7 @@ class PolicyController:
     @property
     def removed_levels(self) -> int:
         """The number of levels that are read although the policy or the configuration has lost them."""
-        return len(self._left)
+        return len(self._draining.levels)
 
     def others(self) -> Others:
         """Return whether other instances are well, by their heartbeats."""
@@ -220,49 +211,11 @@ class PolicyController:
             _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
-        if news.look is not None or self._forms_told:
-            self._agree_on_forms()
+        if news.look is not None or self._forms.is_stale:
+            self._forms.agree()
         if news.caught_up or (self._known.is_set() and news.look is not None):
-            self._compare()
+            self._subscriptions.compare()
             self._consider()
-
-    def _compare(self) -> None:
-        """Log once that another instance wants other records, and once that all agree again."""
-        differing = self._members.differing(self._clock())
-        if differing and differing != self._differing:
-            name, other = next(iter(differing.items()))
-            _LOG.warning(
-                "instances of one group want different records: here %s, %s %s; give all of them the same topics and "
-                "tags, or each its own group (%d differ)",
-                flow(self.subscription),
-                name,
-                flow(dict(other)),
-                len(differing),
-                extra={"event": "subscriptions-differ"},
-            )
-        elif self._differing and not differing:
-            _LOG.info("all instances want the same records again", extra={"event": "subscriptions-agree"})
-        self._differing = differing
-
-    def _agree_on_forms(self) -> None:
-        self._forms_told = False
-        far = self._members.all_read(FAR_PROGRESS, self._clock())
-        if far != self._far:
-            self._far = far
-            self._allow_far(far)
-        if far and not self._forms_timed:  # heartbeats may cease, and then there is no news
-            self._forms_timed = True
-            self._loop.call_later(self._forms_every, self._check_forms)
-
-    def _check_forms(self) -> None:
-        self._forms_timed = False
-        self._agree_on_forms()
-
-    def _hear_newer(self, instance: str, v: int) -> None:
-        if not self._newer_told:
-            self._newer_told = True
-            text, extra = "subscriptions of newer instances are not compared; %s", {"event": "policy-newer-instances"}
-            _LOG.info(text, f"{instance}: {versions.sentence(v)}", extra=extra)
 
     def _hear(self, heard: Heard, live: bool) -> None:
         match heard:
@@ -270,12 +223,11 @@ class PolicyController:
                 self._newest, self._newer = record, None
             case InstanceHeard(instance=instance, record=subscribed):
                 self._members.hear(instance, subscribed, self._clock(), live=live)
-                if not self._far or subscribed is None or FAR_PROGRESS not in (subscribed.reads or ()):
-                    self._forms_told = True
+                self._forms.hear(subscribed)
             case NewerRecord(v=v, instance=None):
                 self._newer = v
             case NewerRecord(v=v, instance=str(name)):
-                self._hear_newer(name, v)
+                self._subscriptions.name_newer(name, v)
             case BadRecord():
                 self.bad_records += 1
                 self._members.miss(self._clock())
@@ -291,31 +243,17 @@ class PolicyController:
             _LOG.warning("the settlement of %s is not carried out: %s", ident, why, extra=extra)
 
     def _see(self, look: TopicSnapshot) -> None:
-        self._topics, self._unsure = look.topics, bool(look.left.unknown)
-        left = look.left.holding | (self._left & look.left.unknown)
-        # A level that left the policy after the snapshot began was not checked in it.
-        if look.wanted != self.wanted() or left == self._left:
+        self._topics, self._draining.is_unsure = look.topics, bool(look.left.unknown)
+        if look.wanted != self.wanted():  # a level that left the policy meanwhile was not checked
             return
-        gone, self._left = self._left - left, left
-        if self._known.is_set():
-            if gone:
-                text, extra = "levels outside the policy are empty and no longer read: %s", {"event": "levels-empty"}
-                _LOG.info(text, ", ".join(sorted(gone)), extra=extra)
-            self._read_leftovers()
+        empty = self._draining.see(look.left)
+        if empty is not None and self._known.is_set():
+            self._draining.log_empty(empty)
+            self._read_draining()
 
-    def _removed_topics(self) -> list[str]:
-        """Return the main topics that left the configuration and whose own levels still hold retries."""
-        return removed_topics(self._file.names, self._left, self._file.topic_names)
-
-    def _read_leftovers(self) -> None:
-        if self._left:
-            names = ", ".join(sorted(self._left))
-            text, extra = "levels outside the policy are read until they are empty: %s", {"event": "levels-left"}
-            _LOG.info(text, names, extra=extra)
-        if removed := self._removed_topics():
-            text = "retries of topics that left the configuration are passed on, and become dead letters in the end: %s"
-            _LOG.warning(text, ", ".join(removed), extra={"event": "topics-removed", "about": removed})
-        self._apply(self.settings, self._left)
+    def _read_draining(self) -> None:
+        self._draining.log()
+        self._apply(self.settings, self._draining.levels)
 
     def _consider(self) -> None:
         """Apply the group's newest policy that can be read, unless there is a reason against it."""
@@ -377,13 +315,13 @@ class PolicyController:
         told = ", ".join(f"{change.key} {flow(change.old)} → {flow(change.new)}" for change in changes)
         _LOG.info("the group's policy changed, by %s: %s", who, told, extra={"event": "policy"})
         if self._known.is_set():  # levels that leave the policy are read until a snapshot finds them empty
-            self._left |= levels_of(self.settings) & self._topics
-        self._left -= levels_of(settings)
+            self._draining.leave(levels_of(self.settings) & self._topics)
+        self._draining.rejoin(levels_of(settings))
         self.settings = settings
-        self._apply(settings, self._left)
+        self._apply(settings, self._draining.levels)
 
     def _begin(self) -> None:
         if not self._known.is_set():
             self._known.set()
-            self._left -= levels_of(self.settings)
-            self._read_leftovers()
+            self._draining.rejoin(levels_of(self.settings))
+            self._read_draining()

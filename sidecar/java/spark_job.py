@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sidecar.errors import ReconsumeError, SetupError
-from sidecar.files import temporary_path
 from sidecar.java.download_bar import progress_bar
 from sidecar.java.find_java import find_java
+from sidecar.java.guarded_folder import GuardedFolder, guarded_folder
 from sidecar.java.jars import fetch
 from sidecar.java.kafka_properties import properties_text
 from sidecar.java.orphan_guard import OrphanGuard
@@ -36,13 +36,6 @@ class Cluster(NamedTuple):
 
     bootstrap: str
     properties: Mapping[str, str] | Path
-
-
-class GuardedFolder(NamedTuple):
-    """A private folder that is removed when this process ends, and the guard that ends the started processes."""
-
-    folder: Path
-    guard: OrphanGuard
 
 
 def lock_for(pyspark: str) -> Path:
@@ -69,18 +62,6 @@ def prepare() -> list[Path]:
     find_java(what="Spark")
     with progress_bar("Spark's Kafka connector") as progress:
         return fetch(lock_for(version("pyspark")), progress=progress)
-
-
-@contextmanager
-def guarded_folder() -> Iterator[GuardedFolder]:
-    """Yield a folder for secrets and logs. It is removed, however this process ends."""
-    folder = temporary_path("reconsume-view-")
-    guard = OrphanGuard(folder)
-    try:
-        folder.mkdir(mode=0o700)
-        yield GuardedFolder(folder, guard)
-    finally:
-        guard.close()
 
 
 class Started:
@@ -139,7 +120,7 @@ def start(
     # -P: a user's folder with the name spark must not be imported instead of ours.
     command = [sys.executable, "-P", "-m", "spark", *words, "--kafka-properties", str(properties)]
     command += ["--bootstrap", cluster.bootstrap, "--jars", ",".join(map(str, jars))]
-    # What the driver keeps for the time of a query goes with the folder, also if it is killed.
+    # What the driver and its Java process keep for the time of a query goes with the folder, also if they are killed.
     return Started(command, guarded.guard, env={**os.environ, "TMPDIR": str(guarded.folder)}, **pipes)
 
 

@@ -40,7 +40,7 @@ from sidecar.settings.policy import output_topics_of
 from topics.durations import render_duration
 
 if TYPE_CHECKING:
-    from sidecar.dlq.settler import Settled
+    from sidecar.dlq.queue_settler import Settled
 
 
 def build_metric_sources(
@@ -116,13 +116,14 @@ def settle_calls(settings: Settings, policy: Callable[[], Policy]) -> list[Route
 
 
 def _settle(settings: Settings, policy: Callable[[], Policy], ident: str, how: str, why: str, by: str) -> Settled:
-    from sidecar.dlq.settler import Settler  # not loaded before it is needed, as the clients of Kafka: both use memory
+    # Not loaded before it is needed, as the clients of Kafka: both use memory.
+    from sidecar.dlq.queue_settler import QueueSettler
     from sidecar.dlq.topics import DlqTopics
     from sidecar.view.journey import events_since
 
     there = DlqTopics(settings.kafka, settings.names, settings.topic_names)
     events = events_since(settings.kafka, settings.names)
-    return Settler(there, policy, settings.order_by, events).settle(ident, how, why, by)
+    return QueueSettler(there, policy, settings.order_by, events).settle(ident, how, why, by)
 
 
 class Serving(Protocol):

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sidecar.dlq.dismissal import fault_of_why
-from sidecar.dlq.settler import ENDS, Settled, Settler
+from sidecar.dlq.queue_settler import ENDS, QueueSettler, Settled
 from sidecar.errors import RecordError
 from sidecar.ui.audit_log import Actor, AuditLog
 from sidecar.ui.endpoint import ThreadQueries
@@ -43,7 +43,7 @@ class SettleForm:
         self._render, self._scan, self._audit = render, scans, audit
         settings = looks.settings
         events = events_since(settings.kafka, settings.names)
-        self._settler = Settler(looks.letters, lambda: looks.policy, settings.order_by, events)
+        self._queue_settler = QueueSettler(looks.letters, lambda: looks.policy, settings.order_by, events)
 
     async def settle(self, request: Request, session: Session | None) -> Response:
         """Settle a record, then show what became of it."""
@@ -67,7 +67,7 @@ class SettleForm:
         self._audit.write("settle", actor, record=wanted.id, how=wanted.how, why=wanted.why)
         try:
             with self._audit.ending("settle", actor, record=wanted.id, done=False) as end:
-                settled = self._settler.settle(wanted.id, wanted.how, wanted.why, f"{actor.who}@ui")
+                settled = self._queue_settler.settle(wanted.id, wanted.how, wanted.why, f"{actor.who}@ui")
                 end["done"] = settled.decided.as_decided
         except RecordError as fault:
             raise RefusedError(str(fault)) from fault

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark.java import classes
 from spark.job.answers import ANSWER_SECONDS, START_SECONDS, Answers, UnansweredError
+from spark.job.kafka_classes import KafkaClasses
 from spark.job.positions import PartitionName, Position
 
 KAFKA = "kafka."
@@ -41,7 +42,7 @@ class Cluster:
         now: Callable[[], float] = time.monotonic,
         answers: Answers | None = None,
     ) -> None:
-        self._java, self._kafka, self._now = classes(spark), kafka, now
+        self._classes, self._kafka, self._now = KafkaClasses(classes(spark)), kafka, now
         self._answers = answers or Answers()
         self._client: Any = None
         self._topics: dict[str, str] = {}
@@ -75,7 +76,7 @@ class Cluster:
 
     def partitions(self, topics: Collection[str]) -> list[PartitionName]:
         """Return the partitions of topics."""
-        named = self._java.java.util.ArrayList()
+        named = self._classes.array_list()
         for topic in topics:
             named.add(topic)
         what = f"the partitions of {len(topics)} topics"
@@ -99,8 +100,8 @@ class Cluster:
         """Return what is asked of partitions: the map of the last call, if it was about the same ones."""
         former, questions = self._questions_by_spec.get(which, ((), None))
         if questions is None or former != partitions:
-            wanted = getattr(self._java.org.apache.kafka.clients.admin.OffsetSpec, which)()
-            questions = self._java.java.util.HashMap()
+            wanted = getattr(self._classes.offset_spec, which)()
+            questions = self._classes.hash_map()
             for partition in partitions:
                 questions.put(self._partition(partition), wanted)
             self._questions_by_spec[which] = partitions, questions
@@ -110,15 +111,15 @@ class Cluster:
         if (named := self._named.get(partition)) is None:
             if len(self._named) >= MOST_NAMED:  # of groups that came and went
                 self._named.clear()
-            named = self._java.org.apache.kafka.common.TopicPartition(partition[0], int(partition[1]))
+            named = self._classes.topic_partition(partition[0], int(partition[1]))
             self._named[partition] = named
         return named
 
     def committed(self, groups: Collection[str]) -> Mapping[PartitionName, Position]:
         """Return what consumer groups have committed, by partition: no two of them may have committed in one topic."""
-        specs, spec = self._java.java.util.HashMap(), self._java.org.apache.kafka.clients.admin
+        specs = self._classes.hash_map()
         for group in groups:
-            specs.put(group, spec.ListConsumerGroupOffsetsSpec())
+            specs.put(group, self._classes.group_offsets_spec())
         what = f"the positions of {len(groups)} groups"
         return positions_in(self._answer(self._admin.listConsumerGroupOffsets(specs).all(), what))
 
@@ -136,7 +137,7 @@ class Cluster:
         return refused
 
     def _altered(self, group: str, partitions: Mapping[PartitionName, Position]) -> Any:
-        at, offsets = self._java.org.apache.kafka.clients.consumer.OffsetAndMetadata, self._java.java.util.HashMap()
+        at, offsets = self._classes.offset_and_metadata, self._classes.hash_map()
         for partition, position in partitions.items():
             offsets.put(self._partition(partition), at(position.offset, position.metadata))
         return self._admin.alterConsumerGroupOffsets(group, offsets).all()
@@ -145,11 +146,11 @@ class Cluster:
     def _admin(self) -> Any:
         """The client, made at first use: a host name that cannot be resolved now may be resolved later."""
         if self._client is None:
-            properties = self._java.java.util.Properties()
+            properties = self._classes.properties()
             for name, value in self._kafka.items():
                 properties.setProperty(name.removeprefix(KAFKA), value)
             with saying_why():
-                self._client = self._java.org.apache.kafka.clients.admin.Admin.create(properties)
+                self._client = self._classes.admin.create(properties)
         return self._client
 
     def _answer(self, future: Any, what: str) -> str:
@@ -164,7 +165,7 @@ class Cluster:
     def _is_there(self, future: Any, seconds: float) -> bool:
         """Wait for an answer, or for an error in its stead. Return whether it is there."""
         try:
-            future.get(int(seconds * 1000), self._java.java.util.concurrent.TimeUnit.MILLISECONDS)
+            future.get(int(seconds * 1000), self._classes.milliseconds)
         except Py4JJavaError:
             return bool(future.isDone())
         return True

@@ -108,7 +108,9 @@ class Queries:
                 may_change=may_change,
             )
 
-    def _read(self, plan: Plan, partitions: Collection[PartitionName], more: Mapping[str, str]) -> DataFrame:
+    def _read(
+        self, plan: Plan, partitions: Collection[PartitionName], more: Mapping[str, str], *, urgent: bool
+    ) -> DataFrame:
         """Return the records of the events topics of the groups that the plan serves, which have these partitions."""
         topics, count = plan.topics(EVENTS_SUFFIX), len(partitions)
         era = self._eras.take({topic: plan.ids[topic] for topic in topics})
@@ -123,7 +125,8 @@ class Queries:
             **more,
         }
         context = self._spark.sparkContext
-        tasks = tasks_of(count, context.defaultParallelism, local=str(context.master).startswith("local"))
+        local = str(context.master).startswith("local")
+        tasks = tasks_of(count, context.defaultParallelism, local=local, urgent=urgent)
         # A task for each partition costs more than the reading itself.
         return self._spark.readStream.format("kafka").options(**source).load().coalesce(tasks)
 
@@ -136,7 +139,7 @@ class Queries:
         begins = self._begins(plan)
         starting = {"startingOffsets": offsets_json(begins.offsets)}
         written = [topic for topic in plan.ids if not topic.endswith(EVENTS_SUFFIX)]
-        rows = view.outputs(self._read(plan, begins.offsets, starting), self._options.bad_topic)
+        rows = view.outputs(self._read(plan, begins.offsets, starting, urgent=True), self._options.bad_topic)
         writer = to_kafka(deliverable(rows, written), self._kafka).outputMode("append")
         # On the driver's disk, whatever file system is Spark's default: no executor needs it.
         folder = tempfile.TemporaryDirectory(prefix="reconsume-view-query-")
@@ -172,7 +175,7 @@ class Queries:
     def _summing(self, plan: Plan) -> SparkQuery:
         self._renew(plan)
         partitions = self._cluster.partitions(plan.topics(EVENTS_SUFFIX))
-        good = view.events(self._read(plan, partitions, {})).good
+        good = view.events(self._read(plan, partitions, {}, urgent=False)).good
         rows = stats.records(stats.sums(good, f"{self._options.sums_delay} milliseconds"))
         writer = to_kafka(deliverable(rows, plan.topics(STATS_SUFFIX)), self._kafka).outputMode("update")
         # The folder's name never changes, so that a restart finds the checkpoint.

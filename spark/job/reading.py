@@ -24,10 +24,11 @@ POLL_RECORDS, LEAST_POLL_RECORDS = 500, 32
 """Records that are taken at a time from what was fetched. Each time costs three requests."""
 GROUP = "kafka.group.id"
 """The option that no setting of a user replaces: it tells consumers with other limits, or of other topics, apart."""
-FETCH_WAIT_MS = 20
-"""ms for which a broker may hold a fetch that finds nothing, 500 by default. A task waits for such an answer at the end
-of most partitions, one after another: a batch of twenty groups took 8 s, and takes 2."""
-PARTITIONS_PER_TASK = 75
+FETCH_WAIT_MS = 1
+"""ms for which a broker may hold a fetch that finds nothing, 500 by default. Spark asks for a partition's first and
+last offset after each fetch, and a broker answers a connection's requests in their order: so a task waits that long for
+the fetch ahead, in one partition after another. With 20 ms a batch of twenty groups took twice as long."""
+PARTITIONS_PER_TASK = 25
 """A task reads partition after partition, and waits for an answer of the broker four times for each."""
 LEAST_TASKS = 2
 
@@ -83,9 +84,12 @@ def share_of(partitions: int) -> int:
     return share
 
 
-def tasks_of(partitions: int, at_once: int, *, local: bool) -> int:
+def tasks_of(partitions: int, at_once: int, *, local: bool, urgent: bool) -> int:
     """Return how many tasks read so many partitions, where `at_once` can run.
 
-    A task costs 5 ms, so a batch of few partitions has few. On a cluster each thread has a core, and all are used.
+    A task costs 5 ms, so a batch of few partitions has few. On one machine a query that is not urgent has one, so that
+    it leaves the other cores to the one that is. On a cluster each thread has a core, and all are used.
     """
-    return min(at_once, max(LEAST_TASKS, partitions // PARTITIONS_PER_TASK)) if local else at_once
+    if not local:
+        return at_once
+    return min(at_once, max(LEAST_TASKS, partitions // PARTITIONS_PER_TASK)) if urgent else 1

@@ -26,7 +26,7 @@ from spark.job.reading import kept_consumers
 from spark.job.sole_use import claim
 from spark.job.supervisor import Streak, Supervisor
 from spark.options import Run
-from spark.session import build
+from spark.session import build, java_folder
 
 LOCAL = "local[16]"
 """The master, unless one is given or spark-submit started this process. It has more threads than a machine has cores,
@@ -45,6 +45,9 @@ SETTINGS = {
     # With the waits of a stop (`running_query`, `java`) and a request that may be under way, it is less than 20 s from
     # SIGTERM to the end.
     "spark.sql.streaming.stopTimeout": "4s",
+    # The code that Spark generates is then the same for any number of topics. Else Java compiles it anew
+    # when one of a few groups comes or goes.
+    "spark.sql.optimizer.inSetConversionThreshold": "0",
     # With the default of 10 s, the metric of the last progress is up to 10 s old while nothing happens.
     "spark.sql.streaming.noDataProgressEventInterval": "5s",
 }
@@ -86,6 +89,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
     with raising_gone(), ExitStack() as stack:
         if options.metrics_listen is not None:
             stack.callback(serve(meters, *options.metrics_listen))
+        stack.enter_context(java_folder())
         jars = [Path(jar) for jar in options.jars]
         spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
         stack.callback(end_java, spark)

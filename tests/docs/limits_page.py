@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from sidecar.api import pull, retry, settle
 from sidecar.core import counters, progress_bounds, reason_classes
-from sidecar.core.lane import held_records, outbox
+from sidecar.core.lane import operator_holds, outbox
 from sidecar.delivery import verdict_fields
 from sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from sidecar.delivery.relay import post_writer
-from sidecar.dlq import settlements, settler
+from sidecar.dlq import queue_settler, settlements
 from sidecar.http import bodies, connections, json_body, protocol
 from sidecar.kafka import client_config
 from sidecar.kafka.committer import record_form, transaction
@@ -165,7 +165,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("calls of `settle` under way", str(settle.MOST_AT_ONCE), "", "503"),
             Limit(
                 "time to settle a record",
-                f"{settler.WAIT_S:g} s",
+                f"{queue_settler.WAIT_S:g} s",
                 "",
                 "202: the decision is written; 503 where the queue was not read yet",
             ),
@@ -238,7 +238,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("time that a hold lasts", f"{hold_record.LONGEST_HOLD_MS // 86_400_000} d", "", "refused"),
             Limit(
                 "held records of a lane, of partitions that are read on",
-                number(held_records.MOST_HELD),
+                number(operator_holds.MOST_HELD),
                 "",
                 "partitions with their part of it pause (`held`)",
             ),

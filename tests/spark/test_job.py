@@ -127,10 +127,16 @@ def test_the_metrics_say_how_the_queries_fare(world: World) -> None:
         assert world.job.metric(f'restarts_total{{query="{query}"}}') == failures
 
 
+def folders_of_java(folder: Path) -> list[Path]:
+    """Return the temporary folders of the Java processes of the job in `folder`."""
+    return list(folder.glob("reconsume-view-*/reconsume-java-*"))
+
+
 @pytest.mark.long
 def test_the_job_outlives_the_death_of_its_java_process(world: World) -> None:
     driver = world.job.driver()
     java = world.job.java()
+    (left,) = folders_of_java(world.folder)
     java.kill()
     first = world.group("first")
     tell(world.bootstrap, [event(first, 2, State.COMMIT)])
@@ -138,17 +144,21 @@ def test_the_job_outlives_the_death_of_its_java_process(world: World) -> None:
     assert "Spark's Java process crashed (1 of 10 deaths in a row); the job starts again in 1 s" in world.job.log()
     assert world.job.driver() == driver
     assert world.job.java() != java
+    assert not left.exists(), "what the one that was killed kept on disk is gone"
+    assert len(folders_of_java(world.folder)) == 1
 
 
 def test_sigterm_in_a_batch_lets_it_end_and_nothing_stays(world: World) -> None:
     first, batches = world.group("first"), Batches(world.folder)
     tell(world.bootstrap, [event(first, 4)])
     world.job.until(batches.inside, SOON, "a batch is under way")
+    kept = [folder for java in folders_of_java(world.folder) for folder in java.glob("blockmgr-*")]
     began = time.monotonic()
     assert world.job.stop() == 0
     assert time.monotonic() - began < END_SECONDS
     assert "orders:0:4" in view_of(world.bootstrap, first), "the batch was done"
     assert "view: stopped" in world.job.log()
+    assert kept, "Spark's blocks were in the folder of the job"
     assert not list(world.folder.glob("reconsume-view-*"))
     assert BROKEN_CALL not in world.job.log(), "neither the death before nor the end is told by Py4J"
 

@@ -44,14 +44,14 @@ class AppendTimes:
     than the most.
     """
 
-    __slots__ = ("_ahead_least_ms", "_ahead_most_ms", "_between_ms", "_notes", "_passed")
+    __slots__ = ("_between_ms", "_clock_ahead_least_ms", "_clock_ahead_most_ms", "_notes", "_passed")
 
     def __init__(self, delay_ms: int) -> None:
         self._between_ms = delay_ms // GRAIN
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._passed = NOTHING
         """The last note whose offsets are all below the record that was asked for last."""
-        self._ahead_least_ms, self._ahead_most_ms = -NEVER, NEVER
+        self._clock_ahead_least_ms, self._clock_ahead_most_ms = -NEVER, NEVER
         """How far (ms) the broker's clock is ahead of ours, at least and at most."""
 
     def note(self, last: int, steady_ms: int) -> None:
@@ -76,7 +76,7 @@ class AppendTimes:
         This is the short way for nearly every record: nothing shows that the clock of the broker is behind. It drops
         the notes below the offset, as `appended` does: offsets must come in rising order.
         """
-        return self._ahead_most_ms >= 0 and self._pass_notes_below(offset) <= steady_ms
+        return self._clock_ahead_most_ms >= 0 and self._pass_notes_below(offset) <= steady_ms
 
     def appended(self, offset: int, timestamp: int, now: Now) -> int:
         """Return the steady time (ms) at which a record was appended, by its timestamp and by what was seen.
@@ -87,10 +87,10 @@ class AppendTimes:
         earliest_ms, by_clock_ms = self._pass_notes_below(offset), timestamp - now.wall_ms + now.steady_ms
         least_ms, most_ms = by_clock_ms - self._latest(offset, now.steady_ms), by_clock_ms - earliest_ms
         # Contract 2.3: the clock is corrected by no more than what was seen demands.
-        low_ms, high_ms = max(self._ahead_least_ms, least_ms), min(self._ahead_most_ms, most_ms)
+        low_ms, high_ms = max(self._clock_ahead_least_ms, least_ms), min(self._clock_ahead_most_ms, most_ms)
         if low_ms > high_ms:  # a clock was set, or another broker leads the partition now
             low_ms, high_ms = least_ms, most_ms
-        self._ahead_least_ms, self._ahead_most_ms = low_ms, high_ms
+        self._clock_ahead_least_ms, self._clock_ahead_most_ms = low_ms, high_ms
         return by_clock_ms - min(max(0, low_ms), high_ms)
 
     def _pass_notes_below(self, offset: int) -> int:
@@ -111,4 +111,4 @@ class AppendTimes:
         ensure(len(self._notes) <= MOST_NOTES, "the notes are bounded")
         ensure(all(note.since_ms <= note.until_ms for note in notes), "a note begins before it ends")
         ensure(all(a.last < b.last for a, b in pairwise(notes)), "each note reaches further than the one before")
-        ensure(self._ahead_least_ms <= self._ahead_most_ms, "the bounds of the clock leave room")
+        ensure(self._clock_ahead_least_ms <= self._clock_ahead_most_ms, "the bounds of the clock leave room")

@@ -148,7 +148,7 @@ class CrashGate:
             self._waiting.withhold(record)
             withheld = self._waiting.withheld(partition.source)[: suspicion.most_in_flight]
             next_ones = [record.offset for record in withheld]
-            if suspicion.want_reach(next_ones, partition.in_flight - len(suspicion.outlived)):
+            if suspicion.want_reach(next_ones, partition.in_flight - len(suspicion.hung)):
                 self._commit(partition)
             return False
         if suspicion.is_suspect(record.offset):
@@ -165,7 +165,7 @@ class CrashGate:
                 self._narrow(partition, suspicion)
             return False
         self._file.join(partition.source)
-        if self._dispatcher.in_flight > len(self._file.outlived):  # deliveries in flight must be answered first
+        if self._dispatcher.in_flight > len(self._file.hung):  # deliveries in flight must be answered first
             self._waiting.repeat(record)
             return False
         self._mark(partition, suspicion, record)
@@ -270,7 +270,7 @@ class CrashGate:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Clear partitions that have outlived their suspicion; a blocked one must not make the others wait."""
+        """Clear partitions and records whose time of suspicion is over; a blocked one must not make the others wait."""
         if now.steady_ms < self.alarm_ms:
             return
         self.alarm_ms = NEVER
@@ -284,14 +284,14 @@ class CrashGate:
                 continue
             suspicion.begin(now)
             self.alarm_ms = now.steady_ms + CHECK_EVERY_MS
-            self._clear_outlived(partition, suspicion, now)
+            self._clear_hung(partition, suspicion, now)
             if suspicion.mark is None and self._file.marking != partition.source:
                 self._take_step(partition, suspicion, now)
 
-    def _clear_outlived(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
+    def _clear_hung(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> None:
         """Clear the records that have been with the service for long; the next ones go beside them."""
-        offsets = suspicion.outlive(now)
-        self._file.outlived.update((partition.source, offset) for offset in offsets)
+        offsets = suspicion.clear_hung(now)
+        self._file.hung.update((partition.source, offset) for offset in offsets)
         if suspicion.mark in offsets:
             self._unmark(partition, suspicion)
         elif offsets and suspicion.stage is Stage.FEW:

@@ -92,17 +92,17 @@ class InPlaceQueues:
         """Return the records that wait behind the first ones of their queues."""
         return (record for queue in self._queues.values() for record in list(queue)[1:])
 
-    def shed(self, partition: Partition, gone: Collection[int], from_offset: int = 0) -> list[Record]:
+    def shed(self, partition: Partition, firsts: Collection[int], from_offset: int = 0) -> list[Record]:
         """Remove the records behind the first ones from the queues of a partition, and return them.
 
-        `from_offset`: only from this offset on. The first records at the offsets `gone`, all of them from there on, are
-        removed too.
+        `from_offset`: only from this offset on. `firsts`: offsets of first records that are removed too, all of them
+        from there on.
         """
         behind: list[Record] = []
         for key in [key for key in self._queues if key[0] == partition]:
             first, *rest = self._queues[key]
             behind += [record for record in rest if record.offset >= from_offset]
-            if first.offset in gone:
+            if first.offset in firsts:
                 del self._queues[key]
             else:
                 self._queues[key] = deque((first, *(record for record in rest if record.offset < from_offset)))

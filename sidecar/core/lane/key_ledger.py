@@ -269,8 +269,8 @@ class KeyLedger:
         if entry is None:
             return []
         self._remove(entry)
-        gone = [] if entry.early is None else [entry.early.offset]
-        return gone if entry.later is None else gone + self.read(entry.later)
+        obsolete = [] if entry.early is None else [entry.early.offset]
+        return obsolete if entry.later is None else obsolete + self.read(entry.later)
 
     # --- the queue is read -------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class KeyLedger:
 
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
         """Put a copy in the place of an older one; nothing of the record is out."""
-        gone = [] if entry.offset < 0 else [entry.offset]
+        obsolete = [] if entry.offset < 0 else [entry.offset]
         same = copy.key == entry.key and _moved(copy.identity, copy.order) == entry.moved
         if same and entry.due_ms == NO_COPY:  # no heap knows it
             entry.phase, entry.counts, entry.offset = Phase.QUEUED, copy.counts, copy.offset
@@ -302,19 +302,19 @@ class KeyLedger:
             if self._parked or copy.due_ms >= NEVER:
                 self._note(entry)
             self._offer(self._lines[entry.key])
-            return gone
+            return obsolete
         new = self._queued(copy)
         if not same:  # the older one was forged, or this one is
             del self._entries[entry.identity]
             self._remove(entry)
             self._insert(new)
-            return gone
+            return obsolete
         line = self._lines[entry.key]
         new.identity, new.moved, new.key = entry.identity, entry.moved, entry.key  # equal, and held already
         line.entries[self._index(line, entry)] = new
         self._note(new)
         self._offer(line)
-        return gone
+        return obsolete
 
     def _queued(self, copy: QueuedCopy) -> Entry:
         moved, counts = _moved(copy.identity, copy.order), UNCOUNTED if copy.counts == UNCOUNTED else copy.counts
@@ -346,7 +346,7 @@ class KeyLedger:
         while self._due and self._due[0][0] <= steady_ms:
             self._pass(heappop(self._due)[2], under_way)
 
-    def lowest_ahead(self) -> int:
+    def lowest_ahead_of_main(self) -> int:
         """Return the lowest offset up to which a head that is due waits for main to be read; NEVER if none does."""
         return self._unread[0][0] if self._unread else NEVER
 
@@ -357,7 +357,7 @@ class KeyLedger:
         for *_, entry in waiting:
             self._pass(entry, under_way)
 
-    def _is_ahead(self, entry: Entry) -> bool:
+    def _is_ahead_of_main(self, entry: Entry) -> bool:
         """Return whether main records may come that stand before an entry."""
         return self.read_to < entry.order.offset < self._former_from
 
@@ -386,7 +386,7 @@ class KeyLedger:
                 entry.listed = False
             elif is_held(entry.key):
                 self._held.append(entry)
-            elif self._is_ahead(entry) or under_way(entry.key):
+            elif self._is_ahead_of_main(entry) or under_way(entry.key):
                 self._pass(entry, under_way)
             else:
                 entry.listed, entry.phase = False, Phase.REQUESTED
@@ -427,7 +427,7 @@ class KeyLedger:
         """Let a head that is due go one step further: main is read up to it, nothing of its key is under way."""
         if not self._is_free_head(entry):
             entry.listed = False
-        elif self._is_ahead(entry):
+        elif self._is_ahead_of_main(entry):
             heappush(self._unread, (entry.order.offset, next(self._numbers), entry))
         elif under_way(entry.key):
             if (before := self._behind_main.get(entry.key)) is not None:

@@ -30,10 +30,10 @@ from sidecar.core.lane.calls import LaneCalls
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.facts import LaneFacts, facts_of
-from sidecar.core.lane.held_records import HeldRecords
 from sidecar.core.lane.invariants import check_records
 from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.memory import LaneMemory
+from sidecar.core.lane.operator_holds import OperatorHolds
 from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.outputs import with_outputs
 from sidecar.core.lane.owned_queue import LaneTies
@@ -95,11 +95,11 @@ class Lane:
         )
         self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
         self._room = RoomShares(partitions, memory, waiting, paused, dispatcher.dispatch)
-        self._held_records = HeldRecords(
+        self._operator_holds = OperatorHolds(
             *(partitions, waiting, memory, paused, gate, calls.policy, ports.withdraw, self._put_back),
             ordered=self._ordered,
         )
-        self._holding: HeldRecords | None = None
+        self._active_holds: OperatorHolds | None = None
         """The same while a hold is in force: without one a record pays nothing for it."""
         self.queues: LongWaits | None = None
         if queued:
@@ -127,8 +127,8 @@ class Lane:
 
     def hold(self, holds: Holds, now: Now) -> None:
         """Deliver nothing that these holds keep back, and what others have kept back."""
-        self._holding = self._held_records if holds else None
-        self._held_records.apply(holds, now)
+        self._active_holds = self._operator_holds if holds else None
+        self._operator_holds.apply(holds, now)
         if self.queues is not None:
             self.queues.obey(holds)
         self._end_turn(now)
@@ -180,7 +180,7 @@ class Lane:
             self._room,
             self.ownership,
             self._bulk_answers,
-            self._held_records,
+            self._operator_holds,
         )
         for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate, self.queues):
             if checked is not None:
@@ -235,7 +235,7 @@ class Lane:
             # Contract 9.1: what was fetched under an earlier assignment, or before a seek, is no record of this one.
             if partition is None or not partition.accepts(run):
                 continue
-            if self._holding is not None and self._holding.pauses(partition, run, now):
+            if self._active_holds is not None and self._active_holds.pauses(partition, run, now):
                 continue
             if self.queues is None or self.queues.admits(partition, run):
                 self._take_up(partition, run, now)
@@ -245,7 +245,7 @@ class Lane:
     def _take_up(self, partition: LanePartition, run: FetchedRecords, now: Now) -> None:
         if run.last_at_ms is not None:
             partition.read_up_to(run.last_at_ms)
-        if self._policy.relay and self._holding is None:
+        if self._policy.relay and self._active_holds is None:
             run = self._relay_bulk.forward_due(partition, run, self._policy, now)
         going: list[Record] = []
         for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
@@ -284,7 +284,7 @@ class Lane:
         decision = after_wait(record, self._policy, now.wall_ms, self._waiting.patience_ms)
         if not isinstance(decision, Wait):
             if isinstance(decision, Forward):
-                if self._holding is not None and self._holding.keeps(partition, record, now):
+                if self._active_holds is not None and self._active_holds.keeps(partition, record, now):
                     return False
                 self.counters.late(record, partition.level_delay_ms, now.wall_ms)
             self._write(partition, record, decision, now)
@@ -304,7 +304,7 @@ class Lane:
         if partition.blocked:
             self._waiting.withhold(record)
             return False
-        if self._holding is not None and self._holding.keeps(partition, record, now):
+        if self._active_holds is not None and self._active_holds.keeps(partition, record, now):
             return False
         suspicion, gate = partition.suspicion, self._gate
         if suspicion is not None and gate is not None and not gate.pass_or_keep(partition, suspicion, record, now):

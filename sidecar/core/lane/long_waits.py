@@ -6,7 +6,7 @@ delivered, the queue is read up to its end of then, so that every key is known t
 are written behind it, payloads are read when they are due, and copies that mean nothing any more are done.
 
 A record of the queue is otherwise one like any other: it has a partition with progress, a place in flight, a decision.
-While it is not in memory it counts as let go (`Tracker.dropped`).
+While it is not in memory it counts as let go (`ProgressTracker.dropped`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LongWaits:
         self._at_hand: dict[Partition, list[Record]] = {}
         """The main partitions of whose queues the transaction that ends has told where copies lie, with those of the
         copies that are due soon."""
-        ties.ownership.gone = self.dropped
+        ties.ownership.on_drop = self.dropped
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
@@ -175,8 +175,8 @@ class LongWaits:
 
     def _know(self, owned: OwnedQueue, copy: QueuedCopy) -> None:
         """Take in a copy that was let go: its payload is read when it is due."""
-        if gone := owned.ledger.read(copy):
-            self._pass_over(owned, gone)
+        if obsolete := owned.ledger.read(copy):
+            self._pass_over(owned, obsolete)
         if owned.unseen:
             owned.unseen.discard(copy.identity)
 
@@ -348,12 +348,12 @@ class LongWaits:
                 self._take_located(queue, owned)
                 self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, records)
 
-    def _ended(self, owned: OwnedQueue, record: Record, gone: Sequence[int]) -> None:
+    def _ended(self, owned: OwnedQueue, record: Record, obsolete: Sequence[int]) -> None:
         if record.source == owned.source:
             owned.inside.pop(record.offset, None)
             owned.hopping.discard(record.offset)
-        if gone:
-            self._pass_over(owned, gone)
+        if obsolete:
+            self._pass_over(owned, obsolete)
         self._stale.add(owned.main)
 
     def _of(self, record: Record) -> OwnedQueue | None:
@@ -543,6 +543,7 @@ class LongWaits:
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         partitions = self._ties.ownership.partitions
+        ensure(not self._at_hand, "what a transaction has told is taken in by the end of a call")
         ensure(not self._behind, "what is to be written behind its key is written by the end of a call")
         for source, owned in self._queues.items():
             ensure(source in partitions, f"the queue of {source} is owned with it")

@@ -160,10 +160,10 @@ class Outbox:
         An entry that is being retried just now, in the batch in flight, stays: whether it is in Kafka is not known yet.
         """
         trying = () if in_flight is None else {_key(entry) for entry in in_flight.entries}
-        gone = [key for key in self.refused if key[0] in partitions and key not in trying]
-        for key in gone:
+        dropped = [key for key in self.refused if key[0] in partitions and key not in trying]
+        for key in dropped:
             del self.refused[key]
-        return [key[0] for key in gone]
+        return [key[0] for key in dropped]
 
     def refused_by_partition(self) -> Counter[Partition]:
         """Return how many entries Kafka refuses, by the partition of their record."""

@@ -38,7 +38,7 @@ from sidecar.core.lane.partition import AssignedPartition, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.ports import Recall
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.progress_bounds import Bounds
 from sidecar.core.record import Now, Partition, Record
 from topics.durations import render_duration
@@ -77,7 +77,7 @@ class Ownership:
         """Records, at most, that were answered but not in Kafka when their partition went. They are delivered again."""
         self.records_lost: Counter[str] = Counter()
         """By topic: offsets that were gone from the log before they were read, or before they were done."""
-        self.gone: Callable[[Collection[Partition]], None] | None = None
+        self.on_drop: Callable[[Collection[Partition]], None] | None = None
         """Called with partitions that are dropped."""
         self._waits, self._bounds = waits, bounds
         self._memory, self._waiting, self._outbox, self._commits = memory, waiting, outbox, commits
@@ -122,7 +122,7 @@ class Ownership:
             level = "main" if wait_ms is None else "ready" if wait_ms == 0 else render_duration(wait_ms)
             progress = grant.progress
             last_at_ms = None if wait_ms is None else progress.last_at_ms
-            tracker = Tracker(progress, self._bounds)
+            tracker = ProgressTracker(progress, self._bounds)
             partition = LanePartition(
                 grant.partition, grant.epoch, tracker, wait_ms, level, width=progress.width, last_at_ms=last_at_ms
             )
@@ -132,7 +132,7 @@ class Ownership:
 
     def opened(self, grant: AssignedPartition, main: Partition) -> LanePartition:
         """Start the queue partition of a main partition, where the group has read it to."""
-        queue = LanePartition(grant.partition, grant.epoch, Tracker(grant.progress), 0, "ordered", under=main)
+        queue = LanePartition(grant.partition, grant.epoch, ProgressTracker(grant.progress), 0, "ordered", under=main)
         self._begin(queue, grant.progress)
         self.queues[main] = grant.partition
         return queue
@@ -238,8 +238,8 @@ class Ownership:
             self._memory.forget(partition)
             if self._gate is not None:
                 self._gate.dropped(partition)
-        if self.gone is not None:
-            self.gone(mine)
+        if self.on_drop is not None:
+            self.on_drop(mine)
 
     def _tied(self, partitions: Collection[Partition]) -> frozenset[Partition]:
         """Return the partitions that are owned, each with its queue, or the main partition of that."""

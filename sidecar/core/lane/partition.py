@@ -14,7 +14,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.append_times import AppendTimes
 from sidecar.core.lane.suspicion import Suspicion
 from sidecar.core.offset_ranges import NONE, OffsetRanges
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.record import NEVER, Now, Partition, Record
 
 
@@ -89,7 +89,7 @@ class LanePartition:
 
     source: Partition
     epoch: int
-    tracker: Tracker
+    tracker: ProgressTracker
     level_delay_ms: int | None
     level: str
     seek_count: int = 0

@@ -22,7 +22,7 @@ def look_for_former(owned: OwnedQueue, unread: int, steady_ms: int, under_way: C
 
     `unread`: the first offset that was not read. `under_way`: as in `KeyLedger.advance`.
     """
-    lowest = owned.ledger.lowest_ahead()
+    lowest = owned.ledger.lowest_ahead_of_main()
     if lowest == NEVER or unread != owned.main_end:
         return
     if lowest != owned.short_of:

@@ -53,7 +53,7 @@ TRIES = 3
 one that fails in place may crash the service at its next attempt. Other records of its partition wait, so there is a
 limit."""
 
-OUTLIVED_MS = 30_000
+HUNG_MS = 30_000
 """ms after which a suspect that is still with the service is cleared, because sidecar and service have lived beside it
 so long. Less, and a record that takes the service's memory slowly would never be found; more, and records that only
 hang would keep the others back."""
@@ -88,7 +88,7 @@ class Suspicion:
     had in flight alone, if that was one crash too many.
 
     Invariants: a mark is a suspect, and only stage single has one; no offset is suspected and cleared at once; there
-    are no more suspects than `suspected` counts; what outlived its suspicion is out.
+    are no more suspects than `suspected` counts; what hangs is out.
     """
 
     deaths: int
@@ -118,8 +118,8 @@ class Suspicion:
     """Suspects that went alone and were answered."""
     sent: dict[int, int] = field(default_factory=dict)
     """When each record of it that is out was sent (steady ms), by offset."""
-    outlived: set[int] = field(default_factory=set)
-    """Records that are out and were cleared by time alone: they keep nothing back."""
+    hung: set[int] = field(default_factory=set)
+    """Records that are out for `HUNG_MS` or longer, and so were cleared: they keep nothing back."""
     ready_at_ms: int = 0
     """When a record of it was last ready to be delivered (steady ms)."""
     met: bool = False
@@ -175,18 +175,16 @@ class Suspicion:
     def came_back(self, offset: int) -> None:
         """Note that a record of it is out no more, whatever came of it."""
         self.sent.pop(offset, None)
-        self.outlived.discard(offset)
+        self.hung.discard(offset)
 
-    def outlive(self, now: Now) -> list[int]:
-        """Clear the records that have been out for long; return their offsets."""
+    def clear_hung(self, now: Now) -> list[int]:
+        """Clear the records that have been out for `HUNG_MS`; return their offsets."""
         offsets = [
-            offset
-            for offset, at in self.sent.items()
-            if now.steady_ms - at >= OUTLIVED_MS and offset not in self.outlived
+            offset for offset, at in self.sent.items() if now.steady_ms - at >= HUNG_MS and offset not in self.hung
         ]
         for offset in offsets:
             self.answered(offset, comes_again=False)
-        self.outlived.update(offsets)
+        self.hung.update(offsets)
         return offsets
 
     def set_mark(self, record: Record) -> None:
@@ -300,7 +298,7 @@ class Suspicion:
             met=self.met,
             reach=first - 1 if self.reach is None else self.reach,
             sent=self.sent,
-            outlived=self.outlived,
+            hung=self.hung,
         )
 
     def with_crash_state(self, progress: Progress) -> Progress:
@@ -317,7 +315,7 @@ class Suspicion:
         ensure(marked is None or marked.offset == self.mark, "the record that waits for its mark is the marked one")
         ensure(self.suspects.isdisjoint(self.cleared), "no suspect is cleared already")
         ensure(self.suspected >= len(self.suspects), "each suspect was counted")
-        ensure(self.outlived <= self.sent.keys(), "what outlived its suspicion is still out")
+        ensure(self.hung <= self.sent.keys(), "what hangs is still out")
         ensure(not self.opened or self.opening, "what Kafka knows was wanted")
 
 

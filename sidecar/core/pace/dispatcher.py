@@ -165,8 +165,8 @@ class Dispatcher:
                 ready.ended(flow)
                 self._freed = flow
                 break
-        if self.single_file.outlived:
-            self.single_file.outlived.discard((record.source, record.offset))
+        if self.single_file.hung:
+            self.single_file.hung.discard((record.source, record.offset))
         self.pace.note(record, outcome, now)
 
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
@@ -177,12 +177,12 @@ class Dispatcher:
             if flow is not None and flow.out >= len(records):
                 ready.ended(flow, len(records))
                 break
-        if self.single_file.outlived:
-            self.single_file.outlived.difference_update((record.source, record.offset) for record in records)
+        if self.single_file.hung:
+            self.single_file.hung.difference_update((record.source, record.offset) for record in records)
         for number, record in enumerate(records, 1):
             self.pace.note(record, COMMITTED, now)
             if self.pace.state is State.OPEN and self.pace.limit == self.pace.full:
-                self.pace.share.others += len(records) - number  # they change nothing else
+                self.pace.throttle_cut.others += len(records) - number  # they change nothing else
                 return
 
     def dispatch(self, now: Now) -> None:

@@ -46,7 +46,7 @@ from collections.abc import Callable
 from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
 from sidecar.core.pace.state_names import AWAY, Change, State
-from sidecar.core.pace.throttle_share import ALL, ThrottleShare
+from sidecar.core.pace.throttle_cut import ALL, ThrottleCut
 from sidecar.core.record import NEVER, Now, Record
 
 __all__ = ["AWAY", "Change", "Pace", "State"]
@@ -155,7 +155,7 @@ class Pace:
         self.slowed = False
         """Whether answered failures keep deliveries back: in an outage, and in the slow start after it."""
         self._request = start or 1
-        self.share = ThrottleShare()
+        self.throttle_cut = ThrottleCut()
         self._answers = self._answers_before = self._credit = 0
         self.doubted = 0
         """The limit that the health URL may give back, while it is asked what a full failure streak means; else 0."""
@@ -173,7 +173,7 @@ class Pace:
     def note(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Change the pace by the outcome of one delivery."""
         if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full and not self._streak.length:
-            self.share.others += 1
+            self.throttle_cut.others += 1
             return
         if self.state in AWAY:
             self._note_away(record, outcome, now)
@@ -196,7 +196,7 @@ class Pace:
             case _:
                 self._answered(now, isinstance(outcome, Committed))
         self._answers += 1
-        self.share.others += not isinstance(outcome, Throttled)
+        self.throttle_cut.others += not isinstance(outcome, Throttled)
 
     def sent(self, record: Record, now: Now) -> None:
         """Note that a record has gone out as a probe."""
@@ -331,12 +331,12 @@ class Pace:
     # --- the number -------------------------------------------------------------------------------------------------
 
     def _cut(self, now: Now, after_ms: int) -> None:
-        """Slow down by the share of answers that ask for time, once a round (`ThrottleShare`).
+        """Slow down by the share of answers that ask for time, once a round (`ThrottleCut`).
 
         At one delivery at a time, pause if all answers ask.
         """
         # Contract 8.5: by the share of answers that ask; at one delivery at a time, by a pause.
-        cut = self.share.throttled(self.limit, now.steady_ms) if self.limit > 0 else 0.0
+        cut = self.throttle_cut.throttled(self.limit, now.steady_ms) if self.limit > 0 else 0.0
         if not cut:
             return
         self._credit = 0
@@ -388,5 +388,5 @@ class Pace:
         ensure(self.limit > 0 or self.probe_at_ms != NEVER or self.unsure, "what lets nothing go has an end")
         ensure(self.doubted == 0 or self.limit == 0, "nothing goes while the health URL is asked")
         ensure(not self._probes or self.state in AWAY, "there are probes only in an outage")
-        self.share.check()
+        self.throttle_cut.check()
         self._streak.check()

@@ -25,8 +25,8 @@ class SingleFile:
         self.turn: Partition | None = None
         """The partition whose marked record goes next, before any other."""
 
-        self.outlived: set[tuple[Partition, int]] = set()
-        """Partition and offset of records that are out, and that nothing waits for: their suspicion is over."""
+        self.hung: set[tuple[Partition, int]] = set()
+        """Partition and offset of records that hang with the service: cleared by time, so nothing waits for them."""
 
     def join(self, source: Partition) -> None:
         """Deliver the records of a partition in single file, and keep those of all other partitions back."""
@@ -48,7 +48,7 @@ class SingleFile:
         """Return how many records may be in flight, where the pace allows `limit`."""
         # Contract 1.10: one suspect at a time, and none before its mark is in Kafka. What hung for 30 s is cleared, and
         # takes no room.
-        return 0 if self.marking is not None else min(1 + len(self.outlived), limit)
+        return 0 if self.marking is not None else min(1 + len(self.hung), limit)
 
     @property
     def may_go(self) -> Collection[Partition]:

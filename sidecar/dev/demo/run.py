@@ -59,19 +59,19 @@ def viewed(stage: Environment) -> AbstractContextManager[View | None]:
 
 def follow(stage: Environment, plan: Plan, screen: Screen, view: View | None) -> float:
     """Produce the orders and show their progress until all have ended; return the seconds that it took."""
-    tracker = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
+    order_tracker = OrderTracker(IN_PLACE_LEVEL if plan.mode is Mode.ORDERED else None)
     traffic = Traffic(stage.bootstrap, plan.make_orders(), plan.produce_seconds)
     began = time.monotonic()
     with closing(EventTail(stage.bootstrap, stage.settings.names.events)) as tail, screen:
-        tracker.take_lines(stage.ledger.lines)
+        order_tracker.take_lines(stage.ledger.lines)
         while True:
             stage.check()
             traffic.step()
-            tracker.take_events(tail.read(POLL_SECONDS))
-            tracker.take_lines(stage.ledger.read())
+            order_tracker.take_events(tail.read(POLL_SECONDS))
+            order_tracker.take_lines(stage.ledger.read())
             if view is not None:
                 view.read()
-            scene = scene_of(tracker, plan, traffic.stored, view)
+            scene = scene_of(order_tracker, plan, traffic.stored, view)
             seconds = time.monotonic() - began
             ended = scene.counts.committed + scene.counts.dead
             if ended >= plan.orders or seconds > plan.limit:
@@ -80,15 +80,15 @@ def follow(stage: Environment, plan: Plan, screen: Screen, view: View | None) ->
             screen.show(scene)
 
 
-def scene_of(tracker: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
+def scene_of(order_tracker: OrderTracker, plan: Plan, stored: int, view: View | None) -> Scene:
     """Return the present state as a scene."""
     now = time.time() * 1000
-    began = now if tracker.began is None else tracker.began
-    counts = tracker.counts(stored, now)
-    is_down = tracker.down_since is not None
+    began = now if order_tracker.began is None else order_tracker.began
+    counts = order_tracker.counts(stored, now)
+    is_down = order_tracker.down_since is not None
     view_counts = None if view is None else view.counts()
     return Scene(
-        (now - began) / 1000, began, plan.orders, counts, plan.levels, tracker.journeys(), is_down, view_counts
+        (now - began) / 1000, began, plan.orders, counts, plan.levels, order_tracker.journeys(), is_down, view_counts
     )
 
 

@@ -380,13 +380,13 @@ class QueueThread(threading.Thread):
         """
         may_wait = reading.caught_up and not self._payloads
         while offset >= reading.known_to:
-            left = until - time.monotonic() if may_wait else 0
+            patience = max(0, until - time.monotonic()) if may_wait else 0
             try:
-                queue, epoch, end = self._news.get(block=left > 0, timeout=max(left, 0))
+                queue, epoch, end = self._news.get(block=patience > 0, timeout=patience)
             except Empty:
                 return False
-            if (told := self._readings.get(queue)) is not None and told.epoch == epoch:
-                told.known_to = end
+            if (known := self._readings.get(queue)) is not None and known.epoch == epoch:
+                known.known_to = end
         return True
 
     def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:

@@ -16,7 +16,7 @@ import pytest
 from sidecar.api.app import Access, build_app
 from sidecar.api.settle import MOST_AT_ONCE, Settle, settle_routes
 from sidecar.dlq.decisions import Decided
-from sidecar.dlq.settler import NotWaitingError, Settled
+from sidecar.dlq.queue_settler import NotWaitingError, Settled
 from sidecar.errors import BrokerError, ContractError, LetterError
 from sidecar.http.access import LOOPBACK_NAMES
 from tests.sim.samples import WALL, life

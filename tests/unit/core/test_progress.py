@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sidecar.core.done_set import MOST_DISTANCE
 from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, Length, decode, encode, encode_with
 
@@ -49,7 +49,7 @@ def progresses(draw: st.DrawFn) -> Progress:
 
 @given(logs(), st.data())
 def test_a_snapshot_covers_exactly_what_was_finished_or_is_about_to_be(log: list[int], data: st.DataObject) -> None:
-    tracker = Tracker(Progress(log[0]))
+    tracker = ProgressTracker(Progress(log[0]))
     begun: list[int] = []
     finished: set[int] = set()
     waiting = list(log)
@@ -70,7 +70,7 @@ def test_a_snapshot_covers_exactly_what_was_finished_or_is_about_to_be(log: list
 
 @given(logs(), st.data())
 def test_a_new_owner_begins_exactly_what_is_not_done(log: list[int], data: st.DataObject) -> None:
-    first = Tracker(Progress(log[0]))
+    first = ProgressTracker(Progress(log[0]))
     reached = data.draw(st.integers(1, len(log)))
     for offset in log[:reached]:
         first.begin(offset)
@@ -79,7 +79,7 @@ def test_a_new_owner_begins_exactly_what_is_not_done(log: list[int], data: st.Da
         first.finish(offset)
     left = first.snapshot()
 
-    second = Tracker(decode(left.next, encode(left)))
+    second = ProgressTracker(decode(left.next, encode(left)))
     again = [offset for offset in log if offset >= left.next and second.begin(offset)]
     assert again == [offset for offset in log if offset not in done]
     for offset in data.draw(st.permutations(again)):
@@ -236,12 +236,12 @@ def test_a_done_set_that_is_not_whole_is_an_empty_set(metadata: str) -> None:
 
 
 def test_an_offset_is_begun_only_once() -> None:
-    tracker = Tracker(Progress(3))
+    tracker = ProgressTracker(Progress(3))
     assert [tracker.begin(offset) for offset in (2, 3, 3, 5, 4)] == [False, True, False, True, False]
 
 
 def test_finishing_twice_changes_nothing() -> None:
-    tracker = Tracker(Progress(3))
+    tracker = ProgressTracker(Progress(3))
     for offset in (3, 4, 5):
         tracker.begin(offset)
     for offset in (4, 4, 3, 3):
@@ -250,7 +250,7 @@ def test_finishing_twice_changes_nothing() -> None:
 
 
 def test_markers_behind_the_last_record_are_passed_over() -> None:
-    tracker = Tracker(Progress(3))
+    tracker = ProgressTracker(Progress(3))
     tracker.begin(3)
     assert tracker.reached(9)
     assert tracker.snapshot() == Progress(3)
@@ -260,7 +260,7 @@ def test_markers_behind_the_last_record_are_passed_over() -> None:
 
 
 def test_a_gap_is_no_distance_while_nothing_is_open() -> None:
-    tracker = Tracker(Progress(3))
+    tracker = ProgressTracker(Progress(3))
     assert tracker.span(1_000_000) == 0
     tracker.begin(10)
     assert tracker.span(1_000_000) == 999_990
@@ -274,7 +274,7 @@ def test_only_a_clean_end_carries_the_clean_mark() -> None:
 
 def test_what_was_begun_and_let_go_is_begun_again_and_what_was_not_is_not() -> None:
     """A stopped partition gives its records back; those under way stay so."""
-    tracker = Tracker(Progress(0))
+    tracker = ProgressTracker(Progress(0))
     assert all(tracker.begin(offset) for offset in range(6))
     tracker.finish(1)
     for offset in (2, 4):
@@ -287,7 +287,7 @@ def test_what_was_begun_and_let_go_is_begun_again_and_what_was_not_is_not() -> N
 
 
 def test_a_cut_log_loses_only_what_nobody_has_read() -> None:
-    tracker = Tracker(Progress(0, frozenset({7})))
+    tracker = ProgressTracker(Progress(0, frozenset({7})))
     for offset in range(4):
         tracker.begin(offset)
     tracker.let_go(3)
@@ -301,7 +301,7 @@ def test_a_cut_log_loses_only_what_nobody_has_read() -> None:
 
 
 def test_a_log_that_is_cut_loses_what_was_let_go_below_its_beginning_and_nothing_else() -> None:
-    tracker = Tracker(Progress(0))
+    tracker = ProgressTracker(Progress(0))
     for offset in range(5):
         tracker.begin(offset)
     for offset in (1, 3):
@@ -313,4 +313,4 @@ def test_a_log_that_is_cut_loses_what_was_let_go_below_its_beginning_and_nothing
 
 @pytest.mark.parametrize(("wanted", "low", "lost"), [(2, 9, 6), (5, 9, 3), (2, 5, 3), (9, 9, 0), (2, 10, 6)])
 def test_of_what_was_cut_unread_the_done_ones_are_not_lost(wanted: int, low: int, lost: int) -> None:
-    assert Tracker(Progress(2, frozenset({5, 9}))).cut(wanted, low) == lost
+    assert ProgressTracker(Progress(2, frozenset({5, 9}))).cut(wanted, low) == lost

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sidecar.core.far_offsets import FarOffsets
 from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.progress_bounds import LONGEST, SKIP, SPAN, Bounds
 from sidecar.core.progress_codec import decode
 from sidecar.core.progress_stamp import encode_at
@@ -36,9 +36,9 @@ def subsets(open_offsets: set[int], random: Random) -> Iterator[set[int]]:
         yield {offset for offset in ordered if random.random() < share}
 
 
-def history(random: Random, bounds: Bounds) -> Tracker:
+def history(random: Random, bounds: Bounds) -> ProgressTracker:
     """A partition after any history: gaps, runs of slow and of quick records, hung ones, and ends in any order."""
-    tracker, offset, hung = Tracker(Progress(0), bounds), 0, random.choice([3, 40, 700])
+    tracker, offset, hung = ProgressTracker(Progress(0), bounds), 0, random.choice([3, 40, 700])
     quick = random.choice([0.0, 0.5, 0.99])
     for _ in range(random.choice([300, 20_000, 50_000])):
         offset += 1 if random.random() < 0.99 else random.randint(1, 300)
@@ -70,9 +70,9 @@ def test_whatever_ends_next_progress_fits_and_says_the_same_when_it_is_read(most
         assert {offset for offset in begun if progress.covers(offset)} == ended
 
 
-def full(random: Random, distances: list[int]) -> Tracker:
+def full(random: Random, distances: list[int]) -> ProgressTracker:
     """A partition whose far open records cost all that they may, and whose window is a random pattern."""
-    tracker, offset = Tracker(Progress(0), FAR), 0
+    tracker, offset = ProgressTracker(Progress(0), FAR), 0
     tracker.begin(0)
     while tracker.make_way(offset := offset + random.choice(distances)):
         tracker.begin(offset)
@@ -114,7 +114,7 @@ def test_the_cost_of_far_offsets_is_that_of_the_naive_count_and_never_rises_when
 @pytest.mark.parametrize(("far", "last"), [(False, SPAN - 1), (True, 1_800_000)])
 def test_one_record_without_an_answer_bounds_its_partition_only_where_older_versions_read(far: bool, last: int) -> None:
     """Given a record that hangs for 15 minutes at 2 000 records a second, then the others go on, in little memory."""
-    tracker = Tracker(Progress(0), Bounds(far))
+    tracker = ProgressTracker(Progress(0), Bounds(far))
     for offset in range(1_800_001):
         if not tracker.make_way(offset):
             break
@@ -131,7 +131,7 @@ def test_one_record_without_an_answer_bounds_its_partition_only_where_older_vers
 
 def test_what_cannot_be_written_is_not_begun_and_goes_on_when_a_quarter_is_free() -> None:
     """Given every fourth record without an answer, then the partition stands until enough of them have ended."""
-    tracker, offset = Tracker(Progress(0), FAR), 0
+    tracker, offset = ProgressTracker(Progress(0), FAR), 0
     while tracker.make_way(offset):
         tracker.begin(offset)
         if offset % 4:
@@ -151,7 +151,7 @@ def test_what_cannot_be_written_is_not_begun_and_goes_on_when_a_quarter_is_free(
 def test_a_new_owner_passes_over_what_is_not_worth_to_be_read() -> None:
     """Given three open records among a million, then these are begun, and long done ranges are named to be skipped."""
     done = OffsetRanges([(1, 400_000), (400_001, 400_100), (400_101, 1_000_000)])
-    tracker = Tracker(Progress(0, done), FAR)
+    tracker = ProgressTracker(Progress(0, done), FAR)
     read, offset = [], 0
     while offset < 1_000_002:
         if (end := tracker.end_of_done(offset)) is not None:
@@ -174,7 +174,7 @@ def test_a_new_owner_is_never_nearer_to_the_bound_than_the_last_one() -> None:
     """Given progress as long as it may be, then its open records begin, end in any order, and it always fits."""
     random = Random(5)
     left = full(random, [3, 200]).snapshot()
-    tracker, offset = Tracker(decode(left.next, written(left)), FAR), left.next
+    tracker, offset = ProgressTracker(decode(left.next, written(left)), FAR), left.next
     while offset < OffsetRanges.of(left.done).end:
         assert tracker.make_way(offset)
         tracker.begin(offset)
@@ -192,7 +192,7 @@ def test_a_new_owner_is_never_nearer_to_the_bound_than_the_last_one() -> None:
 
 def test_progress_behind_which_nothing_was_read_moves_on_over_what_the_last_owner_has_done() -> None:
     """Given the log's end behind the done records, when the hung one ends, then nothing of them is named any more."""
-    tracker = Tracker(Progress(0, OffsetRanges([(1, 5 * SPAN)])), FAR)
+    tracker = ProgressTracker(Progress(0, OffsetRanges([(1, 5 * SPAN)])), FAR)
     tracker.begin(0)
     tracker.finish(0)
     assert tracker.snapshot() == Progress(5 * SPAN)
@@ -200,7 +200,7 @@ def test_progress_behind_which_nothing_was_read_moves_on_over_what_the_last_owne
 
 def test_what_was_dropped_from_memory_is_read_again_and_not_the_million_behind_it() -> None:
     """Given a stopped partition that gave a few records back, then only these are worth to be read again."""
-    tracker = Tracker(Progress(0), FAR)
+    tracker = ProgressTracker(Progress(0), FAR)
     for offset in range(1_000_000):
         assert tracker.make_way(offset)
         tracker.begin(offset)
@@ -217,7 +217,7 @@ def test_what_was_dropped_from_memory_is_read_again_and_not_the_million_behind_i
 
 
 def test_counted_attempts_are_known_until_they_are_passed() -> None:
-    tracker = Tracker(Progress(0, frozenset({2})), FAR)
+    tracker = ProgressTracker(Progress(0, frozenset({2})), FAR)
     for offset in (0, 1, 3, 4, 5, 6):
         tracker.begin(offset)
     tracker.finish(3, copied=True)
@@ -232,7 +232,7 @@ def test_counted_attempts_are_known_until_they_are_passed() -> None:
 def test_counted_attempts_that_are_passed_leave_no_memory_whatever_the_brokers_take() -> None:
     """Given 200 000 records of which each second one is copied a moment before the first one ends, then none of them
     is remembered: each copy took 60 bytes for ever."""
-    tracker, before = Tracker(Progress(0)), 0
+    tracker, before = ProgressTracker(Progress(0)), 0
     tracemalloc.start()
     for offset in range(0, 200_000, 2):
         for begun in (offset, offset + 1):
@@ -256,7 +256,7 @@ def test_it_says_what_a_plain_set_says_over_many_owners(data: st.DataObject) -> 
     span = data.draw(st.sampled_from([3, 10, SPAN]))
     bounds = Bounds(True, span, data.draw(st.sampled_from([2, 8])), data.draw(st.sampled_from([6, 200])), skip=2)
     for _ in range(data.draw(st.integers(1, 4))):
-        tracker, begun = Tracker(progress, bounds), set[int]()
+        tracker, begun = ProgressTracker(progress, bounds), set[int]()
         position = progress.next
         for step in data.draw(st.lists(st.sampled_from(["begin", "begin", "finish", "let go", "skip"]), max_size=60)):
             if step == "begin" and position < len(log) and tracker.make_way(position):

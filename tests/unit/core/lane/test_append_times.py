@@ -18,7 +18,7 @@ from sidecar.core.lane.memory import AdmissionLimit, LaneMemory
 from sidecar.core.lane.partition import FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.pace.pace import Pace
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import WALL
 from topics.levels import LONGEST, TABLE
@@ -72,7 +72,7 @@ class Waited(NamedTuple):
 
 def waits(log: Log, delay: int, latency: int) -> Iterator[Waited]:
     """Let a consumer read the log, and yield how long each record waited. `latency`: ms from the log to the lane."""
-    part = LanePartition(LEVEL, 1, Tracker(Progress(0)), delay, "10s")
+    part = LanePartition(LEVEL, 1, ProgressTracker(Progress(0)), delay, "10s")
     paused = PausedPartitions(Fetch(), LaneMemory(1 << 30, {LEVEL: part}, Pace(1), ordered=False))
     steady = position = 0
     while position < len(log.records):
@@ -145,7 +145,7 @@ def test_a_clock_that_steps_costs_a_small_part_of_a_level(story: Story, steps: l
 
 
 def test_without_a_wrong_clock_the_brokers_time_decides_to_the_millisecond() -> None:
-    part = LanePartition(LEVEL, 1, Tracker(Progress(0)), 10_000, "10s")
+    part = LanePartition(LEVEL, 1, ProgressTracker(Progress(0)), 10_000, "10s")
     part.append_times.note(4, 0)
     for offset, at in enumerate((100, 2_000, 5_000), 5):
         record = Record(LEVEL, offset, 1, WALL + at, None, None, None, None)
@@ -174,7 +174,7 @@ def test_what_is_read_again_from_below_waits_no_longer_for_it() -> None:
 
 def test_records_that_hop_before_the_end_of_the_log_is_seen_do_not_hop_without_a_pause() -> None:
     """Given a broker two hours behind, and a log that grows by what hops, then the second copies wait their level."""
-    part = LanePartition(LEVEL, 1, Tracker(Progress(0)), 10_000, "10s")
+    part = LanePartition(LEVEL, 1, ProgressTracker(Progress(0)), 10_000, "10s")
     paused = PausedPartitions(Fetch(), LaneMemory(1 << 30, {LEVEL: part}, Pace(1), ordered=False))
     left = []
     for steady in (START, START + 50):

@@ -8,7 +8,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.lane.commits import BATCH_MOST, PROGRESS_EVERY_MS, Commits
 from sidecar.core.lane.outbox import BATCH_FOR_MS, BATCH_MAX, FIRST_TRY_MS, Outbox
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.record import NEVER, Now, Partition
 from tests.sim.samples import ORDERS, record
 from topics.transitions import Commit
@@ -21,7 +21,7 @@ def entry(offset: int, source: Partition = ORDERS) -> SettledRecord:
 
 
 def parts() -> dict[Partition, LanePartition]:
-    return {source: LanePartition(source, 1, Tracker(Progress(0)), None, "main") for source in (ORDERS, OTHER)}
+    return {source: LanePartition(source, 1, ProgressTracker(Progress(0)), None, "main") for source in (ORDERS, OTHER)}
 
 
 class Outgoing:

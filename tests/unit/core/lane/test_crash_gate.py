@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sidecar.core.holds import Hold, Holds
-from sidecar.core.lane.suspicion import OUTLIVED_MS, QUIET_MS, TRIES, Stage
+from sidecar.core.lane.suspicion import HUNG_MS, QUIET_MS, TRIES, Stage
 from sidecar.core.outcome import Throttled
 from sidecar.core.progress import Progress
 from tests.sim.samples import ORDERS, record
@@ -18,7 +18,7 @@ WITHHELD = 40
 def test_a_revoked_partition_takes_its_mark_away_while_a_hung_record_of_it_is_still_out() -> None:
     """A crash by the hung one would be blamed on the marked one, which was never delivered."""
     rig = taken_up(died(2), 0, 1)
-    pass_time(rig, OUTLIVED_MS - 1_000)
+    pass_time(rig, HUNG_MS - 1_000)
     assert rig.out_offsets() == [0]
     while not rig.batches or progress_of(rig.batches[0]).mark != 1:
         if rig.batches:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.core.lane.suspicion import OUTLIVED_MS
+from sidecar.core.lane.suspicion import HUNG_MS
 from sidecar.core.outcome import COMMITTED
 from sidecar.core.progress import Progress
 from tests.sim.rig import Rig
@@ -82,7 +82,7 @@ def test_while_a_suspect_is_out_the_count_stays() -> None:
     rig = taken_up(died(1), *range(WINDOW + 5))
     commit(rig)
     stuck = rig.sent.pop(0)
-    work(rig, OUTLIVED_MS - 2_000)
+    work(rig, HUNG_MS - 2_000)
     assert rig.kafka[ORDERS] == Progress(0, frozenset(range(1, WINDOW + 5)), deaths=1, reach=WINDOW + 4)
     stuck.reply(stuck.record, COMMITTED, rig.now)
     work(rig, 2_500)

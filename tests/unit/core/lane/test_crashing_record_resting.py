@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.suspicion import IDLE_MS, OUTLIVED_MS
+from sidecar.core.lane.suspicion import HUNG_MS, IDLE_MS
 from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
@@ -72,7 +72,7 @@ def test_each_suspect_goes_alone_and_then_the_suspicion_ends(term: TopicTerms) -
 
 def test_others_go_while_a_hung_suspect_has_its_topics_only_place_and_the_next_one_goes_alone_after_it() -> None:
     rig = rig_of(TopicTerms(concurrency=1))
-    pass_time(rig, OUTLIVED_MS - 2_000)
+    pass_time(rig, HUNG_MS - 2_000)
     assert out(rig) == [("orders", 0)]
     pass_time(rig, 4_000)
     assert out(rig) == [("orders", 0), *(("refunds", offset) for offset in range(3))]

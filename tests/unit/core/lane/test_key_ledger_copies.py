@@ -79,12 +79,12 @@ def test_heads_of_a_former_log_go_and_those_ahead_of_main_wait_as_before() -> No
     for at in (500, 400):
         ledger.read(copy(at, 1, at=at, key=b"%d" % at))
     ledger.advance(0, 10, idle)
-    assert (ledger.ask(idle), ledger.lowest_ahead()) == (None, 400)
+    assert (ledger.ask(idle), ledger.lowest_ahead_of_main()) == (None, 400)
     ledger.take_as_former(300, idle)
     assert [entry.order.offset for entry in iter(lambda: ledger.ask(idle), None)] == [400, 500]
     ledger.read(copy(20, 1, at=20, key=b"20"))
     ledger.advance(0, 10, idle)
-    assert (ledger.ask(idle), ledger.lowest_ahead()) == (None, 20)
+    assert (ledger.ask(idle), ledger.lowest_ahead_of_main()) == (None, 20)
     ledger.advance(0, 20, idle)
     assert ledger.ask(idle) is not None
 

@@ -7,7 +7,7 @@ import pytest
 from sidecar.core.lane.facts import LaneFacts, PartitionFacts
 from sidecar.core.lane.partition import Because, LanePartition, Pause
 from sidecar.core.overdue import Standing
-from sidecar.core.progress import Progress, Tracker
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.record import Now, Partition
 from sidecar.core.status import FETCHING, WORDS, PartitionStatus, former_fields, statuses
 from tests.sim.samples import WALL, life, record
@@ -65,7 +65,7 @@ def test_the_words_of_0_2_are_shown_beside_the_present_ones_for_one_release(stat
 
 
 def test_a_record_is_due_after_its_level_and_not_before_its_own_time() -> None:
-    part = LanePartition(LEVEL, 1, Tracker(Progress(40)), 5_000, "5s")
+    part = LanePartition(LEVEL, 1, ProgressTracker(Progress(40)), 5_000, "5s")
     assert part.due(record(timestamp=WALL)) == WALL + 5_000
     assert part.due(record(timestamp=WALL, life=life(due_at=WALL + 1))) == WALL + 5_000
     assert part.due(record(timestamp=WALL, life=life(due_at=WALL + 9_000))) == WALL + 9_000

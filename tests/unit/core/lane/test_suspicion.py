@@ -101,7 +101,7 @@ def test_who_went_alone_and_was_answered_is_cleared_and_nobody_else_is() -> None
     assert (found.cleared, found.suspects) == ({103}, set())
 
 
-def test_all_is_outlived_once_the_last_that_was_let_go_is_done() -> None:
+def test_time_clears_all_once_the_last_that_was_let_go_is_done() -> None:
     found = Suspicion(2, Stage.SINGLE, reach=110)
     assert [found.is_passed(first) for first in (110, 111)] == [False, True]
     found.mark = 108

@@ -51,7 +51,7 @@ def all_out(pace: Pace, *lanes: tuple[Partition, int]) -> tuple[Dispatcher, list
 def seen(dispatcher: Dispatcher, lines: list[Line]) -> tuple[object, ...]:
     dispatcher.check()
     pace = dispatcher.pace
-    return dispatcher.in_flight, [line.out() for line in lines], pace.state, pace.limit, pace.share.others
+    return dispatcher.in_flight, [line.out() for line in lines], pace.state, pace.limit, pace.throttle_cut.others
 
 
 PACES: dict[str, Callable[[], Pace]] = {
@@ -89,6 +89,6 @@ def test_records_that_no_lane_knows_any_more_take_only_their_places_in_flight() 
 
 def test_suspects_that_were_cleared_by_time_are_out_no_more() -> None:
     dispatcher, _ = all_out(Pace(64), (MINE, 3))
-    dispatcher.single_file.outlived = {(MINE, 0), (MINE, 2), (OTHER, 1)}
+    dispatcher.single_file.hung = {(MINE, 0), (MINE, 2), (OTHER, 1)}
     dispatcher.committed_many([record(offset, source=MINE) for offset in (0, 1)], NOW)
-    assert dispatcher.single_file.outlived == {(MINE, 2), (OTHER, 1)}
+    assert dispatcher.single_file.hung == {(MINE, 2), (OTHER, 1)}

@@ -15,7 +15,7 @@ from sidecar.core.pace.pace import (
     Pace,
     State,
 )
-from sidecar.core.pace.throttle_share import CUT_EVERY_MS, SURE
+from sidecar.core.pace.throttle_cut import CUT_EVERY_MS, SURE
 from sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, paced, probe, probing

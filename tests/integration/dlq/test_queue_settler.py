@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.core.policy import Policy
 from sidecar.dlq.decisions import Decided
-from sidecar.dlq.settler import NotWaitingError, Settler
+from sidecar.dlq.queue_settler import NotWaitingError, QueueSettler
 from sidecar.dlq.topics import DlqTopics
 from sidecar.dlq.waiting import waiting_in
 from sidecar.errors import BrokerError, LetterError
@@ -64,7 +64,7 @@ def test_what_is_written_is_not_called_lost_where_its_event_cannot_be_read(
     group: GroupTopics, there: DlqTopics, policy: Policy
 ) -> None:
     events, ident = Events(), f"{group.main}:0:1"
-    settler = Settler(there, lambda: policy, "key", events)
+    settler = QueueSettler(there, lambda: policy, "key", events)
     decided = settler.decide(settler.find(ident, "commit"), "seen", "ann", within=0.5)
     assert (decided, events.readings > 1) == (Decided(None), True)
     assert written(group)[-1] == b"settle/" + ident.encode()
@@ -74,7 +74,7 @@ def test_nothing_is_written_for_what_cannot_be_settled_or_is_not_read_in_time(
     group: GroupTopics, there: DlqTopics, policy: Policy
 ) -> None:
     before, head = written(group), f"{group.main}:0:0"
-    settler = Settler(there, lambda: policy, "key", lambda _ident, _since: ())
+    settler = QueueSettler(there, lambda: policy, "key", lambda _ident, _since: ())
     for ident in (f"{group.main}:0:9", f"{group.main}:7:0", "others:0:0", "none", ""):
         with pytest.raises(NotWaitingError):
             settler.settle(ident, "commit", "seen", "ann")
@@ -83,7 +83,7 @@ def test_nothing_is_written_for_what_cannot_be_settled_or_is_not_read_in_time(
     with pytest.raises(BrokerError, match="nothing was decided"):
         settler.settle(head, "commit", "seen", "ann", within=1e-6)
     with pytest.raises(NotWaitingError):
-        Settler(there, lambda: policy, None, lambda _ident, _since: ()).settle(head, "commit", "seen", "ann")
+        QueueSettler(there, lambda: policy, None, lambda _ident, _since: ()).settle(head, "commit", "seen", "ann")
     assert written(group) == before
 
 

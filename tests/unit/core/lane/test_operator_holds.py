@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.holds import Hold, Holds
-from sidecar.core.lane import held_records
+from sidecar.core.lane import operator_holds
 from sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
 from sidecar.core.policy import InPlace
 from sidecar.core.record import Partition
@@ -186,7 +186,7 @@ def test_a_hold_of_a_level_pauses_it_and_no_other() -> None:
 def test_what_is_kept_back_as_offsets_is_bounded_over_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given two partitions and room for six offsets, then the one that has most of them pauses; both go on in the
     end."""
-    monkeypatch.setattr(held_records, "MOST_HELD", 6)
+    monkeypatch.setattr(operator_holds, "MOST_HELD", 6)
     rig = Rig(policy=TWO, concurrency=20)
     rig.assign(ORDERS, REFUNDS)
     hold(rig, Hold("h", key=b"k"))

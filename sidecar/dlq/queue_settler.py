@@ -51,7 +51,7 @@ class Settled(NamedTuple):
     queueless: tuple[str, ...] = ()
 
 
-class Settler:
+class QueueSettler:
     """Settles the records that wait in the queues of one group. Any thread may call it; each call blocks.
 
     `policy`: returns the policy in force. `order`: as `LaneOptions.order`; None: the group has no queues.

@@ -30,7 +30,7 @@ Withdraw = Callable[[Callable[[Record], bool]], None]
 """`Delivery.withdraw`."""
 
 
-class HeldRecords:
+class OperatorHolds:
     """The holds in force, and what they keep back, for one lane.
 
     Invariant: nothing is kept back for a hold that is not in force.

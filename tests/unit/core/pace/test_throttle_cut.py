@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.core.outcome import COMMITTED, Throttled
 from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.throttle_share import ALL, CUT_EVERY_MS, FREE, LEAST, PATIENCE_MS, SURE, ThrottleShare, cut_of
+from sidecar.core.pace.throttle_cut import ALL, CUT_EVERY_MS, FREE, LEAST, PATIENCE_MS, SURE, ThrottleCut, cut_of
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
 
@@ -104,14 +104,14 @@ def test_after_a_long_calm_a_busy_service_is_noticed_within_two_rounds() -> None
 
 def test_rounds_that_cut_nothing_make_no_later_round_longer() -> None:
     """An outage may have left a smaller limit meanwhile: a round is as long as that limit, not as the former one."""
-    share, asked = ThrottleShare(), 0
+    throttle_cut, asked = ThrottleCut(), 0
     for steady_ms in range(200):
-        share.others = 19
-        assert share.throttled(4 * LEAST, steady_ms) == 0
+        throttle_cut.others = 19
+        assert throttle_cut.throttled(4 * LEAST, steady_ms) == 0
     cut = 0.0
     while not cut:
-        share.others, asked = 1, asked + 1
-        cut = share.throttled(LEAST, 300 + asked)
+        throttle_cut.others, asked = 1, asked + 1
+        cut = throttle_cut.throttled(LEAST, 300 + asked)
     assert 2 * asked <= LEAST + 2
 
 
@@ -132,15 +132,15 @@ class Asked(NamedTuple):
 
 def cuts(*rows: Asked) -> list[tuple[int, float]]:
     """Return the number of each answer that asked and led to a cut, from 1, and the cut."""
-    share, number, cut = ThrottleShare(), 0, list[tuple[int, float]]()
+    throttle_cut, number, cut = ThrottleCut(), 0, list[tuple[int, float]]()
     for row in rows:
         for _ in range(row.count):
-            share.others += row.others
+            throttle_cut.others += row.others
             number += 1
-            if part := share.throttled(row.limit, row.ms):
+            if part := throttle_cut.throttled(row.limit, row.ms):
                 cut.append((number, part))
-            share.check()
-            assert share.others == 0
+            throttle_cut.check()
+            assert throttle_cut.others == 0
     return cut
 
 

@@ -27,7 +27,7 @@ PATIENCE_MS = 10_000
 """ms after which `LEAST` answers are enough, if a round takes longer."""
 
 
-class ThrottleShare:
+class ThrottleCut:
     """The answers since the last judgement, and whether all of the window before it asked for time.
 
     Invariant: those that ask for time are some of the answers.
