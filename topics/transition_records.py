@@ -91,7 +91,8 @@ def _copy(
         headers.append((RETRY_TRACEPARENT, before))
     headers += render_retry_headers(state, rules.names.group, topic)
     if rules.has_queues and topic == rules.names.ordered(state.topic):  # who owns the main partition reads the copy
-        return Copy(topic, record.key, record.value, headers, number_of(state.id), scattered=True, exact=True)
+        number = record.source.number if from_main else number_of(state.id)
+        return Copy(topic, record.key, record.value, headers, number, scattered=True, exact=True)
     return Copy(topic, record.key, record.value, headers, record.source.number)
 
 

@@ -142,8 +142,8 @@ def retry(
     if before is None:
         first = record.failed_at_ms or now
         topic, stamp = record.source.topic, record.timestamp
-        state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now)
-        state = replace(state, order=rules.order_of(state)) if rules.queued else state
+        order = Order(record.offset) if rules.queued else None  # its id names this offset
+        state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now, order=order)
     else:
         first = before.first_failed_at or record.failed_at_ms or now
         state = replace(

@@ -48,6 +48,10 @@ class CommitBatch:
     """Whether it holds a single entry, or a single partition's progress, that Kafka refused before."""
 
 
+WrittenAt: TypeAlias = tuple[int, int]
+"""Where the copy of an entry lies in its queue, as the broker has told: its offset, and its timestamp in epoch ms."""
+
+
 RefusedBy: TypeAlias = Literal["topic", "partition", "record"]
 """The extent of a refusal. `topic`: the target topic accepts no record now. `partition`: the target partition has no
 leader, or too few replicas in sync; records for other partitions can be written. `record`: this record alone is too
@@ -80,6 +84,7 @@ class CommitResult:
     `unwritable`: the partitions whose progress Kafka refuses, with the reason for people; their entries are in `again`.
     `too_long`: the partitions whose progress does not fit, and must wait until more of their records are done; the
     same holds for their entries. `most`: characters of metadata that the brokers take, if that is known better now.
+    `located`: where copies lie in queues, by the index of their entry in `done`, as far as the broker has told.
     """
 
     batch: CommitBatch
@@ -92,3 +97,4 @@ class CommitResult:
     unwritable: Mapping[Partition, str] = field(default_factory=dict)
     too_long: Mapping[Partition, str] = field(default_factory=dict)
     most: int | None = None
+    located: Mapping[int, WrittenAt] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from sidecar.core.commit_batch import CommitBatch
@@ -58,6 +58,10 @@ class QueueReads(Protocol):
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         """Read one record again (`Lane.queue_fetched`)."""
 
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+        """Hand over nothing of a queue below `end`: the lane knows it. It may ask soon for the records `at_hand`, as
+        who reads them would know them."""
+
     def close(self, queue: Partition) -> None:
         """Read a queue no more."""
 
@@ -72,6 +76,10 @@ class NoQueues:
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         """Raise RuntimeError, as `open`."""
         raise RuntimeError(f"this lane has no queues, and {queue}@{offset} is read")
+
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+        """Raise RuntimeError, as `open`."""
+        raise RuntimeError(f"this lane has no queues, and knows {queue} up to {end}")
 
     def close(self, queue: Partition) -> None:
         """Do nothing: there is nothing to close."""

@@ -25,7 +25,7 @@ from sidecar.kafka.consumer.consumer import ConsumerThread
 from sidecar.kafka.consumer.reader_before import ReaderBefore
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
-from sidecar.kafka.queues.own_copies import OwnCopies
+from sidecar.kafka.queues.own_appends import OwnAppends
 from sidecar.kafka.queues.queue_thread import QueueThread
 from sidecar.observability.queue_lines import log_filling
 from sidecar.observability.thread_watch import WatchedThread
@@ -81,7 +81,7 @@ class LaneRunner:
         self.plan = plan
         self.policy = policy
         self._waits = plan.waits
-        has_queues, own_copies = policy.has_queues and not plan.waits, OwnCopies()
+        has_queues, appends = policy.has_queues and not plan.waits, OwnAppends()
         self.driver = LoopBridge(asyncio.get_running_loop())
         self.assignment: Assignment
         self.committer: Committer | NoCommitter
@@ -112,7 +112,7 @@ class LaneRunner:
                 self.driver.committed,
                 observe,
                 registry,
-                own_copies.written if has_queues else None,
+                appends.appended if has_queues else None,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, own=bool(plan.waits) or policy.relay),
@@ -129,7 +129,7 @@ class LaneRunner:
         if has_queues and isinstance(self.committer, Committer):
             room, missing = plan.terms.room // QUEUES_SHARE, self.committer.look_up_missing
             self.queues = QueueThread(
-                kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, own_copies
+                kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, appends
             )
         ports = Ports(
             self.consumer,

@@ -5,9 +5,11 @@ The log of the queue is a list, and the reader does what it is asked only when t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitBatch
+from sidecar.core.commit_batch import CommitBatch, SettledRecord
 from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
@@ -42,6 +44,10 @@ class Reader:
         self.wanted: list[int] = []
         """The offsets of the records that are to be read."""
         self.closed: list[Partition] = []
+        self.known_to = 0
+        """Up to where the lane knows the queue without having read it."""
+        self.at_hand: list[Record] = []
+        """The records that it may ask for soon."""
 
     def open(self, queue: Partition, epoch: int) -> None:
         self.opened.append((queue, epoch))
@@ -49,6 +55,11 @@ class Reader:
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         assert (queue, epoch) in self.opened
         self.wanted.append(offset)
+
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+        assert (queue, epoch) in self.opened
+        self.known_to = end
+        self.at_hand += at_hand
 
     def close(self, queue: Partition) -> None:
         self.closed.append(queue)
@@ -100,6 +111,14 @@ class LadderRig(Rig):
         if not how:
             self.reach_kafka()
         return super().conclude(**how)  # type: ignore[arg-type]
+
+    def conclude_located(self) -> CommitBatch:
+        """Commit the batch that is out, and tell the lane where its copies lie."""
+        start = self.end
+        self.reach_kafka()
+        entries = [index for index, entry in enumerate(self.batches[0].entries) if copies_in(entry)]
+        located = {index: (start + at, self.log[start + at].timestamp) for at, index in enumerate(entries)}
+        return super().conclude(located=located)
 
     def reach_kafka(self) -> None:
         """Commit the batch that is out, without a word to the lane."""
@@ -207,9 +226,14 @@ def record_of(record: Record, epoch: int) -> Record:
     return replace(record, epoch=epoch)
 
 
+def copies_in(entry: SettledRecord) -> list[Copy]:
+    """What an entry writes to the queue."""
+    return [copy for copy in entry.writes if copy.topic == QUEUE.topic]
+
+
 def copies_of(batch: CommitBatch) -> list[Copy]:
     """What a batch writes to the queue."""
-    return [copy for entry in batch.entries for copy in entry.writes if copy.topic == QUEUE.topic]
+    return [copy for entry in batch.entries for copy in copies_in(entry)]
 
 
 def states_of(batch: CommitBatch, policy: Policy) -> list[RetryState]:

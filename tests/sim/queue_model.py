@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,8 @@ class Reading:
 
     epoch: int
     position: int = 0
+    known_to: int = 0
+    """Up to where the lane knows it without having read it."""
     end: int = -1
     looks: bool = False
     missing_since: int | None = None
@@ -75,6 +77,7 @@ class QueueModel:
         self._random = host.world.random
         self._readings: dict[Partition, Reading] = {}
         self._had_ladder = self._ended = False
+        self._at_hand: dict[tuple[Partition, int], Record] = {}
 
     def open(self, queue: Partition, epoch: int) -> None:
         self._readings[queue] = reading = Reading(epoch)
@@ -161,7 +164,8 @@ class QueueModel:
         if log is reading.log and reading.position % 3 == 0:
             reading.sure_ms = reading.last_at_ms
         found = log.after(reading.position, self._random.randint(1, MOST))
-        records = [self._record(queue, reading.epoch, stored) for stored in found]
+        new = (stored for stored in found if stored.offset >= reading.known_to)
+        records = [self._record(queue, reading.epoch, stored) for stored in new]
         more = bool(log.after(found[-1].offset + 1, 1)) if found else False
         reading.position = found[-1].offset + 1 if more else max(log.end, reading.position)
         if found:
@@ -223,6 +227,14 @@ class QueueModel:
         assert self._host.lane.queues is not None
         self._host.lane.queues.read(run, self._process.now(), caught_up=caught_up)
 
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+        self._at_hand |= {(queue, record.offset): record for record in at_hand if self._random.random() < 0.7}
+        self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end))
+
+    def _know(self, queue: Partition, epoch: int, end: int) -> None:
+        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
+            reading.known_to = max(reading.known_to, end)
+
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         self._process.later(self._random.choice((1, 5, 200)), partial(self._fetch, queue, epoch, offset))
 
@@ -234,6 +246,9 @@ class QueueModel:
             return
         stored = next((stored for stored in log.records if stored.offset == offset), None)
         record = None if stored is None else self._record(queue, epoch, stored)
+        if (at_hand := self._at_hand.pop((queue, offset), None)) is not None and at_hand.epoch == epoch:
+            assert record in (None, at_hand), "what is at hand is what is read"
+            record = at_hand
         self._host.on_loop(partial(self._fetched, queue, epoch, offset, record))
 
     def _fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:

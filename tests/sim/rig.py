@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord
+from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.facts import LaneFacts
 from sidecar.core.lane.in_place_queues import OrderBy
@@ -197,6 +197,7 @@ class Rig:
         too_long: Iterable[Partition] = (),
         most: int | None = None,
         apart: bool = False,
+        located: Mapping[int, WrittenAt] | None = None,
     ) -> CommitBatch:
         """Tell the lane what became of the batch that is out: committed, unless told otherwise."""
         batch = self.batches.pop(0)
@@ -207,7 +208,7 @@ class Rig:
         failed = again is not None or bool(refusals) or bool(places) or bool(denied) or bool(waits) or apart
         if not failed:
             self.kafka |= {source: share.progress for source, share in batch.commits.items()}
-            result = CommitResult(batch, committed=True, done=batch.entries)
+            result = CommitResult(batch, committed=True, done=batch.entries, located=located or {})
         else:
             out = {id(refusal.entry) for refusal in refusals}
             rest = tuple(e for e in batch.entries if id(e) not in out and e.record.source not in places)

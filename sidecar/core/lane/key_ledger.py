@@ -183,6 +183,10 @@ class KeyLedger:
         line = self._lines.get(key)
         return line is not None and (line.out is not None or line.entries[0].rank < (offset, LAST))
 
+    def has_line(self, key: bytes) -> bool:
+        """Return whether any record of a key waits here."""
+        return key in self._lines
+
     def knows(self, identity: Identity) -> bool:
         """Return whether this record waits here."""
         return identity in self._entries
@@ -299,7 +303,8 @@ class KeyLedger:
         if same and entry.due_ms == NO_COPY:  # no heap knows it
             entry.phase, entry.counts, entry.offset = Phase.QUEUED, copy.counts, copy.offset
             entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)
-            self._note(entry)
+            if self._parked or copy.due_ms >= NEVER:
+                self._note(entry)
             self._offer(self._lines[entry.key])
             return obsolete
         new = self._queued(copy)

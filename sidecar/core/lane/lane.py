@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from sidecar.core.commit_batch import CommitResult, SettledRecord
+from sidecar.core.commit_batch import CommitResult, SettledRecord, WrittenAt
 from sidecar.core.counters import LaneCounters
 from sidecar.core.decide import (
     LEASE_EXPIRED,
@@ -417,9 +417,7 @@ class Lane:
             self.commits.halve(result.batch)
         # Contract 7.4, 7.11: what did not happen is committed again from memory; nothing is delivered again for it.
         self.outbox.put_back(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
-        straight = self._policy.relay and result.committed
-        for entry in self._relay_bulk.settle(result.done) if straight else result.done:
-            self._written(entry, result.committed, now)
+        self._all_written(result, now)
         if result.refused:
             self._blocked.refused(result.refused, now)
         outbox = self.outbox
@@ -440,14 +438,21 @@ class Lane:
         self.ownership.committed(result, now)
         self._end_turn(now)  # records that were queued behind a dead letter may be delivered
 
-    def _written(self, entry: SettledRecord, with_progress: bool, now: Now) -> None:
+    def _all_written(self, result: CommitResult, now: Now) -> None:
+        straight, located = self._policy.relay and result.committed, result.located
+        for index, entry in enumerate(self._relay_bulk.settle(result.done) if straight else result.done):
+            self._written(entry, result.committed, now, located.get(index))
+        if located and self.queues is not None:
+            self.queues.committed()
+
+    def _written(self, entry: SettledRecord, with_progress: bool, now: Now, where: WrittenAt | None) -> None:
         partition = self.ownership.owner_of(entry.record)
         if partition is None:
             return
         partition.unsettle()
         self.counters.count(entry.decision)
         if self.queues is not None:
-            self.queues.written(entry)
+            self.queues.written(entry, where, now)
         self._finish(partition, entry.record, covered=with_progress, copied=True)
         if self.outbox.refused:
             self.outbox.accepted(entry)

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.commit_batch import SettledRecord, WrittenAt
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.in_place_queues import OrderBy, line_of, line_of_key
 from sidecar.core.lane.key_ledger import Identity, Phase, QueuedCopy
+from sidecar.core.lane.located_copies import as_read_back, located_copy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
@@ -53,6 +54,8 @@ ROUND_MS = 30_000
 """ms between two rounds of hops at least: transactions leave markers, so hops alone may not make a queue short."""
 COPIED = (Retry, Requeue, Hop)
 """The decisions after which a record waits in its queue. A union would be made anew for each record."""
+SOON_MS = 30_000
+"""ms within which a copy of our own must be due to be kept at hand: later ones would push others out."""
 KEEP_MS = 12 * 3_600_000
 """ms after which the progress of a queue is committed again although it is the same: Kafka forgets the offsets of a
 topic to which the group is not subscribed, seven days after their last commit by default (KIP-496)."""
@@ -79,6 +82,11 @@ class LongWaits:
         self._settlements: dict[str, SettlementRecord] = {}
         """What people have decided about records that wait, by their ids; who tells it bounds their number."""
         self._holds = NO_HOLDS
+        self._transactions = 0
+        """How many transactions of this lane have ended, done."""
+        self._at_hand: dict[Partition, list[Record]] = {}
+        """The main partitions of whose queues the transaction that ends has told where copies lie, with those of the
+        copies that are due soon."""
         ties.ownership.on_drop = self.dropped
 
     # --- partitions come and go --------------------------------------------------------------------------------------
@@ -137,7 +145,9 @@ class LongWaits:
         if run.last_at_ms is not None:
             queue.read_up_to(run.last_at_ms)
         for record in run.records:
-            self._read_one(queue, owned, record, now)
+            if record.offset >= queue.tracker.next:  # else the lane has known it since it was committed
+                self._read_one(queue, owned, record, now)
+        self._take_located(queue, owned)
         if run.end is not None:
             owned.end_seen = True
             if queue.tracker.reached(run.end):
@@ -161,13 +171,21 @@ class LongWaits:
                 due_ms += state.due_at - now.wall_ms
             identity, line, count = identity_of(record), line_of(record, self._by), (state.redrives, state.times)
             at, weight = record.timestamp, record.weight
-            copy = QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight)
             if self._settlements and (settlement := meant_for(self._settlements, state)) is not None:
                 owned.settling[identity] = settlement
-            if obsolete := owned.ledger.read(copy):
-                self._pass_over(owned, obsolete)
-            if owned.unseen:
-                owned.unseen.discard(identity)
+            self._know(owned, QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight))
+
+    def _know(self, owned: OwnedQueue, copy: QueuedCopy) -> None:
+        """Take in a copy that was let go: its payload is read when it is due."""
+        if obsolete := owned.ledger.read(copy):
+            self._pass_over(owned, obsolete)
+        if owned.unseen:
+            owned.unseen.discard(copy.identity)
+
+    def _take_located(self, queue: LanePartition, owned: OwnedQueue) -> None:
+        while (copy := owned.located.take(queue.tracker.next)) is not None:
+            queue.put_off(copy.offset)
+            self._know(owned, copy)
 
     def cut(self, queue: Partition, epoch: int, now: Now) -> None:
         """Note that the beginning of a queue is gone: what waits there is lost, also what was not read back yet."""
@@ -243,10 +261,12 @@ class LongWaits:
         owned = self._queues.get(record.source)
         if owned is None or not len(owned.ledger):
             return False
+        line = self._line(record)
+        if not owned.ledger.has_line(line):
+            return False
         if owned.ledger.knows(identity_of(record)):  # the progress beside its copy was lost
             self._ties.finish(main, record)
             return True
-        line = self._line(record)
         if not owned.ledger.blocks(line, record.offset) or self._ties.waiting.holds(record.source, line):
             return False
         self._put_behind(main, owned, record)
@@ -298,15 +318,40 @@ class LongWaits:
             return True
         return False
 
-    def written(self, entry: SettledRecord) -> None:
-        """Note that a decision is in Kafka."""
+    def written(self, entry: SettledRecord, where: WrittenAt | None, now: Now) -> None:
+        """Note that a decision is in Kafka. `where`: its copy lies there in the queue; None: that is to be read."""
         record, owned = entry.record, self._of(entry.record)
-        if owned is not None and record.fault:  # the ledger has never heard of it, and its offset is another's identity
+        if owned is None:
+            return
+        if record.fault:  # the ledger has never heard of it, and its offset is another's identity
             self._ended(owned, record, ())
-        elif owned is not None:
-            identity, ledger = identity_of(record), owned.ledger
-            copied = isinstance(entry.decision, COPIED)
-            self._ended(owned, record, ledger.written(identity) if copied else ledger.done(identity))
+            return
+        identity, decision = identity_of(record), entry.decision
+        if not isinstance(decision, COPIED):
+            self._ended(owned, record, owned.ledger.done(identity))
+            return
+        self._ended(owned, record, owned.ledger.written(identity))
+        if where is not None and owned.opened:
+            copy = located_copy(entry, decision.retry_state, identity, self._line(record), where, now)
+            owned.located.add(self._transactions, copy)
+            soon = self._at_hand.setdefault(owned.main, [])
+            if decision.retry_state.due_at <= now.wall_ms + SOON_MS:
+                soon.append(as_read_back(entry, decision.retry_state, owned.source, where))
+            if self._settlements and (settlement := meant_for(self._settlements, decision.retry_state)) is not None:
+                owned.settling[identity] = settlement
+
+    def committed(self) -> None:
+        """Take in the copies of a transaction that has ended: they need not be read back, as far as nothing of others
+        lies before them."""
+        at_hand, self._at_hand = self._at_hand, {}
+        self._transactions += 1
+        partitions = self._ties.ownership.partitions
+        for main, records in at_hand.items():
+            if not partitions[main].closing:  # then nothing of its queue is read either
+                owned = self._queues[main]
+                queue = partitions[owned.source]
+                self._take_located(queue, owned)
+                self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, records)
 
     def _ended(self, owned: OwnedQueue, record: Record, obsolete: Sequence[int]) -> None:
         if record.source == owned.source:
@@ -504,10 +549,12 @@ class LongWaits:
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         partitions = self._ties.ownership.partitions
+        ensure(not self._at_hand, "what a transaction has told is taken in by the end of a call")
         ensure(not self._behind, "what is to be written behind its key is written by the end of a call")
         for source, owned in self._queues.items():
             ensure(source in partitions, f"the queue of {source} is owned with it")
             owned.ledger.check()
+            owned.located.check()
             main = partitions[source]
             ensure(
                 owned.caught_up or main.tracker.open == 0, f"nothing of {source} has begun before its queue is known"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sidecar.core.lane.calls import Write
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.key_ledger import Identity, KeyLedger
+from sidecar.core.lane.located_copies import LocatedCopies
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import LanePartition
@@ -33,6 +34,7 @@ class OwnedQueue:
     main: Partition
     epoch: int
     ledger: KeyLedger = field(default_factory=KeyLedger)
+    located: LocatedCopies = field(default_factory=LocatedCopies)
     opened: bool = False
     caught_up: bool = False
     absent: bool = False

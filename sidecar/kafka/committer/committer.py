@@ -18,7 +18,7 @@ from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from sidecar.kafka.committer.producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import Copied
+from sidecar.kafka.committer.transaction import Appended
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import result_in_doubt
 from sidecar.kafka.committer.written_progress import WrittenProgress
@@ -40,7 +40,7 @@ partition, that is the cause."""
 class Committer(threading.Thread):
     """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
 
-    `copied`: takes where copies lie in queue topics, before they are committed; None: nobody reads them here.
+    `appended`: takes where copies lie in queue topics, before they are committed; None: nobody reads them here.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Committer(threading.Thread):
         report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
-        copied: Copied | None = None,
+        appended: Appended | None = None,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -67,7 +67,7 @@ class Committer(threading.Thread):
         self._unnamed = 0
         self._written = WrittenProgress()
         credentials = registry.register(self.name, self._on_new_credentials)
-        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, copied)
+        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, appended)
         self._hidden_headers = HiddenHeaders(reader_config, credentials)
 
     @property
@@ -150,7 +150,7 @@ class Committer(threading.Thread):
         if refusals := self._supply.missing_targets(batch.entries) or self._hidden_headers.refusals(batch.entries):
             return _refused(batch, refusals), "refused"
         try:
-            producer.commit(batch.entries, offsets, membership.metadata, self._supply.partitions)
+            located = producer.commit(batch.entries, offsets, membership.metadata, self._supply.partitions)
         except Aborted as aborted:
             adapted = self._supply.adapt(aborted)
             if aborted.producer_unusable or adapted:
@@ -165,7 +165,8 @@ class Committer(threading.Thread):
             return result_in_doubt(batch, written, self._supply, config, self._stopping), "unknown"
         slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
         most = self._written.most if self._written.confirm() else None
-        return CommitResult(batch, committed=True, done=batch.entries, apart=slow, most=most), "committed"
+        result = CommitResult(batch, True, done=batch.entries, apart=slow, most=most, located=located)
+        return result, "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
         if aborted.throttled:

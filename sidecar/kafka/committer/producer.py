@@ -18,7 +18,7 @@ from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import CallTimeoutError
 from sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
-from sidecar.kafka.committer.transaction import Copied, TransactionalProducer
+from sidecar.kafka.committer.transaction import Appended, TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted
 from sidecar.kafka.credentials.new_client import refuse
 from sidecar.kafka.credentials.registry import ClientCredentials
@@ -51,7 +51,7 @@ class ReplaceableProducer:
         config: Mapping[str, object],
         stopping: threading.Event,
         credentials: ClientCredentials,
-        copied: Copied | None = None,
+        appended: Appended | None = None,
     ) -> None:
         self.producer: TransactionalProducer | None = None
         """The current producer. None before the first `replace`, and if it was stopped before there was one."""
@@ -65,7 +65,7 @@ class ReplaceableProducer:
         """The target topics that exist and refuse records."""
         self.last_error = ""
         self.credentials = credentials
-        self._config, self._copied = config, copied
+        self._config, self._appended = config, appended
         self._form = RecordForm(config)
         self._id_index = 0
         """The index of the transactional id in use. Another one is used while a transaction of this one cannot end, or
@@ -122,8 +122,8 @@ class ReplaceableProducer:
             raise
         self.credentials.refused = None
         made.timestamp = self._form.timestamp
-        if self._copied is not None:
-            made.copied = self._copied
+        if self._appended is not None:
+            made.appended = self._appended
         return made
 
     def adapt(self, aborted: Aborted) -> bool:

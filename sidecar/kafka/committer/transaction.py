@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
+from sidecar.core.commit_batch import Refusal, SettledRecord, WrittenAt
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
 from sidecar.kafka.committer.delivery_errors import (
@@ -70,10 +70,10 @@ LOOK_LIMIT = 20.0
 
 Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
 Report: TypeAlias = partial[None]
-Located: TypeAlias = dict[int, tuple[int, int]]
-"""By index of the entry: the offset and the timestamp (epoch ms) of its copy in a queue topic."""
-Copied: TypeAlias = Callable[[Sequence[SettledRecord], Located], None]
-"""Takes the entries of a transaction, and where their copies lie once it is committed. It may still be aborted."""
+Located: TypeAlias = dict[int, WrittenAt]
+"""By index of the entry: where its copy lies in a queue topic."""
+Appended: TypeAlias = Callable[[Sequence[SettledRecord], Located], None]
+"""Takes the entries of a transaction, and where their copies lie, before it is committed. It may still be aborted."""
 
 
 class Targets(NamedTuple):
@@ -91,7 +91,7 @@ class TransactionalProducer:
         self._producer = Producer({**self._log.watched(config), "throttle_cb": self.throttle.hear})
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
-        self.copied: Copied = lambda _entries, _located: None
+        self.appended: Appended = lambda _entries, _located: None
         self._calls = BlockingCalls(f"guard-{config['transactional.id']}")
         self.late_ends = LateEndGuard(self._log)
         self.sent_offsets = False
@@ -149,12 +149,13 @@ class TransactionalProducer:
         offsets: list[TopicPartition],
         metadata: Any,
         partitions: Mapping[str, int],
-    ) -> None:
+    ) -> Located:
         """Commit the writes of the entries, and the offsets with the consumer's group metadata.
 
-        Raises Aborted or OutcomeUnknown if that fails.
+        Returns where copies lie in queue topics. Raises Aborted or OutcomeUnknown if that fails.
         """
         self._transact(entries, partitions, lambda: self._send_offsets(offsets, metadata))
+        return dict(self._located)
 
     def write(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         """Commit only the writes of entries that come from no consumer.
@@ -175,7 +176,7 @@ class TransactionalProducer:
             if written := sum(len(entry.writes) for entry in entries):
                 self._confirm(written)
             if self._located:  # before the commit: whoever reads the queue may see the copies at once
-                self.copied(entries, self._located)
+                self.appended(entries, self._located)
             self._records_only = False
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)

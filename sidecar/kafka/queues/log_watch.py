@@ -5,7 +5,7 @@ what waited in the former log would keep its keys for ever. So whoever has read 
 reads the new one from its beginning. Three signs tell of it:
 
 - the log ends before what was read, which the client itself reports (`QueueThread`);
-- a copy of our own was appended below what was read (`OwnCopies`);
+- a copy of our own was appended below what was read (`OwnAppends`);
 - the broker's times: the log begins with a record that is younger than what was read (`log_checks.py`).
 """
 

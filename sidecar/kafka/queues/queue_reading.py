@@ -22,10 +22,10 @@ _LOG = logging.getLogger("reconsume.queues")
 class QueueReading:
     """One queue: under which epoch it is read, from where, and up to where it must be read first.
 
-    `position`, `end`: −1 while they are not known. `known_end`: the end of the log that was handed over last. `exists`:
-    nothing says that it does not. `missing_since`: when it was missing first; infinite if it never was. `absent`: the
-    lane goes on without it. `looked_at`: when it was missing last. `asked_at`: when its log was asked for last. All are
-    monotonic seconds.
+    `position`, `end`: −1 while they are not known. `known_to`: the lane knows what lies below it. `known_end`: the end
+    of the log that was handed over last. `exists`: nothing says that it does not. `missing_since`: when it was missing
+    first; infinite if it never was. `absent`: the lane goes on without it. `looked_at`: when it was missing last.
+    `asked_at`: when its log was asked for last. All are monotonic seconds.
     """
 
     epoch: int
@@ -33,6 +33,7 @@ class QueueReading:
     position: int = -1
     end: int = -1
     exists: bool = True
+    known_to: int = -1
     known_end: int = -1
     caught_up: bool = False
     named: bool = False

@@ -14,14 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sidecar.clock import wall
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.policy import Policy
 from sidecar.core.progress import Progress
@@ -36,7 +35,7 @@ from sidecar.kafka.messages import to_record
 from sidecar.kafka.named_topics import named_topics
 from sidecar.kafka.queues.log_watch import LogWatch, ReadSoFar
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords, closed
-from sidecar.kafka.queues.own_copies import OwnCopies
+from sidecar.kafka.queues.own_appends import OwnAppends
 from sidecar.kafka.queues.queue_reading import QueueReading, name_cut, name_missing, queue_reading_of, started
 from sidecar.observability.thread_watch import StopRequest
 
@@ -59,8 +58,9 @@ may write to it as soon as it is made."""
 SURE_AFTER = 5.0
 """Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it: a broker may
 not know yet of a topic that was made a moment ago, in which a former owner may have written."""
-SOON_MS = 30_000
-"""ms within which a copy of our own must be due to be parsed and kept at hand: later ones would push others out."""
+PATIENCE = 0.05
+"""Seconds of a turn in which what the lane does not know yet waits for the lane. Mostly that is a copy that it has
+written itself, and whose commit it learns at the same time. To parse it and to hand it over takes long."""
 LATE = 30.0
 """Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
 
@@ -109,7 +109,7 @@ class QueueThread(threading.Thread):
         registry: CredentialRegistry,
         room: int,
         missing: Callable[[frozenset[str]], frozenset[str] | None],
-        own_copies: OwnCopies,
+        appends: OwnAppends,
     ) -> None:
         super().__init__(name=f"queues-{group}", daemon=True)
         self.failure: BaseException | None = None
@@ -122,9 +122,11 @@ class QueueThread(threading.Thread):
         self._credentials = registry.register(self.name)
         self._stopping = StopRequest()
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._news: SimpleQueue[tuple[Partition, int, int]] = SimpleQueue()
+        """Queues with their epochs, and up to where the lane knows them."""
         self._readings: dict[Partition, QueueReading] = {}
         self._recent = RecentRecords(room)
-        self._own_copies, self._logs = own_copies, LogWatch()
+        self._appends, self._logs = appends, LogWatch()
         self._payloads = Payloads(self._arrived, self._passed, self._gone)
         self._has_both = False
         self._following: Consumer
@@ -152,6 +154,12 @@ class QueueThread(threading.Thread):
             self._listener.queue_fetched(queue, epoch, offset, record)
         else:
             self._commands.put(lambda: self._want(queue, epoch, offset))
+
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+        """Hand over nothing below an offset (port `QueueReads`)."""
+        self._recent.keep(at_hand)
+        self._appends.read_up_to(queue, end)
+        self._news.put((queue, epoch, end))
 
     def close(self, queue: Partition) -> None:
         """Read a queue no more (port `QueueReads`)."""
@@ -243,7 +251,7 @@ class QueueThread(threading.Thread):
         reading = self._readings.pop(queue, None)
         self._payloads.forget(queue)
         self._recent.forget(queue)
-        self._own_copies.forget(queue)
+        self._appends.forget(queue)
         self._logs.forget(queue)
         if reading is not None and reading.position >= 0 and self._has_both:
             self._following.incremental_unassign([TopicPartition(*queue)])
@@ -363,9 +371,8 @@ class QueueThread(threading.Thread):
 
     def _take(self, messages: Iterable[Message]) -> None:
         runs: dict[Partition, list[Record]] = {}
-        at_hand = list[Record]()
-        soon = wall() + SOON_MS
         ends: dict[Partition, int] = {}
+        until = time.monotonic() + PATIENCE
         for message in messages:
             source = Partition(message.topic() or "", message.partition() or 0)
             reading, error, offset = self._readings.get(source), message.error(), message.offset()
@@ -373,26 +380,38 @@ class QueueThread(threading.Thread):
                 continue
             if error is None and offset >= reading.position:
                 reading.last_at_ms = max(reading.last_at_ms or 0, message.timestamp()[1])
-                own = self._own_copies.take(message, source, reading.epoch)
-                if own is not None and own.retry_state.due_at > soon:
-                    record = own.record(source, offset)
-                else:
+                if not self._is_known(reading, offset, until):
                     record = to_record(message, source, reading.epoch, self._reading)
-                    at_hand.append(record)
-                runs.setdefault(source, []).append(record)
+                    runs.setdefault(source, []).append(record)
                 reading.position = offset + 1
             elif error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
                     ends[source] = reading.position = max(reading.position, offset)
                 else:
                     self._on_error(source, reading, error)
-        # A copy is known before it is committed: nothing that was read with it, or behind it, is handed over.
-        if others := self._own_copies.others():
+        # A copy of ours is known before it is committed: nothing that was read with it, or behind it, is handed over.
+        if others := self._appends.others():
             raise RuntimeError(f"{others[0]} was made anew: a copy was appended below what was read of it")
-        self._recent.keep(at_hand)
+        self._recent.keep([record for records in runs.values() for record in records])
         for source in runs.keys() | ends.keys():
-            records = runs.get(source, [])
-            self._hand_over(source, self._readings[source], records, ends.get(source))
+            if (reading := self._readings.get(source)) is not None:
+                self._hand_over(source, reading, runs.get(source, []), ends.get(source))
+
+    def _is_known(self, reading: QueueReading, offset: int, until: float) -> bool:
+        """Return whether the lane knows what lies at an offset; if it does not, wait a while for it to say so.
+
+        Where records are being read by their offsets, that is more urgent.
+        """
+        may_wait = reading.caught_up and not self._payloads
+        while offset >= reading.known_to:
+            patience = max(0, until - time.monotonic()) if may_wait else 0
+            try:
+                queue, epoch, end = self._news.get(block=patience > 0, timeout=patience)
+            except Empty:
+                return False
+            if (known := self._readings.get(queue)) is not None and known.epoch == epoch:
+                known.known_to = end
+        return True
 
     def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
         """Hand over what was read; nothing is handed over for an end of the log that says nothing new."""
@@ -400,7 +419,7 @@ class QueueThread(threading.Thread):
         if records or new_end or (caught_up and not reading.caught_up):
             reading.caught_up = reading.caught_up or caught_up
             reading.known_end = reading.known_end if end is None else end
-            self._own_copies.read_up_to(queue, reading.position)
+            self._appends.read_up_to(queue, reading.position)
             at_ms = self._logs.last_at_ms(queue, reading.read)
             run = FetchedRecords(queue, reading.epoch, 0, records, end, last_at_ms=at_ms)
             self._listener.queue_read(run, reading.caught_up)

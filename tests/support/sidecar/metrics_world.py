@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
@@ -62,6 +62,9 @@ class OpenQueues:
         pass
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        pass
+
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         pass
 
     def close(self, queue: Partition) -> None:

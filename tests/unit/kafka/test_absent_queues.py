@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Partition
 from sidecar.kafka.queues import queue_thread
-from sidecar.kafka.queues.own_copies import OwnCopies
+from sidecar.kafka.queues.own_appends import OwnAppends
 from sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import QUEUE, rules
 
@@ -60,7 +60,7 @@ class Looks:
 
         config = {"bootstrap.servers": "localhost:1"}
         self.thread = QueueThread(
-            config, "billing", "c", listener, lambda: self.policy, registry, 1 << 20, missing, OwnCopies()
+            config, "billing", "c", listener, lambda: self.policy, registry, 1 << 20, missing, OwnAppends()
         )
         client: Any = Client(lambda: answer(self.now))
         self.thread._following = self.thread._reader = client

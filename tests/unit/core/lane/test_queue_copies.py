@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from sidecar.core.lane.admission import LaneOptions
@@ -54,6 +56,9 @@ class QueueRig(Rig):
 
     def open(self, queue: Partition, epoch: int) -> None:
         """Nothing: the test opens it."""
+
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+        """Nothing."""
 
     def close(self, queue: Partition) -> None:
         """Nothing."""

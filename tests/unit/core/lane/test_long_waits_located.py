@@ -1,0 +1,86 @@
+"""Copies that the lane has committed itself: they go out when they are due without being read back."""
+
+from __future__ import annotations
+
+from sidecar.core.lane.long_waits import SOON_MS
+from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, waiting
+from tests.sim.rig import Rig
+
+
+def failed(*keys: bytes) -> LadderRig:
+    """A lane whose first records have failed; what is written for them is on its way."""
+    rig = LadderRig()
+    rig.take_over()
+    rig.arrive(*keys)
+    for offset in range(len(keys)):
+        rig.fail(offset)
+    rig.run(20)
+    return rig
+
+
+def commit(rig: LadderRig) -> None:
+    """Commit all that is settled, and tell the lane where the copies lie."""
+    for _ in range(4):
+        if rig.batches:
+            rig.conclude_located()
+        rig.run(20)
+
+
+def test_a_copy_whose_place_is_told_goes_out_though_nothing_is_read_back() -> None:
+    rig = failed(b"a", b"b")
+    commit(rig)
+    assert (rig.reader.known_to, rig.read_to) == (2, 0)
+    rig.run(WAITS[0])
+    assert sorted(rig.reader.wanted) == [0, 1]
+    rig.bring()
+    assert rig.out() == [0]
+
+
+def test_what_is_due_soon_is_at_hand_as_it_would_be_read_and_what_is_due_late_is_not() -> None:
+    rig = failed(b"a")
+    assert WAITS[0] < SOON_MS < WAITS[1]
+    rig.conclude_located()
+    assert rig.reader.at_hand == [rig.log[0]]
+    rig.run(WAITS[0])
+    rig.bring()
+    rig.fail(0)
+    commit(rig)
+    assert (rig.end, len(rig.reader.at_hand)) == (2, 1)
+
+
+def test_a_record_of_others_before_a_copy_is_read_first_and_both_go_out() -> None:
+    rig = LadderRig()
+    rig.take_over()
+    rig.arrive(b"a", b"b")
+    rig.take_it(1)
+    rig.fail(0)
+    rig.run(20)
+    rig.put(waiting(1, redrives=1), key=b"b")
+    rig.conclude_located()
+    assert rig.reader.known_to == 0
+    rig.run(WAITS[0])
+    assert rig.reader.wanted == [], "nobody knows yet what lies before it"
+    rig.look(most=1)
+    rig.bring()
+    rig.bring()
+    assert sorted(rig.out()) == [0, 1]
+
+
+def test_a_copy_that_is_read_back_all_the_same_changes_nothing() -> None:
+    rig = failed(b"a", b"b")
+    commit(rig)
+    rig.look()
+    rig.flow(WAITS[0])
+    assert sorted(rig.out()) == [0, 1]
+    rig.answer_all()
+    rig.flow()
+    assert rig.part(QUEUE).tracker.open == 0
+
+
+def test_a_copy_that_is_read_before_its_commit_is_known_is_taken_once() -> None:
+    rig = failed(b"a")
+    rig.reach_kafka()
+    rig.look()
+    Rig.conclude(rig, located={0: (0, rig.log[0].timestamp)})
+    rig.flow(WAITS[0])
+    assert rig.out() == [0]

@@ -1,0 +1,46 @@
+"""A copy that is appended below what was read of a queue tells that the queue is another log."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.core.commit_batch import SettledRecord
+from sidecar.core.outcome import Failed
+from sidecar.core.record import Partition
+from sidecar.kafka.queues.own_appends import OwnAppends
+from tests.sim import samples
+from tests.sim.samples import WALL
+from topics.transition_records import writes_of
+from topics.transitions import after_failure
+
+POLICY = samples.policy(queued=True, retries=1)
+QUEUE = Partition("billing-ORDERED-orders", 3)
+
+
+def copy_for_the_queue() -> SettledRecord:
+    record = samples.record(3, 7, key=b"key")
+    decision = after_failure(record, Failed("http-500", "no"), POLICY, WALL)
+    return SettledRecord(record, decision, writes_of(record, decision, POLICY, WALL))
+
+
+@pytest.mark.parametrize(("read_to", "others"), [(0, []), (7, []), (8, [QUEUE])])
+@pytest.mark.parametrize("located", [{0: (7, WALL)}, {0: (9, WALL), 1: (7, WALL)}, {1: (7, WALL), 0: (9, WALL)}])
+def test_the_lowest_of_a_transaction_decides(
+    located: dict[int, tuple[int, int]], read_to: int, others: list[Partition]
+) -> None:
+    appends = OwnAppends()
+    appends.read_up_to(QUEUE, read_to)
+    appends.appended([copy_for_the_queue()] * 2, located)
+    assert appends.others() == others
+
+
+def test_a_queue_that_is_read_no_more_is_forgotten_and_no_other_one() -> None:
+    appends = OwnAppends()
+    appends.read_up_to(QUEUE, 8)
+    appends.appended([copy_for_the_queue()], {0: (7, WALL)})
+    appends.forget(Partition(QUEUE.topic, 4))
+    assert appends.others() == [QUEUE]
+    appends.forget(QUEUE)
+    assert appends.others() == []
+    appends.appended([copy_for_the_queue()], {0: (7, WALL)})
+    assert appends.others() == []
