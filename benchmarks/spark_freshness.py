@@ -33,8 +33,7 @@ GROUP = "fresh"
 NAMES = Names(GROUP)
 EVERY = 0.05
 """Seconds between two transactions."""
-MUST = 1_500
-"""ms, p50."""
+MUST_P50_MS, MUST_P99_MS = 1_200, 3_000
 RECORDS = 500_000
 """So many records are told of in turn: most events are of a record's first failure, as it should be."""
 
@@ -187,7 +186,8 @@ def freshness(bootstrap: str, rate: int, seconds: float, warm: float, words: lis
 def told(what: str, ages: list[int]) -> str:
     """Some of the sorted ages, as a line."""
     p50, p99 = statistics.median(ages), ages[int(len(ages) * 0.99)]
-    return f"  {what:20} p50 {p50:.0f} (must {MUST}), p99 {p99}, max {ages[-1]} ms, of {len(ages)}"
+    shares = f"p50 {p50:.0f} (must {MUST_P50_MS}), p99 {p99} (must {MUST_P99_MS})"
+    return f"  {what:20} {shares}, max {ages[-1]} ms, of {len(ages)}"
 
 
 def main() -> None:

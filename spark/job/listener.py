@@ -9,11 +9,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark.errors import first_line
+from spark.job.java_events import java_listener
 from spark.job.lost_events import lost
 from spark.job.meters import COUNTING, Meters
 from spark.job.positions import PartitionName, Position, ReadPositions
@@ -61,6 +63,11 @@ class Listener(StreamingQueryListener):
         self._progress = ProgressBoard(now())
         self._names: dict[str, str] = {}
         self._settled: set[str] = set()
+
+    @cached_property
+    def _jlistener(self) -> Any:
+        """What PySpark gives to Java for this listener."""
+        return java_listener(self)
 
     def settled(self, query: str) -> bool:
         """Whether the query has finished a batch, had nothing to do, or has ended."""

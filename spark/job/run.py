@@ -17,6 +17,7 @@ from spark.java import end, end_java, java_process, raising_gone, start_anew, su
 from spark.job.answers import Answers
 from spark.job.cluster import Cluster
 from spark.job.display import say, shown
+from spark.job.java_log import log_options
 from spark.job.listener import Listener
 from spark.job.liveness import Liveness, with_livez
 from spark.job.meters import Meters
@@ -91,7 +92,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
             stack.callback(serve(meters, *options.metrics_listen))
         stack.enter_context(java_folder())
         jars = [Path(jar) for jar in options.jars]
-        spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
+        spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | log_options() | dict(options.conf))
         stack.callback(end_java, spark)
         stop.listen()
         _lock = claim(spark, options.checkpoint, say)
