@@ -59,12 +59,12 @@ class Lookup:
         self._kafka = kafka
 
     def offsets(self, topic_partitions: Iterable[TopicPartition], _within: float) -> dict[Partition, int]:
-        found = dict[Partition, int]()
-        for asked in topic_partitions:
-            log = self._kafka.logs[source := Partition(asked.topic, asked.partition)]
-            at = log.start if asked.offset == OFFSET_BEGINNING else log.first_at(asked.offset)
-            found[source] = OFFSET_END if at is None else at
-        return found
+        offsets = dict[Partition, int]()
+        for wanted in topic_partitions:
+            log = self._kafka.logs[source := Partition(wanted.topic, wanted.partition)]
+            at = log.start if wanted.offset == OFFSET_BEGINNING else log.first_at(wanted.offset)
+            offsets[source] = OFFSET_END if at is None else at
+        return offsets
 
     numbers = offsets
 
@@ -186,8 +186,8 @@ class QueueModel:
     def _look_at_logs(self) -> None:
         logs = self._world.kafka.logs
         for queue, reading in self._readings.items():
-            known = reading.log is not None and queue in logs and reading.log is not logs[queue]
-            if known and reading.sure_ms:  # else no record of the former log was read
+            is_other = reading.log is not None and queue in logs and reading.log is not logs[queue]
+            if is_other and reading.sure_ms:  # else no record of the former log was read
                 self._end()
 
     def _look_for_gone(self) -> None:

@@ -91,8 +91,8 @@ class LogWatch:
 
     def others(self, client: Consumer, read: Mapping[Partition, ReadSoFar]) -> list[Partition]:
         """Return the queues whose log is another one than was read. `read`: how far each was read by now."""
-        asked = {queue: known for queue, known in self._known.items() if queue in read}
-        begins = self._begins(client, asked, LOOK_WITHIN)
+        read_before = {queue: known for queue, known in self._known.items() if queue in read}
+        begins = self._begins(client, read_before, LOOK_WITHIN)
         # Only what was read before the look is known to be of the log that it saw.
         self._note({queue: now for queue, now in read.items() if queue in begins})
         return [queue for queue, first in begins.items() if first is not None]
@@ -112,11 +112,11 @@ class LogWatch:
 
     def look_for(self, client: Consumer, queues: Collection[Partition]) -> None:
         """Note which queues Kafka says nothing of: the client reports no topic that was deleted."""
-        told = named_topics(client, sorted({queue.topic for queue in queues}), LOOK_WITHIN)
+        topics = named_topics(client, sorted({queue.topic for queue in queues}), LOOK_WITHIN)
         for queue in queues:
-            topic = told.described.get(queue.topic)
+            topic = topics.described.get(queue.topic)
             narrow = topic is not None and queue.number not in topic.partitions
-            if narrow or queue.topic in told.absent:
+            if narrow or queue.topic in topics.absent:
                 self._gone_since.setdefault(queue, time.monotonic())
 
     def doubtful(self) -> Collection[Partition]:

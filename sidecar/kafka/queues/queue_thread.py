@@ -446,8 +446,8 @@ class QueueThread(threading.Thread):
         if not self._logs.is_time():
             return
         read = {queue: one.read for queue, one in self._readings.items() if one.position >= 0}
-        if anew := self._logs.others(self._reader, read):
-            raise RuntimeError(f"{anew[0]} was made anew: it begins with what is younger than what was read of it")
+        if renewed := self._logs.others(self._reader, read):
+            raise RuntimeError(f"{renewed[0]} was made anew: it begins with what is younger than what was read of it")
         self._logs.look_for(self._reader, read)
         for queue in self._logs.doubtful():
             if self._exists(queue):

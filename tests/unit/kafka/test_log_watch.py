@@ -21,13 +21,13 @@ class Log:
     def __init__(self, *times_ms: int, begin: int = 0, partitions: int | None = 1) -> None:
         self._times_ms, self._begin, self._partitions = times_ms, begin, partitions
 
-    def offsets_for_times(self, asked: list[TopicPartition], **_: object) -> list[TopicPartition]:
-        return [TopicPartition(one.topic, one.partition, self._at(one.offset)) for one in asked]
+    def offsets_for_times(self, times: list[TopicPartition], **_: object) -> list[TopicPartition]:
+        return [TopicPartition(one.topic, one.partition, self._at(one.offset)) for one in times]
 
-    def _at(self, asked: int) -> int:
-        if asked == OFFSET_BEGINNING:
+    def _at(self, wanted: int) -> int:
+        if wanted == OFFSET_BEGINNING:
             return self._begin
-        return next((self._begin + at for at, ms in enumerate(self._times_ms) if ms >= asked), OFFSET_END)
+        return next((self._begin + at for at, ms in enumerate(self._times_ms) if ms >= wanted), OFFSET_END)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         error = None if self._partitions is not None else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -39,24 +39,26 @@ def client(*times_ms: int, begin: int = 0, partitions: int | None = 1) -> Any:
     return Log(*times_ms, begin=begin, partitions=partitions)
 
 
-SAME, CUT, ANEW = client(10, 20, 30, 40), client(30, 40, begin=2), client(50, 60, 70, 80)
+SAME, CUT, RENEWED = client(10, 20, 30, 40), client(30, 40, begin=2), client(50, 60, 70, 80)
 
 
 @pytest.mark.parametrize(
-    ("log", "progress", "found"),
+    ("log", "progress", "believed"),
     [
         (SAME, Progress(2, last_at_ms=20), Progress(2, last_at_ms=20)),
         (SAME, Progress(4, last_at_ms=10), Progress(4, last_at_ms=10)),
         (CUT, Progress(4, last_at_ms=10), Progress(4, last_at_ms=10)),
-        (ANEW, Progress(2, last_at_ms=20), Progress(0, ours=False, last_at_ms=0)),
-        (ANEW, Progress(0, frozenset({1}), last_at_ms=20), Progress(0, ours=False, last_at_ms=0)),
-        (ANEW, Progress(2), Progress(2)),
-        (ANEW, None, None),
+        (RENEWED, Progress(2, last_at_ms=20), Progress(0, ours=False, last_at_ms=0)),
+        (RENEWED, Progress(0, frozenset({1}), last_at_ms=20), Progress(0, ours=False, last_at_ms=0)),
+        (RENEWED, Progress(2), Progress(2)),
+        (RENEWED, None, None),
     ],
     ids=["same", "read on since the look", "cut", "anew", "done set alone", "of an older version", "no progress"],
 )
-def test_progress_of_a_former_log_is_not_believed(log: Any, progress: Progress | None, found: Progress | None) -> None:
-    assert LogWatch().of_these_logs(log, {QUEUE: progress}) == {QUEUE: found}
+def test_progress_of_a_former_log_is_not_believed(
+    log: Any, progress: Progress | None, believed: Progress | None
+) -> None:
+    assert LogWatch().of_these_logs(log, {QUEUE: progress}) == {QUEUE: believed}
 
 
 def test_what_is_done_or_marked_behind_the_end_of_a_log_is_of_a_former_one() -> None:
@@ -70,7 +72,7 @@ def test_a_log_that_begins_with_what_is_younger_than_what_was_read_is_another_on
     assert watch.last_at_ms(QUEUE, ReadSoFar(2, 20)) == 20
     assert watch.others(SAME, {QUEUE: ReadSoFar(4, 40)}) == []
     assert watch.last_at_ms(QUEUE, ReadSoFar(9, 90)) == 40, "what was read since that look may be of another log"
-    assert watch.others(ANEW, {QUEUE: ReadSoFar(9, 90)}) == [QUEUE]
+    assert watch.others(RENEWED, {QUEUE: ReadSoFar(9, 90)}) == [QUEUE]
 
 
 @pytest.mark.parametrize("partitions", [None, 0])
