@@ -18,7 +18,7 @@ QUEUE = Partition("billing-ORDERED-orders", 3)
 
 
 def copy_for_the_queue() -> SettledRecord:
-    record = samples.record(3, 7, key=b"key")
+    record = samples.record(7, source=Partition("orders", 3), key=b"key")
     decision = after_failure(record, Failed("http-500", "no"), POLICY, WALL)
     return SettledRecord(record, decision, writes_of(record, decision, POLICY, WALL))
 
