@@ -85,6 +85,7 @@ class CommitResult:
     `too_long`: the partitions whose progress does not fit, and must wait until more of their records are done; the
     same holds for their entries. `most`: characters of metadata that the brokers take, if that is known better now.
     `located`: where copies lie in queues, by the index of their entry in `done`, as far as the broker has told.
+    `producer`: a number that rises with each producer, which has written them.
     """
 
     batch: CommitBatch
@@ -98,3 +99,4 @@ class CommitResult:
     too_long: Mapping[Partition, str] = field(default_factory=dict)
     most: int | None = None
     located: Mapping[int, WrittenAt] = field(default_factory=dict)
+    producer: int = 0

@@ -35,6 +35,7 @@ class CommitterModel:
         self._world, self._kafka, self._random = host.world, host.world.kafka, host.world.random
         self._late: list[tuple[TransactionalId, LateEnd | LateOffsets]] = []
         """Requests of former times that arrive in the midst of a transaction."""
+        self._made = 0
         self._identity = self._prepared()
         self._written = WrittenProgress()
 
@@ -42,6 +43,7 @@ class CommitterModel:
         """Another transactional id, with a producer."""
         identity = TransactionalId(self._kafka, self._host.group, forgetful=self._world.plan.forgetful)
         identity.prepare()
+        self._made += 1
         return identity
 
     def submit(self, batch: CommitBatch) -> None:
@@ -144,7 +146,8 @@ class CommitterModel:
         if fate == "commit":
             most = self._written.most if self._written.confirm() else None
             located = self._located(batch, ends)
-            self._report(CommitResult(batch, True, done=batch.entries, most=most, located=located), took)
+            result = CommitResult(batch, True, done=batch.entries, most=most, located=located, producer=self._made)
+            self._report(result, took)
         elif fate == "abort":
             self._again(batch, took)
         else:

@@ -45,7 +45,29 @@ def test_order_is_kept_over_whatever_happens_to_pods(plan: Plan) -> None:
     check_ladder(World(plan).run())
 
 
+CLEARED_AND_IN_THE_WAY = Plan(
+    seed=26436301,
+    records=24,
+    partitions=1,
+    room=4_000,
+    retries=0,
+    deaths=1,
+    weights=Weights(ok=1, fail=0, timeout=1, throttle=4, ask=1),
+    faults=(
+        Fault("refuse", 9_195, 0, 0),
+        Fault("crash", 820, 3_000, 0),
+        Fault("unled", 11_821, 20_000, 0),
+        Fault("refuse", 16_002, 30, 0),
+    ),
+    order="key",
+    queued=True,
+)
+"""After a crash a record is throttled until it is cleared, and fills the share of its partition: the suspect that is
+awaited could not be read again, and the partition stood for ever."""
+
+
 @story
+@example(CLEARED_AND_IN_THE_WAY)
 @given(ladders("refuse", "oversize", "unled", "underreplicated", "revoke", "crash"))
 def test_order_is_kept_while_kafka_refuses_copies(plan: Plan) -> None:
     check_ladder(World(plan).run())

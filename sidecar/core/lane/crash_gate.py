@@ -125,8 +125,10 @@ class CrashGate:
             self._dead_letter(partition, suspicion, record, now)
             return False
         suspicion.close_window(record.offset, partition.due(record), now)
-        send = self._send_alone if suspicion.stage is Stage.SINGLE else self._send_few
-        passes = send(partition, suspicion, record)
+        if suspicion.stage is Stage.SINGLE:
+            passes = self._send_alone(partition, suspicion, record, now)
+        else:
+            passes = self._send_few(partition, suspicion, record)
         if passes:
             suspicion.went(record.offset, now)
         return passes
@@ -155,11 +157,12 @@ class CrashGate:
             suspicion.suspect(record.offset)
         return True
 
-    def _send_alone(self, partition: LanePartition, suspicion: Suspicion, record: Record) -> bool:
+    def _send_alone(self, partition: LanePartition, suspicion: Suspicion, record: Record, now: Now) -> bool:
         if suspicion.mark == record.offset:  # and Kafka knows: until then there is no room in the single file
             self._file.turn = None
             return True
-        if record.offset in suspicion.cleared or not suspicion.is_suspect(record.offset):
+        is_none = record.offset in suspicion.cleared or not suspicion.is_suspect(record.offset)
+        if is_none and not (suspicion.suspects and self._leaves_no_room(partition, now)):
             self._waiting.withhold(record)
             if record.offset not in suspicion.cleared and self._is_last(partition, suspicion):
                 self._narrow(partition, suspicion)
@@ -311,6 +314,8 @@ class CrashGate:
                 self._narrow(partition, suspicion)
             case Step.LEAVE:
                 self._file.leave(partition.source)
+                if self._leaves_no_room(partition, now):
+                    self._let_try(partition, 1)
 
     def _has_unread(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> bool:
         """Return whether suspects of a partition may be still to come from Kafka.
@@ -318,16 +323,25 @@ class CrashGate:
         What was let go comes only if there is room for it. Where the partition's own records in memory leave none, they
         must go on and make room: else it would wait for itself.
         """
-        full = now.steady_ms - self._full_at_ms < IDLE_MS
-        if (partition.load == 0 and full) or partition.held or partition.held_heads:
+        if (partition.load == 0 and self._was_full(now)) or partition.held or partition.held_heads:
             return True  # what an operator holds is delivered later, and may be what crashes the service
         # What was in flight of a queue is due at once, and is asked for first; what else waits there was not.
         if partition.under is not None:
             return suspicion.stage is Stage.SINGLE and self._has_coming(partition, suspicion)
         if not (partition.tracker.dropped or _was_refused(partition, suspicion)):
             return False
-        paused = partition.paused is not None and now.steady_ms - partition.paused.at_ms >= IDLE_MS
-        return not (partition.load and (full or paused))
+        return not self._leaves_no_room(partition, now)
+
+    def _leaves_no_room(self, partition: LanePartition, now: Now) -> bool:
+        """Return whether a partition's own records in memory leave no room for what is still to come of it.
+
+        Those that are no suspects must go too then, alone, as suspects do: they keep the others from being read.
+        """
+        is_paused = partition.paused is not None and now.steady_ms - partition.paused.at_ms >= IDLE_MS
+        return partition.load > 0 and (is_paused or self._was_full(now))
+
+    def _was_full(self, now: Now) -> bool:
+        return now.steady_ms - self._full_at_ms < IDLE_MS
 
     def _check_soon(self) -> None:
         self.alarm_ms = 0

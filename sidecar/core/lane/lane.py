@@ -440,10 +440,12 @@ class Lane:
 
     def _all_written(self, result: CommitResult, now: Now) -> None:
         straight, located = self._policy.relay and result.committed, result.located
+        if located and self.queues is not None:
+            self.queues.transaction_ended(result.producer)
         for index, entry in enumerate(self._relay_bulk.settle(result.done) if straight else result.done):
             self._written(entry, result.committed, now, located.get(index))
         if located and self.queues is not None:
-            self.queues.committed()
+            self.queues.take_located()
 
     def _written(self, entry: SettledRecord, with_progress: bool, now: Now, where: WrittenAt | None) -> None:
         partition = self.ownership.owner_of(entry.record)

@@ -5,12 +5,14 @@ as done. So a copy is taken in only where all that lies before it is known: wher
 offset further, if the known part ends with the last copy of an earlier transaction of this lane. Kafka appends the
 marker of a transaction behind its records, and before any record of the same producer's next one, so the one offset
 between is the marker's. Anything else may be of others: a redrive, a transaction that was aborted or whose end was
-unknown. What lies behind that waits here until the reader of the queue has come so far.
+unknown; where another producer has written the second transaction, the marker of the first may come later than it. What
+lies behind that waits here until the reader of the queue has come so far.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from typing import TypeAlias
 
 from sidecar.core.commit_batch import SettledRecord, WrittenAt
 from sidecar.core.invariant import ensure
@@ -18,6 +20,9 @@ from sidecar.core.lane.key_ledger import Identity, QueuedCopy
 from sidecar.core.record import NEVER, OUR_HEADERS, Now, Partition, Record, weight_of
 from topics.render_headers import as_read
 from topics.retry_headers import RetryState
+
+Transaction: TypeAlias = tuple[int, int]
+"""The number of its producer, and its own. Both rise."""
 
 
 class LocatedCopies:
@@ -27,13 +32,12 @@ class LocatedCopies:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, QueuedCopy]] = deque()
-        """With the number of their transaction."""
-        self._last = (0, -1)
+        self._waiting: deque[tuple[Transaction, QueuedCopy]] = deque()
+        self._last = ((-1, -1), -1)
         """The transaction of the last copy that left, and the offset behind it."""
 
-    def add(self, transaction: int, copy: QueuedCopy) -> None:
-        """Add a copy that is in Kafka. `transaction`: a number that rises with each."""
+    def add(self, transaction: Transaction, copy: QueuedCopy) -> None:
+        """Add a copy that is in Kafka."""
         self._waiting.append((transaction, copy))
 
     def take(self, known_to: int) -> QueuedCopy | None:
@@ -58,10 +62,11 @@ class LocatedCopies:
         ensure(waiting == sorted(waiting) and offsets == sorted(set(offsets)), "located copies rise")
         ensure(not waiting or self._last[1] <= offsets[0], "located copies leave in their order")
 
-    def _is_behind_marker(self, known_to: int, transaction: int, offset: int) -> bool:
+    def _is_behind_marker(self, known_to: int, transaction: Transaction, offset: int) -> bool:
         """Return whether nothing but the marker of an earlier transaction of ours lies before a copy."""
         before, end = self._last
-        return offset == known_to + 1 and end == known_to and before != transaction
+        is_next = before != transaction and before[0] == transaction[0]
+        return is_next and offset == known_to + 1 and end == known_to
 
 
 def located_copy(

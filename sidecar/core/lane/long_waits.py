@@ -82,8 +82,8 @@ class LongWaits:
         self._settlements: dict[str, SettlementRecord] = {}
         """What people have decided about records that wait, by their ids; who tells it bounds their number."""
         self._holds = NO_HOLDS
-        self._transactions = 0
-        """How many transactions of this lane have ended, done."""
+        self._transaction = (0, 0)
+        """The last transaction of this lane that has ended, done: the number of its producer, and its own."""
         self._at_hand: dict[Partition, list[Record]] = {}
         """The main partitions of whose queues the transaction that ends has told where copies lie, with those of the
         copies that are due soon."""
@@ -333,18 +333,21 @@ class LongWaits:
         self._ended(owned, record, owned.ledger.written(identity))
         if where is not None and owned.opened:
             copy = located_copy(entry, decision.retry_state, identity, self._line(record), where, now)
-            owned.located.add(self._transactions, copy)
+            owned.located.add(self._transaction, copy)
             soon = self._at_hand.setdefault(owned.main, [])
             if decision.retry_state.due_at <= now.wall_ms + SOON_MS:
                 soon.append(as_read_back(entry, decision.retry_state, owned.source, where))
             if self._settlements and (settlement := meant_for(self._settlements, decision.retry_state)) is not None:
                 owned.settling[identity] = settlement
 
-    def committed(self) -> None:
-        """Take in the copies of a transaction that has ended: they need not be read back, as far as nothing of others
+    def transaction_ended(self, producer: int) -> None:
+        """Note that a transaction is done whose copies are told of next. `producer`: as in `CommitResult`."""
+        self._transaction = producer, self._transaction[1] + 1
+
+    def take_located(self) -> None:
+        """Take in the copies of the transaction that has ended: they need not be read back, as far as nothing of others
         lies before them."""
         at_hand, self._at_hand = self._at_hand, {}
-        self._transactions += 1
         partitions = self._ties.ownership.partitions
         for main, records in at_hand.items():
             if not partitions[main].closing:  # then nothing of its queue is read either

@@ -195,7 +195,10 @@ class Suspicion:
         return offsets
 
     def set_mark(self, record: Record) -> None:
-        """Mark a suspect: it goes once a commit has told Kafka."""
+        """Mark a record that goes alone once a commit has told Kafka: a suspect, or one that keeps them from coming."""
+        if record.offset in self.cleared:  # and was counted
+            self.cleared.discard(record.offset)
+            self.suspects.add(record.offset)
         self.suspect(record.offset)
         self.mark, self.marked, self.opening = record.offset, record, True
 

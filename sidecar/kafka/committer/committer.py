@@ -165,7 +165,8 @@ class Committer(threading.Thread):
             return result_in_doubt(batch, written, self._supply, config, self._stopping), "unknown"
         slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
         most = self._written.most if self._written.confirm() else None
-        result = CommitResult(batch, True, done=batch.entries, apart=slow, most=most, located=located)
+        made = self._supply.made
+        result = CommitResult(batch, True, done=batch.entries, apart=slow, most=most, located=located, producer=made)
         return result, "committed"
 
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:

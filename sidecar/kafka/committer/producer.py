@@ -55,6 +55,8 @@ class ReplaceableProducer:
     ) -> None:
         self.producer: TransactionalProducer | None = None
         """The current producer. None before the first `replace`, and if it was stopped before there was one."""
+        self.made = 0
+        """How many producers were made."""
         self.replaced = 0
         """How many producers have been replaced."""
         self.partitions: dict[str, int] = {}
@@ -121,6 +123,7 @@ class ReplaceableProducer:
             refuse(self.credentials, failure)
             raise
         self.credentials.refused = None
+        self.made += 1
         made.timestamp = self._form.timestamp
         if self._appended is not None:
             made.appended = self._appended

@@ -148,7 +148,7 @@ def test_each_copy_is_taken_once_and_after_all_before_it_however_the_reader_and_
         if step < 0:
             number, offsets = next(told, (0, []))
             for offset in offsets:
-                located.add(number, QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+                located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
         for offset in unread[: max(0, step)]:
             if offset >= known_to:
                 take(offset)
@@ -161,12 +161,22 @@ def test_nothing_is_read_back_while_only_this_lane_writes() -> None:
     located, known_to = LocatedCopies(), 5
     for number, offsets in enumerate(([5, 6], [8], [10, 11, 12])):
         for offset in offsets:
-            located.add(number, QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+            located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
         taken = []
         while (copy := located.take(known_to)) is not None:
             taken.append(copy.offset)
             known_to = copy.offset + 1
         assert taken == offsets
+
+
+@pytest.mark.parametrize(("second", "taken"), [((4, 2), True), ((5, 2), False)])
+def test_the_offset_behind_the_transaction_of_another_producer_is_read(second: tuple[int, int], taken: bool) -> None:
+    """Its marker may come behind the records of this one, and the offset between be anybody's."""
+    located = LocatedCopies()
+    for transaction, offset in (((4, 1), 7), (second, 9)):
+        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+    assert located.take(7) is not None
+    assert (located.take(8) is not None) == taken
 
 
 @given(COUNTS, COUNTS, TIMES, st.integers(-1, 2**63 - 1), TIMES, st.just(0) | TIMES, COUNTS)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.suspicion import FEWEST, MOST, QUIET_MS, SMALLEST, Stage, Suspicion, suspicion_of
+from sidecar.core.lane.suspicion import FEWEST, MOST, QUIET_MS, SMALLEST, TRIES, Stage, Suspicion, suspicion_of
 from sidecar.core.progress import Progress
 from sidecar.core.record import Now
+from tests.sim.samples import record
 
 BEGIN = Now(wall_ms=1_000_000, steady_ms=50_000)
 
@@ -138,3 +139,18 @@ def test_to_want_more_takes_a_commit_and_to_want_the_same_does_not() -> None:
     assert not found.want_reach([103], 3), "there is no room"
     assert found.want_reach([103], 2)
     assert found.reach_wanted == 103
+
+
+def test_a_cleared_record_that_keeps_suspects_from_coming_goes_alone_again_and_counts_once() -> None:
+    suspicion, kept = of(2), record(100)
+    for _ in range(TRIES):
+        suspicion.set_mark(kept)
+        suspicion.answered(100, comes_again=True)
+        suspicion.unmark()
+        suspicion.check()
+    assert (suspicion.cleared, suspicion.suspects, suspicion.suspected) == ({100}, set(), 1)
+    suspicion.set_mark(kept)
+    suspicion.check()
+    assert (suspicion.cleared, suspicion.suspects, suspicion.suspected) == (set(), {100}, 1)
+    suspicion.answered(100, comes_again=True)
+    assert (suspicion.cleared, suspicion.suspects) == ({100}, set())
