@@ -164,7 +164,7 @@ class CommitterModel:
                 stored = next(one for one in lying[target] if one.headers == copy.headers)
                 if self._random.random() < 0.95:
                     located[index] = stored.offset, stored.appended
-        return {} if self._random.random() < 0.2 else located
+        return {} if located and self._random.random() < 0.2 else located
 
     # --- requests that come late -------------------------------------------------------------------------------------
 

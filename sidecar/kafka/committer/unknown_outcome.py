@@ -87,17 +87,21 @@ def result_from_progress(batch: CommitBatch, progress: Mapping[Partition, Progre
         return CommitResult(batch, committed=True, done=batch.entries)
     done, again = list[SettledRecord](), list[SettledRecord]()
     for entry in batch.entries:
-        (done if is_done(entry.record, progress[entry.record.source]) else again).append(entry)
+        source = entry.record.source
+        is_done = _covers(progress[source], entry.record, batch.commits[source].progress)
+        (done if is_done else again).append(entry)
     return CommitResult(batch, committed=False, done=tuple(done), again=tuple(again)) if done else None
 
 
-def is_done(record: Record, progress: Progress) -> bool:
-    """Whether the progress covers the record.
+def _covers(progress: Progress, record: Record, sent: Progress) -> bool:
+    """Whether the progress covers the record. `sent`: the progress of the transaction in doubt.
 
     Progress that was made in a former log of the same name covers no record of this one. All of a level's new log is
-    younger than what was read of the old one. Of a queue the progress says an earlier time, and its reader finds out
-    about another log (`kafka/queues/log_watch.py`).
+    younger than what was read of the old one. The owner of a queue begins another log with another time, and until its
+    first commit Kafka holds what the last owner has committed of the former one (`kafka/queues/log_watch.py`).
     """
-    queued = record.retry_state is not None and record.retry_state.order is not None
-    former = not queued and progress.last_at_ms is not None and progress.last_at_ms < record.timestamp
+    if progress.last_at_ms is None:
+        return progress.covers(record.offset)
+    is_queued = record.retry_state is not None and record.retry_state.order is not None
+    former = progress.last_at_ms != sent.last_at_ms if is_queued else progress.last_at_ms < record.timestamp
     return progress.covers(record.offset) and not former

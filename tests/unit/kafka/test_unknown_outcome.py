@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.unknown_outcome import result_from_progress
-from tests.sim.samples import record
+from tests.sim.samples import life, record
+from topics.retry_order import Order
 from topics.transitions import Commit
 
 LEVEL = Partition("billing-RETRY-5s", 1)
+QUEUE = Partition("billing-ORDERED-orders", 1)
 READ_AT = 1_000_000
 
 
@@ -42,3 +45,22 @@ def test_progress_without_a_time_covers_what_its_offsets_say() -> None:
     found = result_from_progress(doubt(entry(2, READ_AT)), {LEVEL: Progress(4)})
     assert found is not None
     assert len(found.done) == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "done"),
+    [
+        (Progress(12, last_at_ms=READ_AT - 500), False),  # of a former log, and as young as a queue's may be
+        (Progress(12, last_at_ms=READ_AT + 500), False),
+        (Progress(12, last_at_ms=READ_AT), True),
+        (Progress(12), True),
+        (Progress(2, last_at_ms=READ_AT), False),
+    ],
+)
+def test_progress_of_a_queue_is_of_its_log_if_it_says_the_time_that_was_sent(found: Progress, done: bool) -> None:
+    """That time lies before the records that were read since the last look at the log (found by a story)."""
+    queued = record(2, source=QUEUE, timestamp=READ_AT + 50, life=life(order=Order(9)))
+    batch = CommitBatch(
+        (SettledRecord(queued, Commit(None), ()),), {QUEUE: PartitionCommit(1, Progress(1, last_at_ms=READ_AT))}
+    )
+    assert (result_from_progress(batch, {QUEUE: found}) is not None) == done
