@@ -19,21 +19,13 @@ from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.in_place_queues import OrderBy, line_of, line_of_key
-from sidecar.core.lane.key_ledger import Identity, Phase, QueuedCopy
+from sidecar.core.lane.key_ledger import Identity, QueuedCopy
 from sidecar.core.lane.located_copies import as_read_back, located_copy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition
 from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
-from sidecar.core.lane.read_aside import (
-    MOST_HOPS,
-    MOST_OUT,
-    coming,
-    decision_about,
-    fetch,
-    is_culprit,
-    read_aside,
-    take_aside,
-)
+from sidecar.core.lane.queue_hops import HOP_SPAN, Spans, hop
+from sidecar.core.lane.read_aside import MOST_OUT, coming, decision_about, fetch, read_aside
 from sidecar.core.lane.settled_by_hand import counts_of, meant_for
 from sidecar.core.lane.short_main import look_for_former
 from sidecar.core.lane.unseen_copies import await_unseen, take_lost
@@ -47,11 +39,6 @@ from topics.transitions import DONE, Commit, Hop, Requeue, Retry, Written, put_b
 
 ROOM_SHARE = 4
 """One part in this many of the lane's room is for the records of all queues. One record always fits."""
-HOP_SPAN = SPAN // 2
-"""Offsets between the first open record of a queue and its end, beyond which the first ones are written again at the
-end, if most between are done. Progress holds done offsets up to SPAN: beyond it they would be delivered again."""
-ROUND_MS = 30_000
-"""ms between two rounds of hops at least: transactions leave markers, so hops alone may not make a queue short."""
 COPIED = (Retry, Requeue, Hop)
 """The decisions after which a record waits in its queue. A union would be made anew for each record."""
 SOON_MS = 30_000
@@ -408,7 +395,7 @@ class LongWaits:
         else:
             read_aside(self._ties, queue, owned, self.span, now)
             self._ask(main, queue, owned)
-            self._hop(queue, owned, now)
+            hop(self._ties, queue, owned, Spans(self.span, self.hop_span), now)
         if (
             main.paused is not None
             and main.paused.because is Because.BEHIND_KEYS
@@ -449,31 +436,6 @@ class LongWaits:
         if self._holds.covers(level, topic):
             return lambda _line: True
         return frozenset(map(line_of_key, self._holds.keys(level, topic)) if self._by == "key" else ()).__contains__
-
-    def _hop(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
-        """Write the first records of a queue again at its end, if progress could not reach to the end otherwise."""
-        if len(owned.hopping) >= MOST_HOPS or (end := self._end_of_hops(queue, owned, now)) <= queue.tracker.first:
-            return
-        for entry in owned.ledger.lowest(MOST_HOPS - len(owned.hopping)):
-            if entry.offset < end and not is_culprit(queue, entry):
-                take_aside(self._ties, owned, entry)
-
-    def _end_of_hops(self, queue: LanePartition, owned: OwnedQueue, now: Now) -> int:
-        """Return the offset below which records of a queue are to hop now."""
-        if owned.out_of_reach >= 0:  # each hop brings it nearer, however much between is open
-            return owned.out_of_reach - self.span + 1
-        tracker = queue.tracker
-        span, waiting = tracker.span(tracker.next), len(owned.ledger)
-        # Where nearly all between is open, a round of hops would only move the gap.
-        gains = 2 * waiting <= span if span < self.span * 7 // 8 else 8 * waiting <= 7 * span
-        if span < self.hop_span or not gains:
-            return 0
-        if tracker.first >= owned.round_end:
-            if now.steady_ms < owned.round_at_ms + ROUND_MS:
-                owned.alarm_ms = min(owned.alarm_ms, owned.round_at_ms + ROUND_MS)
-                return 0
-            owned.round_at_ms, owned.round_end = now.steady_ms, tracker.next
-        return owned.round_end
 
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
         """Take in a record that was read by its offset; None: it is gone, as it is where another one lies there: the
@@ -556,24 +518,11 @@ class LongWaits:
         ensure(not self._behind, "what is to be written behind its key is written by the end of a call")
         for source, owned in self._queues.items():
             ensure(source in partitions, f"the queue of {source} is owned with it")
-            owned.ledger.check()
-            owned.located.check()
             main = partitions[source]
+            owned.check(partitions[owned.source] if owned.opened and not main.closing else None)
             ensure(
                 owned.caught_up or main.tracker.open == 0, f"nothing of {source} has begun before its queue is known"
             )
-            if owned.opened and not main.closing:
-                self._check_offsets(partitions[owned.source], owned)
-
-    def _check_offsets(self, queue: LanePartition, owned: OwnedQueue) -> None:
-        ensure(queue.requested <= owned.requested.keys(), f"what {queue.source} waits for is being read")
-        at_rest = {entry.offset for entry in owned.ledger.entries() if entry.phase in (Phase.QUEUED, Phase.REQUESTED)}
-        taken = {entry.offset for entry in owned.ledger.entries() if entry.phase is Phase.TAKEN}
-        early = {entry.early.offset for entry in owned.ledger.entries() if entry.early is not None}
-        later = {entry.later.offset for entry in owned.ledger.entries() if entry.later is not None}
-        expected = at_rest | early | later
-        ensure(queue.tracker.dropped == expected, f"{queue.source} has let go what waits in it, and nothing else")
-        ensure(taken <= owned.inside.keys(), f"{queue.source} has {taken - owned.inside.keys()} nowhere")
 
 
 def identity_of(record: Record) -> Identity:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.calls import Write
 from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.key_ledger import Identity, KeyLedger
+from sidecar.core.lane.key_ledger import Identity, KeyLedger, Phase
 from sidecar.core.lane.located_copies import LocatedCopies
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.ownership import Ownership
@@ -28,6 +29,8 @@ class OwnedQueue:
     `opened`: how far the group has read it is known. `caught_up`: what waits is known. `absent`: nothing waits, as
     there is no such queue; it may be read later. `alarm_ms`: the steady time at which it is to be looked at
     without an event.
+
+    Invariants: what its partition has let go is what waits in it, and nothing else; what the ledger has taken is here.
     """
 
     source: Partition
@@ -70,6 +73,22 @@ class OwnedQueue:
     round_at_ms: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1
+
+    def check(self, queue: LanePartition | None) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold. `queue`: its partition, if records of it begin."""
+        self.ledger.check()
+        self.located.check()
+        if queue is None:
+            return
+        entries = list(self.ledger.entries())
+        at_rest = {entry.offset for entry in entries if entry.phase in (Phase.QUEUED, Phase.REQUESTED)}
+        taken = {entry.offset for entry in entries if entry.phase is Phase.TAKEN}
+        early = {entry.early.offset for entry in entries if entry.early is not None}
+        later = {entry.later.offset for entry in entries if entry.later is not None}
+        waiting = at_rest | early | later
+        ensure(queue.requested <= self.requested.keys(), f"what {queue.source} waits for is being read")
+        ensure(queue.tracker.dropped == waiting, f"{queue.source} has let go what waits in it, and nothing else")
+        ensure(taken <= self.inside.keys(), f"{queue.source} has {taken - self.inside.keys()} nowhere")
 
 
 class LaneTies(NamedTuple):

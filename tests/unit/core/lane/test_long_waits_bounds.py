@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.lane.long_waits import MOST_HOPS, MOST_OUT, ROUND_MS
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
+from sidecar.core.lane.queue_hops import ROUND_MS
+from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT
 from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import Partition
