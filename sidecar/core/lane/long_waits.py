@@ -172,6 +172,8 @@ class LongWaits:
     def _take_located(self, queue: LanePartition, owned: OwnedQueue) -> None:
         while (copy := owned.located.take(queue.tracker.next)) is not None:
             queue.put_off(copy.offset)
+            if queue.last_at_ms == 0:  # else progress beyond it, before it is read, would be one of an unread log
+                queue.read_up_to(copy.written_ms)
             self._know(owned, copy)
 
     def cut(self, queue: Partition, epoch: int, now: Now) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, SettledRecord
+from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
 from sidecar.core.progress import Progress
 from sidecar.core.progress_stamp import decode_at
 from sidecar.core.record import Partition, Record
@@ -88,13 +88,13 @@ def result_from_progress(batch: CommitBatch, progress: Mapping[Partition, Progre
     done, again = list[SettledRecord](), list[SettledRecord]()
     for entry in batch.entries:
         source = entry.record.source
-        is_done = _covers(progress[source], entry.record, batch.commits[source].progress)
+        is_done = _covers(progress[source], entry.record, batch.commits[source])
         (done if is_done else again).append(entry)
     return CommitResult(batch, committed=False, done=tuple(done), again=tuple(again)) if done else None
 
 
-def _covers(progress: Progress, record: Record, sent: Progress) -> bool:
-    """Whether the progress covers the record. `sent`: the progress of the transaction in doubt.
+def _covers(progress: Progress, record: Record, sent: PartitionCommit) -> bool:
+    """Whether the progress covers the record. `sent`: its partition's part of the transaction in doubt.
 
     Progress that was made in a former log of the same name covers no record of this one. All of a level's new log is
     younger than what was read of the old one. The owner of a queue begins another log with another time, and until its
@@ -102,6 +102,6 @@ def _covers(progress: Progress, record: Record, sent: Progress) -> bool:
     """
     if progress.last_at_ms is None:
         return progress.covers(record.offset)
-    is_queued = record.retry_state is not None and record.retry_state.order is not None
-    former = progress.last_at_ms != sent.last_at_ms if is_queued else progress.last_at_ms < record.timestamp
+    is_of_queue = sent.under is not None  # also if its headers cannot be read
+    former = progress.last_at_ms != sent.progress.last_at_ms if is_of_queue else progress.last_at_ms < record.timestamp
     return progress.covers(record.offset) and not former

@@ -6,7 +6,8 @@ reads the new one from its beginning. Three signs tell of it:
 
 - the log ends before what was read, which the client itself reports (`QueueThread`);
 - a copy of our own was appended below what was read (`OwnAppends`);
-- the broker's times: the log begins with a record that is younger than what was read (`log_checks.py`).
+- the times of its records: the log begins with one that is younger than what was read (`log_checks.py`), and did not so
+  when it was first looked at.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class LogWatch:
     def __init__(self) -> None:
         self._leaders = Leaders()
         self._known: dict[Partition, ReadSoFar] = {}
-        """How far each was read when its log was last seen to be the one that was read."""
+        """How far each was read when its log was last looked at."""
+        self._same: set[Partition] = set()
+        """The queues of which a look has shown that their log is the one that was read."""
         self._gone_since: dict[Partition, float] = {}
         self._next_at = -inf
 
@@ -80,6 +83,10 @@ class LogWatch:
         """Begin with a queue. `read`: how far the group has read it."""
         self._known.pop(queue, None)
         self._note({queue: read})
+        if queue in self._known:  # its progress was believed
+            self._same.add(queue)
+        else:
+            self._same.discard(queue)
 
     def is_time(self) -> bool:
         """Return whether the logs are to be looked at again; that is then put off."""
@@ -90,12 +97,19 @@ class LogWatch:
         return True
 
     def others(self, client: Consumer, read: Mapping[Partition, ReadSoFar]) -> list[Partition]:
-        """Return the queues whose log is another one than was read. `read`: how far each was read by now."""
+        """Return the queues whose log is another one than was read. `read`: how far each was read by now.
+
+        One that begins with what is younger is another one only if it did not so before: its first records may be of a
+        transaction that was aborted, written by a clock that is ahead. Nobody reads them, and each successor would end
+        as well.
+        """
         read_before = {queue: known for queue, known in self._known.items() if queue in read}
         begins = self._begins(client, read_before, LOOK_WITHIN)
         # Only what was read before the look is known to be of the log that it saw.
         self._note({queue: now for queue, now in read.items() if queue in begins})
-        return [queue for queue, first in begins.items() if first is not None]
+        renewed = [queue for queue, first in begins.items() if first is not None and queue in self._same]
+        self._same |= {queue for queue, first in begins.items() if first is None}
+        return renewed
 
     def last_at_ms(self, queue: Partition, read: ReadSoFar) -> int | None:
         """Return the time up to which a queue is known to be one log, for its progress; None if nothing of it was read.
@@ -104,7 +118,10 @@ class LogWatch:
         """
         if queue not in self._known:
             self._note({queue: read})
-        return self._known[queue].last_at_ms if queue in self._known else None
+            if queue not in self._known:
+                return None
+            self._next_at = -inf  # what its log begins with is looked at before it can be another log
+        return self._known[queue].last_at_ms
 
     def _note(self, read: Mapping[Partition, ReadSoFar]) -> None:
         # Where no record was read, what lies below the offset are markers alone, whose times nobody has seen.
@@ -135,3 +152,4 @@ class LogWatch:
         """Forget a queue that is read no more."""
         self._gone_since.pop(queue, None)
         self._known.pop(queue, None)
+        self._same.discard(queue)

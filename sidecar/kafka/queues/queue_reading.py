@@ -43,6 +43,8 @@ class QueueReading:
     asked_at: float = -inf
     last_at_ms: int | None = None
     """The greatest timestamp (epoch ms) of what was read; None: nothing says it."""
+    told_at_ms: int | None = None
+    """The time up to which the log is known to be the same, as the lane was told; None: it was not."""
 
     @property
     def read(self) -> ReadSoFar:

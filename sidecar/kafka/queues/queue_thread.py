@@ -372,6 +372,7 @@ class QueueThread(threading.Thread):
     def _take(self, messages: Iterable[Message]) -> None:
         runs: dict[Partition, list[Record]] = {}
         ends: dict[Partition, int] = {}
+        known = set[Partition]()
         until = time.monotonic() + PATIENCE
         for message in messages:
             source = Partition(message.topic() or "", message.partition() or 0)
@@ -380,7 +381,9 @@ class QueueThread(threading.Thread):
                 continue
             if error is None and offset >= reading.position:
                 reading.last_at_ms = max(reading.last_at_ms or 0, message.timestamp()[1])
-                if not self._is_known(reading, offset, until):
+                if self._is_known(reading, offset, until):
+                    known.add(source)
+                else:
                     record = to_record(message, source, reading.epoch, self._reading)
                     runs.setdefault(source, []).append(record)
                 reading.position = offset + 1
@@ -393,7 +396,7 @@ class QueueThread(threading.Thread):
         if others := self._appends.others():
             raise RuntimeError(f"{others[0]} was made anew: a copy was appended below what was read of it")
         self._recent.keep([record for records in runs.values() for record in records])
-        for source in runs.keys() | ends.keys():
+        for source in runs.keys() | ends.keys() | known:
             if (reading := self._readings.get(source)) is not None:
                 self._hand_over(source, reading, runs.get(source, []), ends.get(source))
 
@@ -414,13 +417,18 @@ class QueueThread(threading.Thread):
         return True
 
     def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
-        """Hand over what was read; nothing is handed over for an end of the log that says nothing new."""
+        """Hand over what was read; nothing is handed over for an end of the log that says nothing new.
+
+        Nor for what the lane knows, but for the time up to which the log is the same (`LogWatch.last_at_ms`): where
+        more comes without a pause, the client reports no end, and the progress would say that nothing was read.
+        """
         caught_up, new_end = reading.position >= reading.end, end is not None and end > reading.known_end
-        if records or new_end or (caught_up and not reading.caught_up):
+        at_ms = self._logs.last_at_ms(queue, reading.read)
+        if records or new_end or at_ms != reading.told_at_ms or (caught_up and not reading.caught_up):
             reading.caught_up = reading.caught_up or caught_up
             reading.known_end = reading.known_end if end is None else end
+            reading.told_at_ms = at_ms
             self._appends.read_up_to(queue, reading.position)
-            at_ms = self._logs.last_at_ms(queue, reading.read)
             run = FetchedRecords(queue, reading.epoch, 0, records, end, last_at_ms=at_ms)
             self._listener.queue_read(run, reading.caught_up)
 

@@ -75,6 +75,23 @@ def test_a_log_that_begins_with_what_is_younger_than_what_was_read_is_another_on
     assert watch.others(RENEWED, {QUEUE: ReadSoFar(9, 90)}) == [QUEUE]
 
 
+def test_a_log_that_began_so_when_it_was_first_looked_at_is_the_one_that_was_read() -> None:
+    """Its first transaction was aborted, and was written by a clock that is ahead: nobody reads that record. Else each
+    successor would end as well, until there is a younger one."""
+    watch, log = LogWatch(), client(90, 91, 20, 30)
+    watch.begin(QUEUE, ReadSoFar(0, 0))
+    assert [watch.is_time(), watch.is_time()] == [True, False]
+    assert watch.last_at_ms(QUEUE, ReadSoFar(1, 0)) is None
+    assert not watch.is_time()
+    assert watch.last_at_ms(QUEUE, ReadSoFar(4, 30)) == 30
+    assert watch.is_time(), "what is new is looked at before it can be another log"
+    assert watch.others(log, {QUEUE: ReadSoFar(4, 30)}) == []
+    assert watch.others(log, {QUEUE: ReadSoFar(4, 30)}) == []
+    assert watch.others(client(90, 91, 20, 30, 95), {QUEUE: ReadSoFar(5, 95)}) == []
+    assert watch.others(client(90, 91, 20, 30, 95), {QUEUE: ReadSoFar(5, 95)}) == []
+    assert watch.others(client(99, 99, 99, 99, 99), {QUEUE: ReadSoFar(5, 99)}) == [QUEUE]
+
+
 @pytest.mark.parametrize("partitions", [None, 0])
 def test_a_queue_is_gone_once_it_was_missing_for_a_while(
     monkeypatch: pytest.MonkeyPatch, partitions: int | None

@@ -10,6 +10,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.unknown_outcome import result_from_progress
 from tests.sim.samples import life, record
+from topics.retry_headers import RetryState
 from topics.retry_order import Order
 from topics.transitions import Commit
 
@@ -47,6 +48,7 @@ def test_progress_without_a_time_covers_what_its_offsets_say() -> None:
     assert len(found.done) == 1
 
 
+@pytest.mark.parametrize("state", [life(order=Order(9)), None], ids=["a copy", "one with broken headers"])
 @pytest.mark.parametrize(
     ("found", "done"),
     [
@@ -57,10 +59,11 @@ def test_progress_without_a_time_covers_what_its_offsets_say() -> None:
         (Progress(2, last_at_ms=READ_AT), False),
     ],
 )
-def test_progress_of_a_queue_is_of_its_log_if_it_says_the_time_that_was_sent(found: Progress, done: bool) -> None:
+def test_progress_of_a_queue_is_of_its_log_if_it_says_the_time_that_was_sent(
+    found: Progress, done: bool, state: RetryState | None
+) -> None:
     """That time lies before the records that were read since the last look at the log (found by a story)."""
-    queued = record(2, source=QUEUE, timestamp=READ_AT + 50, life=life(order=Order(9)))
-    batch = CommitBatch(
-        (SettledRecord(queued, Commit(None), ()),), {QUEUE: PartitionCommit(1, Progress(1, last_at_ms=READ_AT))}
-    )
+    queued = SettledRecord(record(2, source=QUEUE, timestamp=READ_AT + 50, life=state), Commit(None), ())
+    sent = PartitionCommit(1, Progress(1, last_at_ms=READ_AT), under=Partition("orders", 1))
+    batch = CommitBatch((queued,), {QUEUE: sent})
     assert (result_from_progress(batch, {QUEUE: found}) is not None) == done

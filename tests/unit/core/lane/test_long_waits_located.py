@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sidecar.core.lane.long_waits import SOON_MS
+from sidecar.core.progress import Progress
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, waiting
 from tests.sim.rig import Rig
 
 
-def failed(*keys: bytes) -> LadderRig:
-    """A lane whose first records have failed; what is written for them is on its way."""
+def failed(*keys: bytes, queue: Progress | None = None) -> LadderRig:
+    """A lane whose first records have failed; what is written for them is on its way. `queue`: the progress there."""
     rig = LadderRig()
-    rig.take_over()
+    rig.take_over(queue)
     rig.arrive(*keys)
     for offset in range(len(keys)):
         rig.fail(offset)
@@ -84,3 +87,18 @@ def test_a_copy_that_is_read_before_its_commit_is_known_is_taken_once() -> None:
     Rig.conclude(rig, located={0: (0, rig.log[0].timestamp)})
     rig.flow(WAITS[0])
     assert rig.out() == [0]
+
+
+@pytest.mark.parametrize("last_at_ms", [None, 0, 7])
+def test_progress_beyond_the_first_copy_of_a_log_says_so_before_it_is_read(last_at_ms: int | None) -> None:
+    """Progress that says that nothing of a log was read is not believed: all of it would be delivered again."""
+    rig = failed(b"a", queue=Progress(0, last_at_ms=last_at_ms))
+    commit(rig)
+    rig.run(WAITS[0])
+    rig.bring()
+    commit(rig)
+    rig.take_it(0)
+    rig.run(1_000)
+    progress = rig.batches[0].commits[QUEUE].progress
+    assert (progress.next, rig.read_to) == (1, 0)
+    assert progress.last_at_ms == (rig.log[0].timestamp if last_at_ms == 0 else last_at_ms)
