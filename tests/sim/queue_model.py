@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST = 6
 """Records that one look brings at most."""
+END_AFTER = 500
+"""ms after the last record until the client tells an end."""
 AGAIN = 100
 """ms until what cannot be read now is tried again."""
 LOOK_AT_LOGS, GONE_AFTER = 5_000, 5_000
@@ -48,6 +50,11 @@ class Reading:
     last_at_ms: int = 0
     sure_ms: int = 0
     """The latest time that was read, and the one up to which a look has shown that the log is the same."""
+    said_ms: int = 0
+    """The time that was handed over last."""
+    caught_up: bool = False
+    known_end: int = -1
+    """The end that was handed over last."""
     other: bool = False
     """Whether a copy of our own was written below what was read."""
 
@@ -172,11 +179,25 @@ class QueueModel:
             reading.last_at_ms = max(reading.last_at_ms, *(stored.appended for stored in found))
             reading.sure_ms = reading.sure_ms or reading.last_at_ms
         caught_up = reading.position >= reading.end
-        end = None if more else reading.position
-        run = FetchedRecords(queue, reading.epoch, 0, records, end, last_at_ms=reading.sure_ms)
-        self._host.on_loop(partial(self._read, run, caught_up))
+        if records or reading.sure_ms != reading.said_ms or (caught_up and not reading.caught_up):
+            self._hand_over(queue, reading, records, None)
         if more:
             self._look_soon(queue, reading)
+        else:
+            self._process.later(END_AFTER, partial(self._tell_end, queue, reading, reading.position))
+
+    def _tell_end(self, queue: Partition, reading: Reading, end: int) -> None:
+        """Nothing has come for a while: where copies come without a pause, the client never tells an end."""
+        is_read = self._readings.get(queue) is reading and not self._ended
+        if is_read and reading.position == end != reading.known_end:
+            self._hand_over(queue, reading, [], end)
+
+    def _hand_over(self, queue: Partition, reading: Reading, records: Sequence[Record], end: int | None) -> None:
+        reading.caught_up = reading.caught_up or reading.position >= reading.end
+        reading.known_end = reading.known_end if end is None else end
+        reading.said_ms = reading.sure_ms
+        run = FetchedRecords(queue, reading.epoch, 0, list(records), end, last_at_ms=reading.sure_ms)
+        self._host.on_loop(partial(self._read, run, reading.caught_up))
 
     def watch_logs(self) -> None:
         """A topic was deleted, or made: the reader looks at its logs within 5 s, and holds one gone after 5 s more."""

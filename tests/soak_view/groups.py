@@ -111,6 +111,7 @@ class Group:
             if before > begin:
                 gone += before - begin
                 places.append(TopicPartition(self.names.events, number, before))
+        self._admin.list_topics(self.names.events, timeout=SECONDS)  # else it does not know partitions that were added
         for future in self._admin.delete_records(places).values() if places else ():
             future.result(SECONDS)
         self.complete = self.complete and not gone
