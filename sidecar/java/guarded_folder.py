@@ -76,10 +76,10 @@ def _is_old(folder: Path) -> bool:
 def _kernel() -> str:
     """Return a text by which processes know whether they see each other's locks."""
     try:
-        told = KERNEL.read_bytes()
+        boot = KERNEL.read_bytes()
     except OSError:  # not Linux
-        told = os.uname().nodename.encode()
-    return hashlib.sha256(told).hexdigest()[:8]
+        boot = os.uname().nodename.encode()
+    return hashlib.sha256(boot).hexdigest()[:8]
 
 
 @contextmanager

@@ -178,6 +178,7 @@ def test_a_query_that_fails_starts_again_and_the_end_of_its_parent_ends_all(kafk
         secrets = list(tmp_path.glob("reconsume-view-*/kafka.properties"))
         assert [file.stat().st_mode & 0o777 for file in secrets] == [0o600]
         job.family()
+        tell(kafka.bootstrap, [event(group, number) for number in range(2, 9)])  # Java writes for a while yet
         job.process.kill()
         job.process.wait()
         job.await_gone()

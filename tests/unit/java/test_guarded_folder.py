@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -92,3 +93,16 @@ def test_a_job_runs_on_a_file_system_that_locks_no_folders(temporary: Path, monk
     with guarded_folder() as guarded:
         assert names(temporary) == {guarded.folder.name, LEFT}
     assert names(temporary) == {LEFT}
+
+
+def test_the_guard_ends_a_whole_group_of_processes_before_it_removes_the_folder(temporary: Path) -> None:
+    """Else Java would make files in it anew: it ends seconds after its driver."""
+    command = ["/bin/sh", "-c", "sleep 60 & echo; wait"]
+    with subprocess.Popen(command, process_group=0, stdout=subprocess.PIPE) as mother:
+        assert mother.stdout is not None
+        with guarded_folder() as guarded:
+            assert mother.stdout.readline()
+            guarded.guard.watch([-mother.pid])
+        mother.stdout.read()  # its end: no process of the group holds the other end of the pipe
+    assert mother.returncode == -9
+    assert names(temporary) == set()
