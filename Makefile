@@ -126,7 +126,7 @@ compat: $(READY)
 	for run in $(SPARK_RUNS); do \
 		echo "== Spark $$run"; \
 		{ test -d build/pyspark-$$run || $(BIN)/uv pip install --python $(BIN)/python --target build/pyspark-$$run pyspark==$$run; } && \
-		PYTHONPATH=build/pyspark-$$run $(BIN)/python -m pytest --numprocesses 2 -m "not soak" $(ARGS) $(SPARK_FLOWS) || failed="$$failed spark:$$run"; \
+		PYTHONPATH=$(CURDIR)/build/pyspark-$$run $(BIN)/python -m pytest --numprocesses 2 -m "not soak" $(ARGS) $(SPARK_FLOWS) || failed="$$failed spark:$$run"; \
 	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 packet-loss: $(READY)
 	@$(BIN)/python -m tests.packet_loss $(ARGS)

@@ -45,6 +45,8 @@ LOCAL: dict[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 """The settings of a session whose master is local."""
+JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""The environment variable with Java options of which Spark's own settings override each."""
 
 
 def build(
@@ -78,17 +80,23 @@ def build(
 
 
 @contextmanager
-def java_folder() -> Iterator[None]:
+def java_folder(*options: str) -> Iterator[None]:
     """Give the Java process that is started inside a temporary folder of its own, which goes with it.
 
     Spark's folders in it (blocks, state stores, jars) stay where Java is killed or runs out of memory, and Java does
     not read TMPDIR. A `spark.local.dir` of the user's comes before it, and so does `java.io.tmpdir` among the driver's
-    options.
+    options. `options` are more options of Java, which are overridden in the same way.
     """
-    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    users = os.environ.get(JAVA_OPTIONS, "")
     with tempfile.TemporaryDirectory(prefix="reconsume-java-", ignore_cleanup_errors=True) as folder:
-        os.environ["SPARK_SUBMIT_OPTS"] = f'"-Djava.io.tmpdir={folder}" {options}'
+        os.environ[JAVA_OPTIONS] = " ".join([*map(quoted, (f"-Djava.io.tmpdir={folder}", *options)), users])
         try:
             yield
         finally:
-            os.environ["SPARK_SUBMIT_OPTS"] = options
+            os.environ[JAVA_OPTIONS] = users
+
+
+def quoted(option: str) -> str:
+    """Return an option as Spark's launcher reads it: as one, whatever is in it."""
+    escaped = option.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'

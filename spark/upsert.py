@@ -45,8 +45,8 @@ def upsert(dsn: str, table: str) -> Callable[[DataFrame, int], None]:
     that fails some tasks may have written: the batch that repeats it writes the same rows.
 
     Raises ImportError if psycopg is not installed. The function raises psycopg.Error if PostgreSQL fails the driver,
-    and pyspark.errors.PySparkException if it fails an executor: the query ends, and Spark repeats the batch at the
-    query's next start.
+    and pyspark.errors.PySparkException (py4j.protocol.Py4JJavaError before Spark 4.2) if it fails an executor: the
+    query ends, and Spark repeats the batch at the query's next start.
     """
     import psycopg
 

@@ -16,7 +16,7 @@ GUARD = """
 trap '' HUP INT TERM
 pids=
 while read -r line; do pids=$line; done
-[ -z "$pids" ] || kill -9 $pids 2>/dev/null
+[ -z "$pids" ] || kill -s KILL -- $pids 2>/dev/null
 [ -n "$1" ] || exit 0
 for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" 2>/dev/null && break; sleep 0.2; done
 """
@@ -34,7 +34,7 @@ class OrphanGuard:
         self._shell = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, process_group=0)
 
     def watch(self, pids: list[int]) -> None:
-        """Kill these processes, and no others, when this process ends."""
+        """Kill these processes, and no others, when this process ends. A negative id is that of a group of them."""
         assert self._shell.stdin is not None
         self._shell.stdin.write(" ".join(map(str, pids)) + "\n")
         self._shell.stdin.flush()

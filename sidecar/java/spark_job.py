@@ -74,7 +74,8 @@ class Started:
         # A process group of its own: this process passes on Ctrl-C in a terminal.
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, text=True, **pipes)
         self._guard = guard
-        guard.watch([self._process.pid])
+        # With its group: Java, which outlives a driver for seconds, would fill the folder again while it is removed.
+        guard.watch([-self._process.pid])
 
     @property
     def lines(self) -> Iterator[str]:

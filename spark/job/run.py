@@ -90,9 +90,9 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
     with raising_gone(), ExitStack() as stack:
         if options.metrics_listen is not None:
             stack.callback(serve(meters, *options.metrics_listen))
-        stack.enter_context(java_folder())
+        stack.enter_context(java_folder(*log_options()))
         jars = [Path(jar) for jar in options.jars]
-        spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | log_options() | dict(options.conf))
+        spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
         stack.callback(end_java, spark)
         stop.listen()
         _lock = claim(spark, options.checkpoint, say)

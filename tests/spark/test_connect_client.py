@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+
+from tests.support.python_path import python_path
 
 NEEDS_JAVA = "forget_topics needs Java, which a client of Spark Connect does not have"
-ROOT = Path(__file__).parents[2]
 CLIENT = """
 import sys
 
@@ -34,6 +34,6 @@ except ImportError as missing:
 
 
 def test_all_but_what_reads_a_checkpoint_works_in_a_client_of_spark_connect() -> None:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run([sys.executable, "-c", CLIENT], env=environ, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, NEEDS_JAVA), done.stderr

@@ -25,6 +25,7 @@ from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.proof.evidence import PartitionName, Progress
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
+from tests.support.python_path import python_path
 from topics.durations import render_duration
 
 HELD = 240.0
@@ -34,7 +35,6 @@ SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LATE_WORKER = "to connect back"
 """What Spark says when a Python process of its own has not started within 10 s, which no setting changes. On a machine
 that is so busy the driver ends, and is started again as whatever runs it would."""
-REPOSITORY = Path(__file__).parents[3]
 
 
 # --- in the job's process --------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class SparkProcess:
         """Start the process; returns at once."""
         environ = {
             **os.environ,
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": python_path(),
             "MALLOC_ARENA_MAX": "2",
             "JAVA_TOOL_OPTIONS": SHORT_LIFE,
         }

@@ -21,7 +21,7 @@ import yaml
 
 from tests.support.deadline import STEP, T, until
 from tests.support.processes import kill, lives, words_of
-from tests.support.sidecar.process import REPOSITORY
+from tests.support.python_path import python_path
 
 START_SECONDS = 90.0
 """Spark itself needs 5 to 10 s on an idle machine."""
@@ -76,7 +76,7 @@ class ViewProcess:
     def start(self) -> None:
         """Start it, or start it anew after it has ended; returns at once."""
         command = [sys.executable, "-m", "sidecar", "view", "run", "-c", str(self._file), *self._words]
-        environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(self._folder), **self._environ}
+        environ = {**os.environ, "PYTHONPATH": python_path(), "TMPDIR": str(self._folder), **self._environ}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self._folder, env=environ, stdout=log, stderr=log)
         self._family = []

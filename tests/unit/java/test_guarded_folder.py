@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from sidecar.java.guarded_folder import PREFIX, YOUNG, guarded_folder
+from sidecar.java.guarded_folder import PREFIX, YOUNG, _kernel, guarded_folder
 
-LEFT, IN_USE, OTHER = f"{PREFIX}{'a' * 16}", f"{PREFIX}{'b' * 16}", f"{PREFIX}notes"
+OURS = f"{PREFIX}{_kernel()}-"
+LEFT, IN_USE, OTHER = f"{OURS}{'a' * 16}", f"{OURS}{'b' * 16}", f"{OURS}notes"
+OF_ANOTHER_MACHINE = f"{PREFIX}{'0' * 8}-{'a' * 16}"
 
 
 @pytest.fixture
@@ -54,7 +59,9 @@ def test_the_folder_of_a_job_that_runs_stays_however_old_it_is(temporary: Path) 
             assert names(temporary) == {first.folder.name, second.folder.name}
 
 
-@pytest.mark.parametrize(("name", "age"), [(LEFT, 0.0), (OTHER, 2 * YOUNG), ("reconsume-views", 2 * YOUNG)])
+@pytest.mark.parametrize(
+    ("name", "age"), [(LEFT, 0.0), (OTHER, 2 * YOUNG), ("reconsume-views", 2 * YOUNG), (OF_ANOTHER_MACHINE, 2 * YOUNG)]
+)
 def test_what_may_be_anothers_stays(name: str, age: float, temporary: Path) -> None:
     folder_of(temporary, name, age)
     with guarded_folder():
@@ -73,3 +80,29 @@ def test_a_link_or_a_file_of_such_a_name_leads_nowhere_else(
     with guarded_folder():
         pass
     assert names(elsewhere) == {"kafka.properties"}
+
+
+def test_a_job_runs_on_a_file_system_that_locks_no_folders(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is removed there: nobody can tell whether it is in use."""
+    folder_of(temporary, LEFT, 2 * YOUNG)
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EBADF, "as NFS answers")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with guarded_folder() as guarded:
+        assert names(temporary) == {guarded.folder.name, LEFT}
+    assert names(temporary) == {LEFT}
+
+
+def test_the_guard_ends_a_whole_group_of_processes_before_it_removes_the_folder(temporary: Path) -> None:
+    """Else Java would make files in it anew: it ends seconds after its driver."""
+    command = ["/bin/sh", "-c", "sleep 60 & echo; wait"]
+    with subprocess.Popen(command, process_group=0, stdout=subprocess.PIPE) as mother:
+        assert mother.stdout is not None
+        with guarded_folder() as guarded:
+            assert mother.stdout.readline()
+            guarded.guard.watch([-mother.pid])
+        mother.stdout.read()  # its end: no process of the group holds the other end of the pipe
+    assert mother.returncode == -9
+    assert names(temporary) == set()
