@@ -9,6 +9,7 @@ consumer's share is smaller where there are many.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 
 MOST_CONSUMERS, LEAST_CONSUMERS = 2_560, 64
 """Consumers that Spark keeps. With the lesser number, its own default, a job of more partitions makes nearly all of
@@ -30,6 +31,9 @@ last offset after each fetch, and a broker answers a connection's requests in th
 the fetch ahead, in one partition after another. With 20 ms a batch of twenty groups took twice as long."""
 PARTITIONS_PER_TASK = 25
 """A task reads partition after partition, and waits for an answer of the broker four times for each."""
+PARTITIONS_PER_LATE_TASK = 300
+"""The same for a query that may be late. At 10 ms to the broker such a task takes 12 s; `/livez` counts on a batch a
+minute."""
 LEAST_TASKS = 2
 
 
@@ -87,9 +91,10 @@ def share_of(partitions: int) -> int:
 def tasks_of(partitions: int, at_once: int, *, local: bool, urgent: bool) -> int:
     """Return how many tasks read so many partitions, where `at_once` can run.
 
-    A task costs 5 ms, so a batch of few partitions has few. On one machine a query that is not urgent has one, so that
+    A task costs 5 ms, so a batch of few partitions has few. On one machine a query that is not urgent has fewer, so that
     it leaves the other cores to the one that is. On a cluster each thread has a core, and all are used.
     """
     if not local:
         return at_once
-    return min(at_once, max(LEAST_TASKS, partitions // PARTITIONS_PER_TASK)) if urgent else 1
+    late = max(1, ceil(partitions / PARTITIONS_PER_LATE_TASK))
+    return min(at_once, max(LEAST_TASKS, partitions // PARTITIONS_PER_TASK) if urgent else late)

@@ -62,7 +62,8 @@ def test_killers_and_nobody_else_are_quarantined_after_a_few_deaths(plan: Plan) 
     assert plan.deaths is not None
     # One more for each other killer: what took the process with it may have hidden that this one was out.
     most = plan.deaths + len(world.deaths)
-    assert all(deaths <= most for deaths in world.deaths.values()), world.deaths
+    # Where metadata had no room for all counted attempts, the copies of one go out again and again (1.10, 7.2).
+    assert world.recounted or all(deaths <= most for deaths in world.deaths.values()), world.deaths
 
 
 @story

@@ -117,7 +117,7 @@ def test_a_bad_event_is_counted_and_written_aside_and_the_next_one_is_seen(world
 
 def test_the_metrics_say_how_the_queries_fare(world: World) -> None:
     spark = re.escape(version("pyspark"))
-    assert re.search(rf"Spark {spark}, its Kafka connector {spark}, Java \d+\.\S+; reading", world.job.log())
+    assert re.search(rf"Spark {spark}, its Kafka connector 4\.\d\.\d, Java \d+\.\S+; reading", world.job.log())
     assert world.job.livez() == "alive\n"
     world.job.until(lambda: world.job.metric('input_rows_total{query="view"}') >= 3, SOON, "rows are counted")
     assert world.job.metric('batch_duration_seconds_count{query="view"}') >= 1
