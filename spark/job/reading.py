@@ -91,8 +91,8 @@ def share_of(partitions: int) -> int:
 def tasks_of(partitions: int, at_once: int, *, local: bool, urgent: bool) -> int:
     """Return how many tasks read so many partitions, where `at_once` can run.
 
-    A task costs 5 ms, so a batch of few partitions has few. On one machine a query that is not urgent has fewer, so that
-    it leaves the other cores to the one that is. On a cluster each thread has a core, and all are used.
+    A task costs 5 ms, so a batch of few partitions has few. On one machine a query that is not urgent has fewer: it
+    leaves the other cores to the one that is. On a cluster each thread has a core, and all are used.
     """
     if not local:
         return at_once
