@@ -37,8 +37,13 @@ class LocatedCopies:
         """The transaction of the last copy that left, and the offset behind it."""
 
     def add(self, transaction: Transaction, copy: QueuedCopy) -> None:
-        """Add a copy that is in Kafka."""
-        self._waiting.append((transaction, copy))
+        """Add a copy that is in Kafka.
+
+        One that lies below another is in another log: the reader of the queue finds that out, and ends the process.
+        """
+        last = self._waiting[-1][1].offset + 1 if self._waiting else self._last[1]
+        if copy.offset >= last:
+            self._waiting.append((transaction, copy))
 
     def take(self, known_to: int) -> QueuedCopy | None:
         """Remove and return the next copy, if all before it is known; those that were read meanwhile are dropped.

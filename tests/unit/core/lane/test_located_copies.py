@@ -169,6 +169,17 @@ def test_nothing_is_read_back_while_only_this_lane_writes() -> None:
         assert taken == offsets
 
 
+@pytest.mark.parametrize("known_to", [7, 99])
+def test_a_copy_below_another_is_in_another_log_and_left_to_the_reader(known_to: int) -> None:
+    located = LocatedCopies()
+    for transaction, offset in (((0, 1), 7), ((0, 2), 3), ((0, 3), 4)):
+        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+        located.check()
+        located.take(known_to)
+        located.check()
+    assert located.take(0) is None
+
+
 @pytest.mark.parametrize(("second", "taken"), [((4, 2), True), ((5, 2), False)])
 def test_the_offset_behind_the_transaction_of_another_producer_is_read(second: tuple[int, int], taken: bool) -> None:
     """Its marker may come behind the records of this one, and the offset between be anybody's."""
