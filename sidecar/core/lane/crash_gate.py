@@ -161,8 +161,8 @@ class CrashGate:
         if suspicion.mark == record.offset:  # and Kafka knows: until then there is no room in the single file
             self._file.turn = None
             return True
-        is_none = record.offset in suspicion.cleared or not suspicion.is_suspect(record.offset)
-        if is_none and not (suspicion.suspects and self._leaves_no_room(partition, now)):
+        is_harmless = record.offset in suspicion.cleared or not suspicion.is_suspect(record.offset)
+        if is_harmless and not (suspicion.suspects and self._leaves_no_room(partition, now)):
             self._waiting.withhold(record)
             if record.offset not in suspicion.cleared and self._is_last(partition, suspicion):
                 self._narrow(partition, suspicion)
