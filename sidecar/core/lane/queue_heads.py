@@ -37,7 +37,7 @@ class QueueHeads:
         """Have the payloads of heads read that may go out, as far as there is room for them."""
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues.by_main))
         is_held, under_way = self._held_lines(queue, main), partial(self._ties.waiting.holds, main.source)
-        held = queue.load + coming(owned)
+        held = queue.load + coming(owned)  # what was requested has no load yet, and takes its room all the same
         while (out := len(owned.requested) + len(owned.inside)) < MOST_OUT and (held < room or not out):
             entry = owned.ledger.ask(under_way, is_held)
             if entry is None:
@@ -57,6 +57,7 @@ class QueueHeads:
         level, topic = queue.level, main.source.topic
         if self._holds.covers(level, topic):
             return lambda _line: True
+        # Contract 10.4: a hold names a key; the ledger knows the name of its line alone.
         held = map(line_of_key, self._holds.keys(level, topic)) if self._queues.by == "key" else ()
         return frozenset(held).__contains__
 

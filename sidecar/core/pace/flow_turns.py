@@ -59,10 +59,11 @@ class FlowTurns:
             self.usable = 0
             return
         self.length, self.usable = limit // TURNS, NEVER
-        if self.length < self._unit:
+        if self.length < self._unit:  # a request that is not full costs as much as a full one
             self.length = self._unit
         self._topics = self._topics or sum(len(ready.topics) for ready in self._lanes)
         divide(waiting, limit, self._unit, self._topics)
+        # Contract 8.8: lanes have their parts by their weights, so the one that has had least goes first.
         if len(waiting) > 1:
             waiting.sort(key=HAD)
         elif len(waiting[0].turns) == 1:

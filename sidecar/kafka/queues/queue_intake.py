@@ -82,6 +82,7 @@ class QueueIntake:
                 continue
             if error is None and offset >= reading.position:
                 reading.last_at_ms = max(reading.last_at_ms or 0, message.timestamp()[1])
+                # To parse headers is most of what a record costs here, so it is asked before.
                 if self._is_known(reading, offset, until):
                     known.add(source)
                 else:
