@@ -176,11 +176,14 @@ class LongWaits:
                 queue.read_up_to(copy.written_ms)
             self._know(owned, copy)
 
-    def cut(self, queue: Partition, epoch: int, now: Now) -> None:
-        """Note that the beginning of a queue is gone: what waits there is lost, also what was not read back yet."""
+    def cut(self, queue: Partition, epoch: int, end: int, now: Now) -> None:
+        """Note that the beginning of a queue is gone: what waits there is lost, also what was not read back yet.
+
+        `end`: where its log ends.
+        """
         main, owned = self._owned(queue, epoch)
         if main is not None and owned is not None:
-            await_unseen(owned, now.steady_ms)
+            await_unseen(owned, end, now.steady_ms)
             self._stale.add(owned.main)
             self._ties.end_turn(now)
 
@@ -388,7 +391,7 @@ class LongWaits:
         unread, holds = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
         ledger.advance(now.steady_ms, unread, holds)
         look_for_former(owned, unread, now.steady_ms, holds)
-        for identity in take_lost(owned, now.steady_ms) if owned.unseen else ():
+        for identity in take_lost(owned, queue.tracker.next, now.steady_ms) if owned.unseen else ():
             self._ties.ownership.records_lost[main.source.topic] += 1
             self._pass_over(owned, ledger.done(identity))
             self._stale.add(main.source)
