@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from sidecar.core.commit_batch import SettledRecord, WrittenAt
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.holds import NO_HOLDS, Holds
@@ -157,10 +159,22 @@ class LongWaits:
             if state.due_at > now.wall_ms:  # else all of them share the number of this call
                 due_ms += state.due_at - now.wall_ms
             identity, line, count = identity_of(record), line_of(record, self._by), (state.redrives, state.times)
+            if owned.ledger.has_other_key(identity, line):
+                self._refuse(queue, owned, record, now)
+                return
             at, weight = record.timestamp, record.weight
             if self._settlements and (settlement := meant_for(self._settlements, state)) is not None:
                 owned.settling[identity] = settlement
             self._know(owned, QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight))
+
+    def _refuse(self, queue: LanePartition, owned: OwnedQueue, record: Record, now: Now) -> None:
+        """Give up a copy whose key is not the one of the record that waits."""
+        queue.tracker.begin(record.offset)
+        self._ties.memory.add(queue, record.weight)
+        forged = replace(
+            record, retry_state=None, fault=f"bad-header: its key is not the one of {record.id}, which waits here"
+        )
+        self._ties.write(queue, forged, dead_letter_unreadable(forged, self._ties.policy(), now.wall_ms), now)
 
     def _know(self, owned: OwnedQueue, copy: QueuedCopy) -> None:
         """Take in a copy that was let go: its payload is read when it is due."""
@@ -256,7 +270,7 @@ class LongWaits:
         line = self._line(record)
         if not owned.ledger.has_line(line):
             return False
-        if owned.ledger.knows(identity_of(record)):  # the progress beside its copy was lost
+        if owned.ledger.knows(identity_of(record), line):  # the progress beside its copy was lost
             self._ties.finish(main, record)
             return True
         if not owned.ledger.blocks(line, record.offset) or self._ties.waiting.holds(record.source, line):
@@ -299,6 +313,8 @@ class LongWaits:
         """
         if (owned := self._of(record)) is None:
             return False
+        if self._is_other(owned, record, decision):
+            return False
         if isinstance(decision, COPIED):
             state = decision.retry_state
             assert state.order is not None, "a copy in a queue has its order"
@@ -319,6 +335,9 @@ class LongWaits:
             self._ended(owned, record, ())
             return
         identity, decision = identity_of(record), entry.decision
+        if self._is_other(owned, record, decision):
+            self._ended(owned, record, ())
+            return
         if not isinstance(decision, COPIED):
             self._ended(owned, record, owned.ledger.done(identity))
             return
@@ -355,6 +374,13 @@ class LongWaits:
         if obsolete:
             self._pass_over(owned, obsolete)
         self._stale.add(owned.main)
+
+    def _is_other(self, owned: OwnedQueue, record: Record, decision: Commit | Written) -> bool:
+        """Return whether what waits as this record is another one, and stays; a main record that is to wait takes its
+        way."""
+        if record.source == owned.main and isinstance(decision, COPIED):
+            return False
+        return owned.ledger.has_other_key(identity_of(record), self._line(record))
 
     def _of(self, record: Record) -> OwnedQueue | None:
         """Return the queue that a record belongs to, be it of the main partition or of the queue itself."""
@@ -450,11 +476,13 @@ class LongWaits:
             return
         self._stale.add(owned.main)
         self._ties.ownership.partitions[owned.source].came(offset)
-        if record is None or not (record.fault or identity_of(record) == identity):
+        if not owned.ledger.taken(identity, offset):
+            owned.hopping.discard(offset)
+        elif record is None or not (record.fault or identity_of(record) == identity):
             self._ties.ownership.records_lost[owned.main.topic] += 1
             owned.hopping.discard(offset)
             self._pass_over(owned, [offset, *owned.ledger.done(identity)])
-        elif owned.ledger.taken(identity, offset):
+        else:
             self._take(owned, identity, record, now)
         self._ties.end_turn(now)
 
