@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.record import NEVER
 from topics.retry_order import Order
 
@@ -32,10 +33,10 @@ def test_a_greater_copy_says_from_where_on_its_key_is_blocked(newer: QueuedCopy,
     ledger.read(copy(3, 1))
     assert ledger.read(newer) == [3], "the older one means nothing any more"
     ledger.check()
-    assert {offset for offset in (8, 10) if ledger.blocks(KEY, offset)} == blocked
+    assert {offset for offset in (8, 10) if ledger.lines.blocks(KEY, offset)} == blocked
     (entry,) = ledger.entries()
     assert (entry.offset, entry.order) == (4, newer.order)
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(idle) is entry
 
 
@@ -48,7 +49,7 @@ def test_a_copy_with_another_key_is_none_of_the_record_that_waits(times: int, or
     assert ledger.has_other_key(ONE, OTHER)
     assert ledger.read(copy(4, times, key=OTHER, order=order)) == [4]
     ledger.check()
-    assert (ledger.blocks(KEY, 8), ledger.has_line(OTHER)) == (True, False)
+    assert (ledger.lines.blocks(KEY, 8), ledger.lines.has(OTHER)) == (True, False)
     assert not ledger.has_other_key(ONE, KEY)
     assert (ledger.knows(ONE, KEY), ledger.knows(ONE, OTHER)) == (True, False)
 
@@ -58,7 +59,7 @@ def test_the_record_itself_takes_the_way_of_a_copy_with_another_key(phase: str) 
     """The lane has read it from the main topic, so the other one was forged. What lies of that in the queue is done."""
     ledger = KeyLedger()
     ledger.read(copy(3, 1, key=OTHER))
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     if phase != "queued":
         assert ledger.ask(idle) is not None
     if phase in ("taken", "writing", "early", "later"):
@@ -72,7 +73,7 @@ def test_the_record_itself_takes_the_way_of_a_copy_with_another_key(phase: str) 
     lies = {"queued": [3], "requested": [3], "early": [4], "later": [4]}.get(phase, [])
     assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 1)) == lies
     ledger.check()
-    assert (ledger.blocks(KEY, 8), ledger.has_line(OTHER), len(ledger)) == (True, False, 1)
+    assert (ledger.lines.blocks(KEY, 8), ledger.lines.has(OTHER), len(ledger)) == (True, False, 1)
     assert not ledger.taken(ONE, 3), "the copy that was asked for is wanted no more"
 
 
@@ -106,11 +107,11 @@ def test_what_was_taken_aside_and_let_go_has_its_turn_again() -> None:
     ledger = KeyLedger()
     ledger.read(copy(3, 1))
     (entry,) = ledger.entries()
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.take_aside(entry)
     ledger.let_go(ONE)
     ledger.check()
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(idle) is entry
 
 
@@ -118,19 +119,19 @@ def test_heads_of_a_former_log_go_and_those_ahead_of_main_wait_as_before() -> No
     ledger = KeyLedger()
     for at in (500, 400):
         ledger.read(copy(at, 1, at=at, key=b"%d" % at))
-    ledger.advance(0, 10, idle)
-    assert (ledger.ask(idle), ledger.lowest_ahead_of_main()) == (None, 400)
-    ledger.take_as_former(300, idle)
+    ledger.heads.advance(0, 10, idle)
+    assert (ledger.ask(idle), ledger.heads.lowest_ahead_of_main()) == (None, 400)
+    ledger.heads.take_as_former(300, idle)
     assert [entry.order.offset for entry in iter(lambda: ledger.ask(idle), None)] == [400, 500]
     ledger.read(copy(20, 1, at=20, key=b"20"))
-    ledger.advance(0, 10, idle)
-    assert (ledger.ask(idle), ledger.lowest_ahead_of_main()) == (None, 20)
-    ledger.advance(0, 20, idle)
+    ledger.heads.advance(0, 10, idle)
+    assert (ledger.ask(idle), ledger.heads.lowest_ahead_of_main()) == (None, 20)
+    ledger.heads.advance(0, 20, idle)
     assert ledger.ask(idle) is not None
 
 
 def test_the_end_of_a_main_record_matters_only_to_a_head_that_has_waited_for_it() -> None:
     ledger = KeyLedger()
     ledger.read(copy(3, 1))
-    ledger.advance(0, NEVER, lambda key: key == KEY)
-    assert [ledger.main_ended(key) for key in (OTHER, KEY, KEY)] == [False, True, False]
+    ledger.heads.advance(0, NEVER, lambda key: key == KEY)
+    assert [ledger.heads.main_ended(key) for key in (OTHER, KEY, KEY)] == [False, True, False]
