@@ -130,12 +130,12 @@ class Lane:
         self._active_holds = self._operator_holds if holds else None
         self._operator_holds.apply(holds, now)
         if self.queues is not None:
-            self.queues.obey(holds)
+            self.queues.heads.obey(holds)
         self._end_turn(now)
 
     def _put_back(self, record: Record) -> None:
         if self.queues is not None:
-            self.queues.put_back(record)
+            self.queues.heads.put_back(record)
 
     def facts(self, steady_ms: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
@@ -239,7 +239,7 @@ class Lane:
                 continue
             if partition.suspicion is not None and run.records:
                 partition.suspicion.see(run.records[-1].offset)
-            if self.queues is None or self.queues.admits(partition, run):
+            if self.queues is None or self.queues.mains.admits(partition, run):
                 self._take_up(partition, run, now)
         self._room.admitted(now)
         self._end_turn(now)
@@ -260,7 +260,7 @@ class Lane:
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
-            elif self.queues is not None and self.queues.keeps(partition, record):
+            elif self.queues is not None and self.queues.mains.keeps(partition, record):
                 pass
             # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
             elif remaining > 0:
@@ -279,7 +279,7 @@ class Lane:
         if partition.paused is None and partition.tracker.reached(end):
             self.commits.soon(partition)
         if self.queues is not None:
-            self.queues.main_ended(partition, end)
+            self.queues.mains.main_ended(partition, end)
 
     def _after_wait(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
@@ -389,7 +389,7 @@ class Lane:
         self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()
     ) -> None:
         plain = not outputs or decision != DONE  # else there is something to write
-        if plain and self.queues is not None and self.queues.settles(partition, record, decision):
+        if plain and self.queues is not None and self.queues.copies.settles(partition, record, decision):
             return
         partition.settled()
         writes = writes_of(record, decision, self._policy, now.wall_ms)
@@ -408,7 +408,7 @@ class Lane:
     def _let_go(self, partition: LanePartition) -> None:
         """Have what a blocked queue has let go wait in its queue again."""
         if self.queues is not None:
-            self.queues.let_go(partition)
+            self.queues.heads.let_go(partition)
 
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""
@@ -441,11 +441,11 @@ class Lane:
     def _all_written(self, result: CommitResult, now: Now) -> None:
         straight, located = self._policy.relay and result.committed, result.located
         if located and self.queues is not None:
-            self.queues.transaction_ended(result.producer)
+            self.queues.copies.transaction_ended(result.producer)
         for index, entry in enumerate(self._relay_bulk.settle(result.done) if straight else result.done):
             self._written(entry, result.committed, now, located.get(index))
         if located and self.queues is not None:
-            self.queues.take_located()
+            self.queues.copies.take_located()
 
     def _written(self, entry: SettledRecord, with_progress: bool, now: Now, where: WrittenAt | None) -> None:
         partition = self.ownership.owner_of(entry.record)
@@ -454,7 +454,7 @@ class Lane:
         partition.unsettle()
         self.counters.count(entry.decision)
         if self.queues is not None:
-            self.queues.written(entry, where, now)
+            self.queues.copies.written(entry, where, now)
         self._finish(partition, entry.record, covered=with_progress, copied=True)
         if self.outbox.refused:
             self.outbox.accepted(entry)
@@ -467,7 +467,7 @@ class Lane:
         if not (covered or partition.uncommitted):
             self.commits.soon(partition)
         if self.queues is not None:
-            self.queues.finished(record)
+            self.queues.mains.finished(record)
         elif self._ordered:  # asked here, because a call for each record would cost a hundredth of its way
             self._waiting.done(record)
 
