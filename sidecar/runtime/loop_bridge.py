@@ -134,7 +134,9 @@ class LoopBridge:
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
         moment = now()
-        self.standing.looked(heads, self.lane.facts(moment.steady_ms), self.lane.put_off(moment.steady_ms), moment)
+        self.standing.looked(
+            heads, self.lane.shown.facts(moment.steady_ms), self.lane.shown.put_off(moment.steady_ms), moment
+        )
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.lane.release(partitions, done, now())

@@ -192,7 +192,9 @@ def test_a_breach_is_seen(breach: Callable[[Rig], None]) -> None:
 
 # --- who has one -----------------------------------------------------------------------------------------------------
 
-STATELESS = {"BlockedPartitions", "RelayBulk", "LaneTimer", "ProbeTurns", "Flow", "TopicFlows", "OpenSettlements"}
+STATELESS = {"BlockedPartitions", "CommitResults", "Decisions", "RelayBulk", "ShownLane"} | {
+    *("LaneTimer", "ProbeTurns", "Flow", "TopicFlows", "OpenSettlements")
+}
 """Classes that only act on others' state, and five whose state nothing else depends on: a wake-up that comes too early
 does no harm, neither does another turn, the flows check their flows, and people may decide what they like."""
 
