@@ -79,7 +79,7 @@ class BehindKeys:
         line = self._queues.line_of(record)
         if not owned.ledger.lines.has(line):
             return False
-        if owned.ledger.knows(identity_of(record)):  # the progress beside its copy was lost
+        if owned.ledger.knows(identity_of(record), line):  # the progress beside its copy was lost
             self._ties.finish(main, record)
             return True
         # Where one of the key is in memory, this one queues there: `finished` puts it behind, if that one fails.

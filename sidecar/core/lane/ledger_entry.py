@@ -32,6 +32,8 @@ class Phase(Enum):
 
 
 OUT = (Phase.REQUESTED, Phase.TAKEN)
+IN_QUEUE = (Phase.QUEUED, Phase.REQUESTED)
+"""The phases in which the lane has not the record, but its copy alone."""
 NO_COPY = -1
 """The due time of a record whose copies were never read."""
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import partial
 
+from msgspec.structs import replace
+
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.lane.behind_keys import BehindKeys
 from sidecar.core.lane.in_place_queues import OrderBy
@@ -132,8 +134,19 @@ class LongWaits:
                 due_ms += state.due_at - now.wall_ms
             identity, line, count = identity_of(record), self._queues.line_of(record), (state.redrives, state.times)
             at, weight = record.timestamp, record.weight
+            if owned.ledger.has_other_key(identity, line):
+                self._refuse(queue, record, now)
+                return
             self._settlements.bind(owned, identity, state)
             self._queues.know(owned, QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight))
+
+    def _refuse(self, queue: LanePartition, record: Record, now: Now) -> None:
+        """Give up a copy whose key is not the one of the record that waits."""
+        queue.tracker.begin(record.offset)
+        self._ties.memory.add(queue, record.weight)
+        why = f"bad-header: its key is not the one of {record.id}, which waits here"
+        forged = replace(record, retry_state=None, fault=why)
+        self._ties.write(queue, forged, dead_letter_unreadable(forged, self._ties.policy(), now.wall_ms), now)
 
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
         """Take in a record that was read by its offset; None: it is gone."""
@@ -141,11 +154,14 @@ class LongWaits:
         if owned is not None and self.heads.fetched(owned, offset, record, now):
             self._ties.end_turn(now)
 
-    def cut(self, queue: Partition, epoch: int, now: Now) -> None:
-        """Note that the beginning of a queue is gone: what waits there is lost, also what was not read back yet."""
+    def cut(self, queue: Partition, epoch: int, end: int, now: Now) -> None:
+        """Note that the beginning of a queue is gone: what waits there is lost, also what was not read back yet.
+
+        `end`: where its log ends.
+        """
         main, owned = self._queues.live(queue, epoch)
         if main is not None and owned is not None:
-            await_unseen(owned, now.steady_ms)
+            await_unseen(owned, end, now.steady_ms)
             self._queues.look_at(owned.main)
             self._ties.end_turn(now)
 
@@ -198,7 +214,7 @@ class LongWaits:
     def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
         queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
         owned.out_of_reach = -1
-        self._pass_heads(main, owned, now)
+        self._pass_heads(main, queue, owned, now)
         if queue.blocked:
             self._queues.look_at(main.source)  # it is looked at as soon as it goes on
         else:
@@ -218,12 +234,12 @@ class LongWaits:
             owned.alarm_ms, NEVER if due_ms <= now.steady_ms else due_ms, owned.keep_at_ms, owned.old_at_ms
         )
 
-    def _pass_heads(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
+    def _pass_heads(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
         """Let heads go on that waited for their time or for main, and those that come behind a record that is lost."""
         unread, under_way = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
         owned.ledger.heads.advance(now.steady_ms, unread, under_way)
         look_for_former(owned, unread, now.steady_ms, under_way)
-        for identity in take_lost(owned, now.steady_ms) if owned.unseen else ():
+        for identity in take_lost(owned, queue.tracker.next, now.steady_ms) if owned.unseen else ():
             self._queues.lose(owned, owned.ledger.done(identity))
 
     def _let_go_on(self, main: LanePartition, now: Now) -> None:

@@ -46,6 +46,8 @@ class QueueCopies:
         """
         if (owned := self._queues.of(record)) is None:
             return False
+        if self._is_other(owned, record, decision):
+            return False
         if isinstance(decision, COPIED):
             state, line = decision.retry_state, self._queues.line_of(record)
             assert state.order is not None, "a copy in a queue has its order"
@@ -62,10 +64,11 @@ class QueueCopies:
         record, owned = entry.record, self._queues.of(entry.record)
         if owned is None:
             return
-        if record.fault:  # the ledger has never heard of it, and its offset is another's identity
+        identity, decision = identity_of(record), entry.decision
+        # Of one with a fault the ledger has never heard, and its offset is another's identity.
+        if record.fault or self._is_other(owned, record, decision):
             self._ended(owned, record, ())
             return
-        identity, decision = identity_of(record), entry.decision
         if not isinstance(decision, COPIED):
             self._ended(owned, record, owned.ledger.done(identity))
             return
@@ -79,6 +82,13 @@ class QueueCopies:
                 soon.append(as_read_back(entry, state, owned.source, where))
             # A copy that is not read back would else never be seen to be the one that a person has decided about.
             self._settlements.bind(owned, identity, state)
+
+    def _is_other(self, owned: OwnedQueue, record: Record, decision: Commit | Written) -> bool:
+        """Return whether what waits as this record is another one, and stays; a main record that is to wait takes its
+        way."""
+        if record.source == owned.main and isinstance(decision, COPIED):
+            return False
+        return owned.ledger.has_other_key(identity_of(record), self._queues.line_of(record))
 
     def _ended(self, owned: OwnedQueue, record: Record, obsolete: Sequence[int]) -> None:
         if record.source == owned.source:

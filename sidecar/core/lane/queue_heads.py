@@ -68,10 +68,12 @@ class QueueHeads:
             return False
         self._queues.look_at(owned.main)
         self._ties.ownership.partitions[owned.source].came(offset)
-        if record is None or not (record.fault or identity_of(record) == identity):
+        if not owned.ledger.taken(identity, offset):  # another copy stands for it by now
+            owned.hopping.discard(offset)
+        elif record is None or not (record.fault or identity_of(record) == identity):
             owned.hopping.discard(offset)
             self._queues.lose(owned, [offset, *owned.ledger.done(identity)])
-        elif owned.ledger.taken(identity, offset):
+        else:
             self._take(owned, identity, record, now)
         return True
 

@@ -34,8 +34,8 @@ class QueueListener(Protocol):
     def queue_absent(self, queue: Partition, epoch: int) -> None:
         """Go on without a queue: there is no such partition."""
 
-    def queue_cut(self, queue: Partition, epoch: int) -> None:
-        """Reckon with what was not read yet being gone: the log begins later now."""
+    def queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
+        """Reckon with what was not read yet being gone: the log begins later now, and ends at `end`."""
 
     def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         """Take over what lies in a queue."""
@@ -146,6 +146,6 @@ class QueueIntake:
             raise RuntimeError(f"{queue} ends at {high}, before what was read: it was cut short, or made anew")
         name_cut(queue, reading.position, low)
         reading.position = max(low, reading.position)
-        self._listener.queue_cut(queue, reading.epoch)
+        self._listener.queue_cut(queue, reading.epoch, high)
         self._clients.following.incremental_unassign([TopicPartition(*queue)])
         self._clients.following.incremental_assign([TopicPartition(*queue, reading.position)])

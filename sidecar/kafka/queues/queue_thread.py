@@ -28,6 +28,7 @@ from sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
 from sidecar.kafka.queues.queue_opening import IDLE, QueueOpening
 from sidecar.kafka.queues.queue_reading import QueueReading, queue_reading_of
 from sidecar.observability.thread_watch import StopRequest
+from topics.attempt import retry_state_of
 
 POLL, BUSY_POLL = 0.05, 0.005
 """Seconds of a wait for records, and while records are being read by their offsets. A request by another thread waits
@@ -97,7 +98,8 @@ class QueueThread(threading.Thread):
 
     def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Hand over nothing below an offset (port `QueueReads`)."""
-        self._recent.keep(at_hand)
+        self._recent.keep([record for record in at_hand if not retry_state_of(record).behind])
+        self._recent.fill([record for record in at_hand if retry_state_of(record).behind])
         self._appends.read_up_to(queue, end)
         self._intake.known(queue, epoch, end)
 
