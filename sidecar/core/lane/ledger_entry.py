@@ -34,6 +34,8 @@ class Phase(Enum):
 OUT = (Phase.REQUESTED, Phase.TAKEN)
 NO_COPY = -1
 """The due time of a record whose copies were never read."""
+UNCOUNTED = (0, 0)
+"""The counts of a record that was never delivered."""
 
 
 class QueuedCopy(NamedTuple):
