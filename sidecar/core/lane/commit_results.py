@@ -58,8 +58,8 @@ class CommitResults:
         if result.apart:
             self._commits.halve(result.batch)
         # Contract 7.4, 7.11: what did not happen is committed again from memory; nothing is delivered again for it.
-        again = (entry for entry in result.again if self._ownership.owner_of(entry.record) is not None)
-        self._outbox.put_back(again)
+        ownership = self._ownership
+        self._outbox.put_back(entry for entry in result.again if ownership.owner_of(entry.record) is not None)
         self._all_written(result, now)
         if result.refused:
             self._blocked.refused(result.refused, now)
