@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from msgspec.structs import replace
@@ -42,6 +43,7 @@ RETRY_TRACEPARENT = "RETRY_TRACEPARENT"
 traced. The record's own `traceparent` stays that of its producer."""
 TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
+IS_BEHIND = RETRY_BEHIND, BEHIND
 DROPPED = OURS | DEAD_LETTER | {RETRY_TRACEPARENT}
 
 
@@ -53,19 +55,38 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
     # Those that not every copy has are before the others, where an older reader looks for headers of later versions.
     headers = _rare_headers(retry_state)
     headers += (
-        (REAL_TOPIC, retry_state.topic.encode()),
+        _name(REAL_TOPIC, retry_state.topic),
         (ORIGIN_MESSAGE_ID, retry_state.id.encode()),
-        (RETRY_TOPIC, retry_topic.encode()),
-        (RECONSUMETIMES, b"%d" % min(retry_state.times, LARGEST_COUNT)),
-        (RETRY_REDRIVES, b"%d" % min(retry_state.redrives, LARGEST_COUNT)),
+        _name(RETRY_TOPIC, retry_topic),
+        _count(RECONSUMETIMES, retry_state.times),
+        _count(RETRY_REDRIVES, retry_state.redrives),
         (RETRY_DUE_AT, b"%d" % retry_state.due_at),
         # Kafka gives −1 for a record without a timestamp. 0 also means "none", and has the strict form.
         (RETRY_REAL_TIMESTAMP, b"%d" % max(retry_state.timestamp, 0)),
         (RETRY_FIRST_FAILED_AT, b"%d" % retry_state.first_failed_at),
-        (RETRY_REASON, retry_state.reason.encode()),
-        (RETRY_GROUP, group.encode()),
+        _reason(retry_state.reason),
+        _name(RETRY_GROUP, group),
     )
     return headers
+
+
+# Thousands of copies wait for a transaction, and most of their headers are the same. To make each of them anew took a
+# third of a copy's memory, and more time than to look it up.
+
+
+@functools.lru_cache(maxsize=1024)
+def _name(header: str, name: str) -> tuple[str, bytes]:
+    return header, name.encode()
+
+
+@functools.lru_cache(maxsize=256)
+def _count(header: str, count: int) -> tuple[str, bytes]:
+    return header, b"%d" % min(count, LARGEST_COUNT)
+
+
+@functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
+def _reason(reason: str) -> tuple[str, bytes]:
+    return RETRY_REASON, reason.encode()
 
 
 def as_read(retry_state: RetryState) -> RetryState:
@@ -90,7 +111,7 @@ def _rare_headers(retry_state: RetryState) -> Headers:
     if retry_state.order is not None:
         rare.append((RETRY_ORDER, render_order(retry_state.order)))
     if retry_state.behind:
-        rare.append((RETRY_BEHIND, BEHIND))
+        rare.append(IS_BEHIND)
     if retry_state.parked:
         rare.append((RETRY_PARKED, PARKED))
     if retry_state.settled:

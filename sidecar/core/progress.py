@@ -230,6 +230,14 @@ class ProgressTracker:
         self.dropped.add(offset)
         self._to_reread = None
 
+    def put_off(self, offset: int) -> bool:
+        """Begin an offset and let it go at once, as its record is not kept; return False if it is done already."""
+        if not self.begin(offset):
+            return False
+        self.dropped.add(offset)
+        self._to_reread = None
+        return True
+
     def cut(self, wanted: int, low: int) -> int:
         """Move on to `low`, where the log begins now; return how many offsets from `wanted` on are lost unread.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sidecar.clock import now
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.queue_copies import AT_HAND_SHARE
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Delivery, NoQueues, Ports
@@ -35,9 +36,6 @@ from topics.policy_record import SettlementRecord
 HAND_OVER_SHARE = 8
 """One part in this many of the room is handed over at a time at most. The lane is told so late that it is full; with
 more, the copies of what came beyond the room could stop it if Kafka refuses them all."""
-QUEUES_SHARE = 8
-"""One part in this many of the room, beside it, keeps the records of queues that were read last. They are wanted again
-soon where nothing fails for long, and what is not kept is read again."""
 STALLED_AFTER = 30.0
 """Seconds without a turn of the consumer's thread, beyond `lock_timeout`, after which it counts as stuck."""
 
@@ -127,7 +125,7 @@ class LaneRunner:
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
         if has_queues and isinstance(self.committer, Committer):
-            room, missing = plan.terms.room // QUEUES_SHARE, self.committer.look_up_missing
+            room, missing = plan.terms.room // AT_HAND_SHARE, self.committer.look_up_missing
             self.queues = QueueThread(
                 kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, appends
             )

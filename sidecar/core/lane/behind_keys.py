@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.ledger_entry import identity_of
+from sidecar.core.lane.ledger_entry import UNCOUNTED, identity_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.owned_queues import OwnedQueues
 from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
@@ -110,7 +110,8 @@ class BehindKeys:
 
     def _put_behind(self, main: LanePartition, owned: OwnedQueue, record: Record) -> None:
         identity, line = identity_of(record), self._queues.line_of(record)
-        self._queues.pass_over(owned, owned.ledger.writing(identity, line, Order(record.offset), (0, 0)))
+        if obsolete := owned.ledger.writing(identity, line, Order(record.offset), UNCOUNTED):
+            self._queues.pass_over(owned, obsolete)
         # Not written here: the lane is amid a run of records, or of answers, and would be entered again.
         self.coming.append((main, record))
 

@@ -82,7 +82,8 @@ class DueHeads:
     def offer(self, line: KeyLine) -> None:
         """List the head of a line, if it lies in the queue, is not parked, and nothing of its key is out."""
         head = line.entries[0]
-        if line.out is None and head.phase is Phase.QUEUED and not head.listed and not head.is_parked:
+        # Not `is_parked`: this is asked for each copy, and would be a call more.
+        if line.out is None and head.phase is Phase.QUEUED and not head.listed and head.due_ms < NEVER:
             head.listed = True
             heappush(self._due, (head.due_ms, next(self._numbers), head))
 

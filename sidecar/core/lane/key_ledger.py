@@ -37,6 +37,7 @@ from sidecar.core.lane.ledger_entry import (
     IN_QUEUE,
     NO_COPY,
     OUT,
+    UNCOUNTED,
     Entry,
     Identity,
     Phase,
@@ -50,8 +51,6 @@ from topics.retry_order import Order
 
 AGE_STEP_MS, WEIGHT_STEP = 60_000, 256
 """The steps in ms and bytes in which age and weight of a record are known."""
-UNCOUNTED = (0, 0)
-"""The counts of a record that was never delivered."""
 _OFFSET = attrgetter("offset")
 
 
@@ -180,7 +179,9 @@ class KeyLedger:
         obsolete = [] if entry.offset < 0 else [entry.offset]
         same = moved_order(copy.identity, copy.order) == entry.moved
         if same and entry.due_ms == NO_COPY:  # no heap knows it
-            entry.phase, entry.counts, entry.offset = Phase.QUEUED, copy.counts, copy.offset
+            entry.phase, entry.offset = Phase.QUEUED, copy.offset
+            if copy.counts != entry.counts:  # else those are held already
+                entry.counts = copy.counts
             entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)
             if self._parked or copy.due_ms >= NEVER:
                 self._note(entry)

@@ -36,6 +36,8 @@ IN_QUEUE = (Phase.QUEUED, Phase.REQUESTED)
 """The phases in which the lane has not the record, but its copy alone."""
 NO_COPY = -1
 """The due time of a record whose copies were never read."""
+UNCOUNTED = (0, 0)
+"""The counts of a record that was never delivered."""
 
 
 class QueuedCopy(NamedTuple):

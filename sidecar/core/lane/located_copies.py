@@ -45,6 +45,16 @@ class LocatedCopies:
         if copy.offset >= last:
             self._waiting.append((transaction, copy))
 
+    def comes_next(self, transaction: Transaction, offset: int, known_to: int) -> bool:
+        """Return whether all before a copy that is in Kafka is known, so that it is taken in at once, without `add`.
+
+        `known_to`: as for `take`. So nearly all are, and a transaction's thousands of copies do not wait here together.
+        """
+        if self._waiting or not (offset == known_to or self._is_behind_marker(known_to, transaction, offset)):
+            return False
+        self._last = transaction, offset + 1
+        return True
+
     def take(self, known_to: int) -> QueuedCopy | None:
         """Remove and return the next copy, if all before it is known; those that were read meanwhile are dropped.
 
@@ -80,7 +90,9 @@ def located_copy(
     """Return what a ledger knows of the copy of an entry, without the payload. Its weight is about that."""
     record, counts, (offset, written_ms) = entry.record, (state.redrives, state.times), where
     assert state.order is not None, "a copy in a queue has its order"
-    due_ms = NEVER if state.parked else now.steady_ms + max(0, state.due_at - now.wall_ms)
+    due_ms = NEVER if state.parked else now.steady_ms  # which all share that are due already
+    if due_ms != NEVER and state.due_at > now.wall_ms:
+        due_ms += state.due_at - now.wall_ms
     weight = record.weight if record.retry_state is not None else record.weight + OUR_HEADERS
     return QueuedCopy(offset, identity, line, state.order, counts, due_ms, written_ms, weight)
 

@@ -128,7 +128,7 @@ class LongWaits:
             if queue.tracker.begin(record.offset):
                 self._ties.memory.add(queue, record.weight)
                 self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall_ms), now)
-        elif queue.put_off(record.offset):
+        elif queue.tracker.put_off(record.offset):
             due_ms = NEVER if state.parked else now.steady_ms
             if state.due_at > now.wall_ms:  # else all of them share the number of this call
                 due_ms += state.due_at - now.wall_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.in_place_queues import OrderBy, line_of
@@ -32,6 +33,8 @@ class OwnedQueues:
         """The main partitions of the queues of which something has changed since they were looked at."""
         # The set's own method: each failure calls it, and one of ours would be a call more.
         self.look_at: Callable[[Partition], None] = self.stale.add
+        self.line_of: Callable[[Record], bytes] = partial(line_of, by=by)
+        """Returns the name of the line in which a record waits. As `look_at`."""
 
     # --- which there are ---------------------------------------------------------------------------------------------
 
@@ -61,10 +64,6 @@ class OwnedQueues:
         partition = self._ties.ownership.partitions.get(record.source)
         return None if partition is None or partition.under is None else self._by_main.get(partition.under)
 
-    def line_of(self, record: Record) -> bytes:
-        """Return the name of the line in which a record waits."""
-        return line_of(record, self.by)
-
     # --- which are to be looked at -----------------------------------------------------------------------------------
 
     def look_at_all(self) -> None:
@@ -89,10 +88,14 @@ class OwnedQueues:
     def take_located(self, queue: LanePartition, owned: OwnedQueue) -> None:
         """Take in the copies of our own before which all of a queue is known."""
         while (copy := owned.located.take(queue.tracker.next)) is not None:
-            queue.put_off(copy.offset)
-            if queue.last_at_ms == 0:  # else progress beyond it, before it is read, would be one of an unread log
-                queue.read_up_to(copy.written_ms)
-            self.know(owned, copy)
+            self.take_in(queue, owned, copy)
+
+    def take_in(self, queue: LanePartition, owned: OwnedQueue, copy: QueuedCopy) -> None:
+        """Take in a copy of our own that lies behind all that is known of a queue."""
+        queue.tracker.put_off(copy.offset)
+        if queue.last_at_ms == 0:  # else progress beyond it, before it is read, would be one of an unread log
+            queue.read_up_to(copy.written_ms)
+        self.know(owned, copy)
 
     def pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
         """Mark copies as done that mean nothing any more."""

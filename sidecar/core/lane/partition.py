@@ -282,12 +282,6 @@ class LanePartition:
             first = min(first, offset)
         self.paused = pause._replace(offset=first)
 
-    def put_off(self, offset: int) -> bool:
-        """Note a record of a queue that was read and is not kept; return False if it is done already."""
-        if begun := self.tracker.begin(offset):
-            self.tracker.let_go(offset)
-        return begun
-
     def pass_over(self, offset: int) -> None:
         """Note that a record of a queue that is not in memory is done."""
         self.tracker.dropped.discard(offset)

@@ -10,19 +10,23 @@ from collections.abc import Sequence
 
 from sidecar.core.commit_batch import SettledRecord, WrittenAt
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.ledger_entry import identity_of
+from sidecar.core.lane.ledger_entry import QueuedCopy, identity_of
 from sidecar.core.lane.located_copies import as_read_back, located_copy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.owned_queues import OwnedQueues
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.settled_by_hand import OpenSettlements
 from sidecar.core.record import Now, Partition, Record
+from topics.retry_headers import RetryState
 from topics.transitions import DONE, Commit, Hop, Requeue, Retry, Written
 
 COPIED = (Retry, Requeue, Hop)
 """The decisions after which a record waits in its queue. A union would be made anew for each record."""
 SOON_MS = 30_000
 """ms within which a copy of our own must be due to be kept at hand: later ones would push others out."""
+AT_HAND_SHARE = 8
+"""One part in this many of the room, beside it, keeps the records of queues that were read or written last. They are
+wanted again soon where nothing fails for long, and what is not kept is read again."""
 
 
 class QueueCopies:
@@ -38,6 +42,7 @@ class QueueCopies:
         self._at_hand: dict[Partition, list[Record]] = {}
         """The main partitions of whose queues the transaction that ends has told where copies lie, with those of the
         copies that are due soon."""
+        self._at_hand_bytes = 0
 
     def settles(self, partition: LanePartition, record: Record, decision: Commit | Written) -> bool:
         """Note a decision about a record: if it is to wait, its key is blocked from now on.
@@ -52,7 +57,8 @@ class QueueCopies:
             state, line = decision.retry_state, self._queues.line_of(record)
             assert state.order is not None, "a copy in a queue has its order"
             counts = (state.redrives, state.times)
-            self._queues.pass_over(owned, owned.ledger.writing(identity_of(record), line, state.order, counts))
+            if obsolete := owned.ledger.writing(identity_of(record), line, state.order, counts):
+                self._queues.pass_over(owned, obsolete)
         elif decision == DONE and partition.under is not None:
             self._ended(owned, record, owned.ledger.done(identity_of(record)))
             self._ties.finish(partition, record)
@@ -73,15 +79,28 @@ class QueueCopies:
             self._ended(owned, record, owned.ledger.done(identity))
             return
         self._ended(owned, record, owned.ledger.written(identity))
-        if where is not None and owned.opened:
-            state = decision.retry_state
-            copy = located_copy(entry, state, identity, self._queues.line_of(record), where, now)
-            owned.located.add(self._transaction, copy)
-            soon = self._at_hand.setdefault(owned.main, [])
-            if state.due_at <= now.wall_ms + SOON_MS:
-                soon.append(as_read_back(entry, state, owned.source, where))
+        if where is not None and owned.opened and not self._ties.ownership.partitions[owned.main].closing:
+            copy = located_copy(entry, decision.retry_state, identity, self._queues.line_of(record), where, now)
+            self._take_in(owned, copy)
+            self._keep_at_hand(owned, entry, decision.retry_state, where, now)
             # A copy that is not read back would else never be seen to be the one that a person has decided about.
-            self._settlements.bind(owned, identity, state)
+            self._settlements.bind(owned, identity, decision.retry_state)
+
+    def _take_in(self, owned: OwnedQueue, copy: QueuedCopy) -> None:
+        queue = self._ties.ownership.partitions[owned.source]
+        if owned.located.comes_next(self._transaction, copy.offset, queue.tracker.next):
+            self._queues.take_in(queue, owned, copy)
+        else:
+            owned.located.add(self._transaction, copy)
+
+    def _keep_at_hand(
+        self, owned: OwnedQueue, entry: SettledRecord, state: RetryState, where: WrittenAt, now: Now
+    ) -> None:
+        at_hand = self._at_hand.setdefault(owned.main, [])
+        if state.due_at <= now.wall_ms + SOON_MS and self._at_hand_bytes < self._ties.memory.room // AT_HAND_SHARE:
+            record = as_read_back(entry, state, owned.source, where)
+            self._at_hand_bytes += record.weight
+            at_hand.append(record)
 
     def _is_other(self, owned: OwnedQueue, record: Record, decision: Commit | Written) -> bool:
         """Return whether what waits as this record is another one, and stays; a main record that is to wait takes its
@@ -103,16 +122,15 @@ class QueueCopies:
         self._transaction = producer, self._transaction[1] + 1
 
     def take_located(self) -> None:
-        """Take in the copies of the transaction that has ended: they need not be read back, as far as nothing of others
-        lies before them."""
-        at_hand, self._at_hand = self._at_hand, {}
+        """Take in what has waited for the copies of the transaction that has ended: none of these need be read back, as
+        far as nothing of others lies before them."""
+        at_hand, self._at_hand, self._at_hand_bytes = self._at_hand, {}, 0
         partitions = self._ties.ownership.partitions
         for main, records in at_hand.items():
-            if not partitions[main].closing:  # then nothing of its queue is read either
-                owned = self._queues.by_main[main]
-                queue = partitions[owned.source]
-                self._queues.take_located(queue, owned)
-                self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, records)
+            owned = self._queues.by_main[main]
+            queue = partitions[owned.source]
+            self._queues.take_located(queue, owned)
+            self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, records)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

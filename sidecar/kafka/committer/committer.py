@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from confluent_kafka import TopicPartition
 
@@ -26,12 +26,16 @@ from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.membership import Membership
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from sidecar.observability.thread_watch import StopRequest
+from sidecar.process_memory import trim_memory
 
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again. The cause of an abort lasts longer than a network round trip."""
 SLOW = 1.0
 """Seconds that a quota may hold back a transaction. Above it the next one is smaller: after 3 s a request may have been
 sent twice, and after 10 s Kafka ends the transaction."""
+LARGE, QUIET = 1_000, 0.5
+"""Entries of a batch after which memory is given back, and the seconds without work after which that is done: what
+waited for transactions of 4 000 copies is 5 MB of small pieces, which the C library keeps otherwise."""
 UNNAMED = 3
 """Aborts of one batch in a row that name no cause. After so many, smaller batches must find the entry, or the
 partition, that is the cause."""
@@ -65,6 +69,8 @@ class Committer(threading.Thread):
         self._batches: SimpleQueue[CommitBatch | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
         self._unnamed = 0
+        self._was_large = False
+        """Whether a large batch was committed since memory was given back."""
         self._written = WrittenProgress()
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, appended)
@@ -108,7 +114,7 @@ class Committer(threading.Thread):
         """Make the producer, then commit batches until stopped."""
         self._supply.replace()
         self.ready.set()
-        while (batch := self._batches.get()) is not None:
+        while (batch := self._next()) is not None:
             self._stopping.is_set()  # counts as a turn: the time before the wait says nothing about this work
             self.busy = True
             if isinstance(batch, Refresh):
@@ -118,8 +124,19 @@ class Committer(threading.Thread):
             self.busy = False
         self._hidden_headers.close()
 
+    def _next(self) -> CommitBatch | Refresh | None:
+        """Wait for work. If there is none for a while after a large batch, give back what it took."""
+        while self._was_large:
+            try:
+                return self._batches.get(timeout=QUIET)
+            except Empty:
+                self._was_large = False
+                trim_memory()
+        return self._batches.get()
+
     def _settle(self, batch: CommitBatch) -> CommitResult:
         self._unnamed, most = 0, self._written.most
+        self._was_large = self._was_large or len(batch.entries) >= LARGE
         offsets = self._written.offsets(batch)
         if self._written.too_long:
             return self._too_long(batch, self._written.too_long, most)

@@ -12,12 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.commit_batch import Refusal, SettledRecord, WrittenAt
+from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
 from sidecar.kafka.committer.late_end_guard import LateEndGuard
@@ -42,6 +41,7 @@ from sidecar.kafka.committer.write_errors import (
     error_in,
     refusal_of,
 )
+from sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
 from sidecar.kafka.named_topics import named_topics
 from topics.retry_headers import MOST_HEADERS
 from topics.transition_records import Copy
@@ -68,10 +68,7 @@ TOPIC_LIMIT = 20.0
 LOOK_LIMIT = 20.0
 """Seconds after which a look asks for no further topic. A group has dozens, and the committer's thread must turn."""
 
-Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
-Report: TypeAlias = partial[None]
-Located: TypeAlias = dict[int, WrittenAt]
-"""By index of the entry: where its copy lies in a queue topic."""
+Report: TypeAlias = Callable[[KafkaError | None, Message], None]
 Appended: TypeAlias = Callable[[Sequence[SettledRecord], Located], None]
 """Takes the entries of a transaction, and where their copies lie, before it is committed. It may still be aborted."""
 
@@ -97,10 +94,9 @@ class TransactionalProducer:
         self.sent_offsets = False
         """Whether offsets were part of its last transaction."""
         self._errors: Errors = {}
-        """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""
         self._located: Located = {}
-        self._reports: list[tuple[Report, Report]] = []
-        """By index of the entry: the callback for the errors of its writes, and the one that also locates its copy."""
+        self._reports: list[EntryReports] = []
+        """By index of the entry; kept for later batches."""
         self._records_only = False
         """Whether neither the offsets nor the commit were sent: the transaction cannot have happened."""
 
@@ -251,21 +247,17 @@ class TransactionalProducer:
 
     def _produce(self, entries: Sequence[SettledRecord], partitions: Mapping[str, int]) -> None:
         reports, produce, at = self._reports, self._producer.produce, self.timestamp()
-        while len(reports) < len(entries):  # kept for later batches: making one costs as much as producing a record
-            # A bound method would hold this producer, which holds the reports: no replaced producer would be freed.
-            index = len(reports)
-            reports.append(
-                (partial(_delivered, self._errors, index), partial(_located, self._errors, self._located, index))
-            )
-        for (plain, locating), entry in zip(reports, entries, strict=False):
+        while len(reports) < len(entries):
+            reports.append(EntryReports(len(reports), self._errors, self._located))
+        for index, entry in enumerate(entries):
             own = entry.writes[0] if len(entry.writes) > entry.outputs else None  # an output may be exact too
             for copy in entry.writes:
-                report = locating if copy is own and copy.exact else plain
+                report = reports[index].copied if copy is own and copy.exact else reports[index].written
                 by_key = copy.key is not None and not copy.scattered
                 number = -1 if by_key else copy.spread % partitions[copy.topic]
                 stamp = copy.timestamp or at
                 if len(copy.headers) > MOST_HEADERS:
-                    self._errors.setdefault(plain.args[1], (TOO_MANY, copy.topic))
+                    self._errors.setdefault(index, (TOO_MANY, copy.topic))
                     raise RecordsRefused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
@@ -273,7 +265,7 @@ class TransactionalProducer:
                 except BufferError:
                     self._produce_later(copy, number, report, stamp)
                 except KafkaException as failure:  # too large for the client itself
-                    self._errors.setdefault(plain.args[1], (failure.args[0], copy.topic))
+                    self._errors.setdefault(index, (failure.args[0], copy.topic))
                     raise
 
     def _produce_later(self, copy: Copy, number: int, report: Report, at: int) -> None:
@@ -325,21 +317,3 @@ class TransactionalProducer:
                         raise
         finally:
             self.late_ends.took(time.monotonic() - began)
-
-
-def _delivered(errors: Errors, index: int, error: KafkaError | None, message: Message) -> None:
-    """Take in the report of one write of an entry (the client calls this)."""
-    if error is None:
-        return
-    known = errors.get(index)
-    # One write of an entry is refused. The client drops the others, and may report those first.
-    if known is None or known[0].code() in PRODUCER_ERRORS:
-        errors[index] = error, f"{message.topic()}[{message.partition()}]"
-
-
-def _located(errors: Errors, located: Located, index: int, error: KafkaError | None, message: Message) -> None:
-    """Take in the report of an entry's copy for a queue. The broker names no offset of one that was sent twice."""
-    if error is not None:
-        _delivered(errors, index, error, message)
-    elif (offset := message.offset()) is not None and offset >= 0:
-        located[index] = offset, message.timestamp()[1]

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from topics.dead_letter_headers import DEAD_LETTER, dead_letter_headers
 from topics.reasons import LONGEST_REASON, reason_class, reason_text
@@ -45,6 +46,13 @@ KEYS = st.text(st.characters(), max_size=8)
 VALUES = st.none() | st.binary(max_size=20)
 GOOD_VALUES = st.sampled_from([value for _, value in RENDERED] + [b"orders:0:0", b"0", b"-1"])
 HOSTILE = st.lists(st.tuples(OWN_KEYS | KEYS, VALUES | GOOD_VALUES), max_size=14)
+
+
+def test_what_copies_have_in_common_is_one_object_for_all_of_them() -> None:
+    """Thousands of copies wait for a transaction."""
+    other = render_retry_headers(replace(LIFE, id="orders:3:1025", timestamp=7), "billing", "billing-RETRY-10s")
+    apart = {name for (name, _), two in zip(RENDERED, other, strict=True) if not any(two is one for one in RENDERED)}
+    assert apart == {"ORIGIN_MESSAGE_ID", "RETRY_DUE_AT", "RETRY_REAL_TIMESTAMP", "RETRY_FIRST_FAILED_AT"}
 
 
 def test_the_rendered_headers_are_those_of_the_contract() -> None:

@@ -120,15 +120,17 @@ TRANSACTIONS = st.lists(
 )
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @example(["ofo"], [])
 @example(["f", "o"], [])
 @example(["o", "xo", "o"], [])
 @example(["o", "?o", "o", "f", "oo"], [-1, -1, 1])
 @given(TRANSACTIONS, st.lists(st.integers(-1, 4)))
 def test_each_copy_is_taken_once_and_after_all_before_it_however_the_reader_and_the_commits_come(
-    transactions: list[str], steps: list[int]
+    at_once: bool, transactions: list[str], steps: list[int]
 ) -> None:
-    """A step is the next commit that the lane hears of (−1), or so many records that the reader hands over."""
+    """A step is the next commit that the lane hears of (−1), or so many records that the reader hands over. `at_once`:
+    what comes next does not wait for the others of its transaction."""
     queue, located = queue_of(transactions), LocatedCopies()
     taken, unread, told, known_to = list[int](), list(queue.records), enumerate(queue.told, 1), 0
 
@@ -147,7 +149,10 @@ def test_each_copy_is_taken_once_and_after_all_before_it_however_the_reader_and_
         if step < 0:
             number, offsets = next(told, (0, []))
             for offset in offsets:
-                located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+                if at_once and located.comes_next((0, number), offset, known_to):
+                    take(offset)
+                else:
+                    located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
         for offset in unread[: max(0, step)]:
             if offset >= known_to:
                 take(offset)

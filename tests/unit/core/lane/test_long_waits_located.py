@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.queue_copies import SOON_MS
+from sidecar.core.lane.queue_copies import AT_HAND_SHARE, SOON_MS
 from sidecar.core.progress import Progress
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, waiting
 from tests.sim.rig import Rig
 
 
-def failed(*keys: bytes, queue: Progress | None = None) -> LadderRig:
+def failed(*keys: bytes, queue: Progress | None = None, room: int = 1 << 20) -> LadderRig:
     """A lane whose first records have failed; what is written for them is on its way. `queue`: the progress there."""
-    rig = LadderRig()
+    rig = LadderRig(room=room)
     rig.take_over(queue)
     rig.arrive(*keys)
     for offset in range(len(keys)):
@@ -49,6 +49,15 @@ def test_what_is_due_soon_is_at_hand_as_it_would_be_read_and_what_is_due_late_is
     rig.fail(0)
     commit(rig)
     assert (rig.end, len(rig.reader.at_hand)) == (2, 1)
+
+
+def test_no_more_is_at_hand_than_there_is_room_for_and_those_that_are_first_are() -> None:
+    """Given so many copies in one transaction that the last ones would push out the first, then only the first are."""
+    rig = failed(*(b"k%d" % number for number in range(5)), room=AT_HAND_SHARE * 4_000)
+    commit(rig)
+    assert rig.log[0].weight < 4_000 < 2 * rig.log[0].weight
+    assert rig.reader.at_hand == [rig.log[offset] for offset in (0, 1, 2)], "one was committed alone, then four"
+    assert rig.reader.known_to == rig.end
 
 
 def test_a_record_of_others_before_a_copy_is_read_first_and_both_go_out() -> None:
