@@ -130,8 +130,13 @@ def heap(nodes: int) -> str:
     return "512m" if nodes == 1 else "320m"
 
 
-def java_command(java: Path, jars: Sequence[Path], log4j: Path, most_heap: str, *arguments: str) -> list[str]:
-    """Return the command line of one JVM, tuned for a fast start rather than for hours of speed."""
+def java_command(
+    java: Path, jars: Sequence[Path], log4j: Path, most_heap: str, options: Sequence[str], *arguments: str
+) -> list[str]:
+    """Return the command line of one JVM, tuned for a fast start rather than for hours of speed.
+
+    `options` are further options of Java.
+    """
     return [
         str(java),
         f"-Xmx{most_heap}",
@@ -143,6 +148,7 @@ def java_command(java: Path, jars: Sequence[Path], log4j: Path, most_heap: str, 
         "-Xshare:auto",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={log4j}",
+        *options,
         "-cp",
         ":".join(map(str, jars)),
         *arguments,
