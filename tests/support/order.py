@@ -7,7 +7,7 @@ No more workers than cores have a file whose tests start Spark, a broker of thei
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -118,6 +118,9 @@ HEAVY = (
 )
 """What starts a Java or a browser of its own, or fills several cores in another way."""
 HEAVY_AT_ONCE = max(1, os.cpu_count() or 1)
+WAIT_AT_ONCE = 8
+"""Workers that begin with what waits: enough to keep two cores busy for two thirds of the time. More of them take what
+only computes, as long as there is any of it."""
 
 
 class Shared(LoadScopeScheduling):
@@ -130,12 +133,18 @@ class Shared(LoadScopeScheduling):
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give a worker the next file; the next light one while others have as many heavy ones as there are cores."""
+        if int(node.gateway.id.removeprefix("gw")) >= WAIT_AT_ONCE:
+            self._prefer(_computes)
         heavy = sum(other is not node and _has_heavy(work) for other, work in self.assigned_work.items())
         if heavy >= HEAVY_AT_ONCE:
-            scope = next((scope for scope in self.workqueue if not scope.startswith(HEAVY)), None)
-            if scope is not None:
-                self.workqueue.move_to_end(scope, last=False)
+            self._prefer(lambda scope: not scope.startswith(HEAVY))
         super()._assign_work_unit(node)
+
+    def _prefer(self, fits: Callable[[str], bool]) -> None:
+        """Have the first file that fits be the next one, if there is any."""
+        scope = next(filter(fits, self.workqueue), None)
+        if scope is not None:
+            self.workqueue.move_to_end(scope, last=False)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Let the others do what a worker that crashed has left.
@@ -160,6 +169,11 @@ class Shared(LoadScopeScheduling):
 def _has_heavy(work: Mapping[str, Mapping[str, bool]]) -> bool:
     """Whether a worker has a test of a heavy file before it."""
     return any(scope.startswith(HEAVY) and not all(unit.values()) for scope, unit in work.items())
+
+
+def _computes(scope: str) -> bool:
+    """Whether a file neither waits for others nor needs a broker that several files share."""
+    return not scope.startswith((*WAITING, *HEAVY)) and scope not in (PROXIED[0], GUARDED[0])
 
 
 def longest_first(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +23,7 @@ import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from sidecar.dev.kafka.class_archive import ClassArchive
 from sidecar.dev.kafka.first_metadata import cluster_id, format_folder, is_formatted
 from sidecar.dev.kafka.node import Node
 from sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
@@ -40,19 +42,18 @@ PORTS = range(20_000, 32_000)
 
 
 class EmbeddedKafka:
-    """A running cluster, as a context manager: at its end every node is stopped, and its temporary files are
-    removed."""
+    """A running cluster, as a context manager: its end stops every node and removes its temporary files."""
 
-    def __init__(self, folder: Path, plans: Sequence[Plan], java: Path, jars: Sequence[Path], *, keep: bool) -> None:
+    def __init__(
+        self, folder: Path, plans: Sequence[Plan], command: partial[list[str]], classes: ClassArchive, *, keep: bool
+    ) -> None:
         """Plan a cluster that does not run yet; use `start`."""
-        self.folder, self._keep = folder, keep
-        most = heap(len(plans))
-        command = java_command(java, jars, folder / LOG4J_FILE, most)
-        self._storage_tool = [*command, "kafka.tools.StorageTool"]
-        self.nodes = tuple(
-            Node(plan, [*command, "kafka.Kafka", str(plan.properties)], self._tell_guard, self._await_node)
-            for plan in plans
-        )
+        self.folder, self._classes, self._keep, self._ran = folder, classes, keep, False
+        self._storage_tool = command((), "kafka.tools.StorageTool")
+        # Of several nodes none stops cleanly without the others: they write nothing.
+        start = command(classes.options(write=len(plans) == 1), "kafka.Kafka")
+        words = [[*start, str(plan.properties)] for plan in plans]
+        self.nodes = tuple(map(partial(Node, changed=self._tell_guard, ready=self._await_node), plans, words))
         self._guard = OrphanGuard(None if keep else folder)
         self._cluster = cluster_id([plan.data for plan in plans])
 
@@ -88,7 +89,8 @@ class EmbeddedKafka:
         jars = fetch(lock, progress=progress)
         home = temporary_path("reconsume-kafka-") if folder is None else folder.absolute()
         plans = _plans(nodes, home, port, advertised)
-        kafka = cls(home, plans, java, jars, keep=folder is not None)
+        command = partial(java_command, java, jars, home / LOG4J_FILE, heap(len(plans)))
+        kafka = cls(home, plans, command, ClassArchive.of(lock, java, jars, home), keep=folder is not None)
         try:
             kafka._write_files(properties or {})
             kafka._format_all(lock, features or {}, seconds)
@@ -124,11 +126,14 @@ class EmbeddedKafka:
 
     def close(self) -> None:
         """Stop every node, and remove the folder unless the caller gave it. A second call does nothing."""
-        if self._keep:
+        # The first single node of a release on a machine ends 2 s later, for those that come.
+        clean = self._keep or (self._ran and len(self.nodes) == 1 and not self._classes.fits)
+        if clean:
             for node in self.nodes:  # all at once: when a majority is gone, the rest cannot hand over and would wait
                 node.ask_to_stop()
         for node in self.nodes:
-            node.stop() if self._keep else node.kill()
+            node.stop() if clean else node.kill()
+        self._classes.take(ran=self._ran)
         if not self._keep:
             with suppress(FileNotFoundError):
                 shutil.rmtree(self.folder)
@@ -161,6 +166,7 @@ class EmbeddedKafka:
             node.launch()
         for node in self.nodes:
             self._await_node(node, seconds, everyone=True)
+        self._ran = True
 
     def _await_node(self, node: Node, seconds: float = READY_SECONDS, *, everyone: bool = False) -> None:
         """Wait until `node` itself answers a metadata request that lists it, or all nodes with `everyone`.

@@ -43,7 +43,7 @@ def format_folder(
     else:
         _run(node, tool, cluster, features, seconds)
         with suppress(OSError):  # a cache that cannot be written costs the tool at the next start too
-            _keep(node.plan.data / CHECKPOINT, kept)
+            keep(node.plan.data / CHECKPOINT, kept)
 
 
 def kept_checkpoint(lock: Path, features: Mapping[str, int]) -> Path:
@@ -59,6 +59,20 @@ def cluster_id(folders: Sequence[Path]) -> str:
             if line.startswith("cluster.id="):
                 return line.partition("=")[2]
     return _new_id()
+
+
+def keep(file: Path, kept: Path) -> None:
+    """Put a copy of a file into the cache in one step, since other starts may be looking for it."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("rb") as source, tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as copy:
+        try:
+            shutil.copyfileobj(source, copy)
+            copy.flush()
+            os.fsync(copy.fileno())  # after a power cut there is all of it or none
+            Path(copy.name).replace(kept)
+        except OSError:
+            Path(copy.name).unlink(missing_ok=True)
+            raise
 
 
 def _copy(kept: Path, node: Node, cluster: str) -> None:
@@ -78,15 +92,6 @@ def _run(node: Node, tool: Sequence[str], cluster: str, features: Mapping[str, i
             subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # its text is the whole class path
         raise SetupError(f"Kafka node {node.id} cannot format its data folder:", node.log_tail()) from None
-
-
-def _keep(checkpoint: Path, kept: Path) -> None:
-    """Put a copy into the cache in one step, since other starts may be looking for it."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=kept.parent)
-    os.close(handle)
-    shutil.copyfile(checkpoint, name)
-    Path(name).replace(kept)
 
 
 def _new_id() -> str:

@@ -104,6 +104,7 @@ SMALL_AND_QUICK: dict[str, object] = {
     "broker.heartbeat.interval.ms": 500,
     "controller.quorum.election.timeout.ms": 500,
     "controller.quorum.election.backoff.max.ms": 200,
+    "metadata.max.idle.interval.ms": 10_000,  # 500 by default: a third of an idle node's CPU, for empty records
     "log.cleaner.dedupe.buffer.size": 2 << 20,  # 128 MiB of heap by default
     "num.network.threads": 2,
     "num.io.threads": 4,
@@ -130,8 +131,13 @@ def heap(nodes: int) -> str:
     return "512m" if nodes == 1 else "320m"
 
 
-def java_command(java: Path, jars: Sequence[Path], log4j: Path, most_heap: str, *arguments: str) -> list[str]:
-    """Return the command line of one JVM, tuned for a fast start rather than for hours of speed."""
+def java_command(
+    java: Path, jars: Sequence[Path], log4j: Path, most_heap: str, options: Sequence[str], *arguments: str
+) -> list[str]:
+    """Return the command line of one JVM, tuned for a fast start rather than for hours of speed.
+
+    `options` are further options of Java.
+    """
     return [
         str(java),
         f"-Xmx{most_heap}",
@@ -143,6 +149,7 @@ def java_command(java: Path, jars: Sequence[Path], log4j: Path, most_heap: str, 
         "-Xshare:auto",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={log4j}",
+        *options,
         "-cp",
         ":".join(map(str, jars)),
         *arguments,

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.errors import SetupError
+from sidecar.java.jars import cache_folder
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -181,6 +182,23 @@ def test_a_folder_that_was_given_keeps_the_data_for_the_next_start(tmp_path: Pat
     with EmbeddedKafka.start(folder=tmp_path / "kafka") as second:
         until(lambda: values(second.bootstrap, "kept") == [b"1"], 20, "the record is there again")
         assert second.bootstrap != first.bootstrap
+
+
+@pytest.mark.long
+def test_nodes_map_the_classes_that_the_first_node_of_a_machine_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "jars").symlink_to(cache_folder())
+    monkeypatch.setenv("RECONSUME_CACHE", str(tmp_path / "cache"))  # a machine without an archive
+
+    def archives() -> list[Path]:
+        EmbeddedKafka.start().close()
+        return list((tmp_path / "cache" / "kafka").glob("*.jsa"))
+
+    (archive,) = until(archives, 60, "a node had the time to write them at its end")
+    with EmbeddedKafka.start() as later:
+        assert str(archive) in {part.path for part in psutil.Process(later.node(0).pid).memory_maps()}
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ RELEASE, PROTOCOL = "TESTED_KAFKA", "TESTED_GROUP_PROTOCOL"
 """Variables by which a run's options reach what starts brokers and sidecars of its own, in every worker."""
 IMAGE = os.environ.get("RECONSUME_KAFKA_IMAGE", "apache/kafka:4.3.1")
 
-UNFENCED = {"broker.session.timeout.ms": 60_000}
+UNFENCED = {"broker.session.timeout.ms": 60_000, "broker.heartbeat.interval.ms": 2_000}
 """Of a node that nobody stops. After 3 s in which a busy machine gave it no time its own controller would fence it: no
 topic could be made, and no group be listed."""
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.support.deadline import until
-from tests.support.kafka.broker import embedded
+from tests.support.kafka.broker import UNFENCED, embedded
 from tests.support.kafka.group_topics import create_group, fresh_group
 from tests.support.kafka.proxy import KafkaProxy
 from tests.support.kafka.proxy_rules import Api, Moment, Request, Rule
@@ -53,7 +53,7 @@ class Proxied(NamedTuple):
 @contextmanager
 def proxied_kafka() -> Iterator[Proxied]:
     """A single node behind a proxy."""
-    with KafkaProxy() as proxy, embedded(advertised=lambda _node: proxy.address) as kafka:
+    with KafkaProxy() as proxy, embedded(advertised=lambda _node: proxy.address, properties=UNFENCED) as kafka:
         proxy.target(kafka.node(0).plan.proxied_port)
         yield Proxied(kafka, proxy)
 

@@ -12,7 +12,7 @@ from sidecar.core.progress_codec import decode, encode
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 
-FAR = 2 * SPAN
+FAR = SPAN + SPAN // 4
 
 
 def beyond_a_hung_record(rig: Rig, last: int, step: int = 1_024) -> None:
