@@ -223,3 +223,15 @@ def test_a_level_that_has_one_topic_alone_is_paused_with_that_topic() -> None:
     rig.run(600_000)  # what it holds is due
     rig.take(record(0, source=source, life=life()))
     assert (rig.state(), rig.lane.memory.load) == ("held", 0)
+
+
+def test_a_partition_alone_keeps_back_as_many_offsets_as_the_lane_may_and_then_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operator_holds, "MOST_HELD", 6)
+    rig = Rig()
+    rig.assign(ORDERS)
+    hold(rig, Hold("h", key=b"k"))
+    give(rig, range(6))
+    give(rig, range(6, 8))
+    assert (rig.state(), set(rig.part().held)) == ("held", set(range(6)))
