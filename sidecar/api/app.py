@@ -1,15 +1,13 @@
 """The HTTP API of the sidecar (contract 12.8): the calls that every mode has.
 
 `http/access.py` checks who may call, and `http/server.py` is the server. Nothing is decided here: every call asks the
-running sidecar through `Operated`.
+running sidecar through `Operated` (`probes.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,38 +15,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sidecar.api.probes import Operated, Scrape, json_answer, probes
 from sidecar.http.access import Access, AccessMiddleware
 from sidecar.http.problems import problem
-from sidecar.observability.metrics import CONTENT_TYPE
 from topics.durations import parse_duration
 
-__all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app"]
+__all__ = ["Access", "build_app", "build_probe_app"]
 
 LONGEST_DRAIN = 3600.0
 """Seconds. No caller waits longer for a call, and no pod has a longer grace period."""
 USUAL_DRAIN = 25.0
 
-Scrape = Callable[[], bytes]
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class Operated(Protocol):
-    """The running sidecar, as its API sees it. Called on the event loop."""
-
-    def problems(self) -> list[str]:
-        """Return a sentence for each problem, such as a thread without progress; empty while the sidecar is alive."""
-
-    def started(self) -> bool:
-        """Return whether both lanes' producers are ready and their consumers subscribed."""
-
-    def status(self) -> dict[str, object]:
-        """Return the content of `/status`, of types that JSON has."""
-
-    async def drain(self, timeout: float) -> int:
-        """Stop fetching, finish and commit within `timeout` seconds. Return how many records were left, at most.
-
-        Must be safe to call again, also while another call waits.
-        """
 
 
 def build_app(
@@ -63,7 +41,7 @@ def build_app(
     `drain_timeout`: seconds, if a call names none. `calls`: further routes, such as those of the delivery mode.
     """
     routes = [
-        *_probes(sidecar, scrape),
+        *probes(sidecar, scrape),
         Route("/status", _status(sidecar), methods=["GET"]),
         Route("/drain", _drain(sidecar, drain_timeout), methods=["POST"]),
         *calls,
@@ -76,7 +54,7 @@ def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:
 
     It accepts any host name, since they call by whatever name they know.
     """
-    return _app(_probes(sidecar, scrape), None)
+    return _app(probes(sidecar, scrape), None)
 
 
 def _app(routes: list[Route], access: Access | None) -> Starlette:
@@ -89,34 +67,9 @@ def _app(routes: list[Route], access: Access | None) -> Starlette:
     return app
 
 
-def _probes(sidecar: Operated, scrape: Scrape) -> list[Route]:
-    async def alive(request: Request) -> Response:
-        problems = sidecar.problems()
-        if problems:
-            return problem(503, "; ".join(problems))
-        return _json({"status": "ok"})
-
-    async def started(request: Request) -> Response:
-        if not sidecar.started():
-            return problem(503, "The sidecar has not subscribed yet; it waits for Kafka.")
-        return _json({"status": "ok"})
-
-    async def metrics(request: Request) -> Response:
-        return Response(scrape(), media_type=CONTENT_TYPE)
-
-    return [
-        # Ready even if Kafka or the service is away. Readiness decides about the pod's own endpoints, which must not go
-        # away with Kafka. So both probes ask the same question.
-        Route("/livez", alive, methods=["GET"]),
-        Route("/readyz", alive, methods=["GET"]),
-        Route("/startupz", started, methods=["GET"]),
-        Route("/metrics", metrics, methods=["GET"]),
-    ]
-
-
 def _status(sidecar: Operated) -> Endpoint:
     async def status(request: Request) -> Response:
-        return _json(sidecar.status())
+        return json_answer(sidecar.status())
 
     return status
 
@@ -135,17 +88,13 @@ def _drain(sidecar: Operated, usual: float) -> Endpoint:
         if meant and set(meant) != {group := str(sidecar.status()["group"])}:
             return problem(409, f"This sidecar is of the group {group}.")
         unfinished = await sidecar.drain(min(timeout, LONGEST_DRAIN))
-        return _json({"drained": unfinished == 0, "left": unfinished})
+        return json_answer({"drained": unfinished == 0, "left": unfinished})
 
     return drain
 
 
 def _bad_timeout() -> Response:
     return problem(400, "timeout must be one duration such as 500ms, 20s or 1m30s.")
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json", headers={"cache-control": "no-store"})
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

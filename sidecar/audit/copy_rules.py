@@ -7,6 +7,7 @@ cannot be seen.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
@@ -237,3 +238,12 @@ def judge(facts: Iterable[Fact], terms: Terms) -> Findings:
         its = replace(terms, relay=True) if relayed else terms
         for rule in RULES:
             yield from rule(history, its)
+
+
+def judge_each(facts: Iterable[Fact], terms: Terms) -> Findings:
+    """Yield all findings about several records, whose facts come in any order. For groups that fit into memory."""
+    by_id: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in facts:
+        by_id[fact.id].append(fact)
+    for of_record in by_id.values():
+        yield from judge(of_record, terms)

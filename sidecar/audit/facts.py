@@ -45,7 +45,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the whole sentence. `later`: the record arrived while the audit was reading. It may explain other records, and is
     not judged by what is missing. `digest` is that of key, value and own headers; it is empty if it cannot be known.
     `state` and `level` are those of an event. The `state` of a copy says that an operator edited it on a redrive.
-    `parked`: it waits in a queue for a person.
+    `parked`: it waits in a queue for a person. `postponed`: its service has put the attempt off since it was counted.
     """
 
     what: FactKind
@@ -65,6 +65,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: str = ""
     level: str | None = None
     parked: bool = False
+    postponed: bool = False
 
     @property
     def by_hand(self) -> bool:

@@ -105,6 +105,7 @@ def fact_of(row: TopicRecord, what: FactKind, state: RetryState, later: bool) ->
         digest=digest_of(row),
         state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",
         parked=state.parked,
+        postponed=any(name == RETRY_POSTPONED_AT for name, _ in row.headers or ()),
     )
 
 

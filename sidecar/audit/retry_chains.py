@@ -33,13 +33,15 @@ def retry_chains(copies: Sequence[Fact], terms: Terms) -> list[RetryChain]:
 def follows(copy: Fact, before: Fact, terms: Terms) -> bool:
     """Whether a copy may be a later step of the same retry as `before`.
 
-    Both must have the same due time. The copy must be in another topic, or come after the wait. Two copies in one topic
-    at nearly the same time are one attempt that was counted twice. From the ready topic a copy goes only to a level,
-    when its reader does not consume its main topic. What is parked, and what a person has tried now, waits anew.
+    Both must have the same due time, unless the service postponed the attempt: then the later copy is due later. The
+    copy must be in another topic, or come after the wait. Two copies in one topic at nearly the same time are one
+    attempt that was counted twice. From the ready topic a copy goes only to a level, when its reader does not consume
+    its main topic. What is parked, and what a person has tried now, waits anew.
     """
     if copy.by_hand:
         return copy.at + terms.slack >= before.at
-    if copy.due != before.due or before.topic == copy.topic == terms.names.ready:
+    is_postponed = copy.postponed and copy.due > before.due
+    if (copy.due != before.due and not is_postponed) or before.topic == copy.topic == terms.names.ready:
         return False
     return copy.topic != before.topic or copy.at + terms.slack >= terms.release(before)
 

@@ -17,11 +17,11 @@ from sidecar.dlq.topics import QUIET
 from sidecar.errors import BrokerError, ReconsumeError
 from sidecar.kafka.blocking_calls import CallTimeoutError
 from sidecar.kafka.client_config import BATCH_BYTES, producer_config
-from sidecar.kafka.committer.delivery_errors import error_in
 from sidecar.kafka.committer.record_form import STRONGEST
 from sidecar.kafka.committer.refusing_partitions import State
 from sidecar.kafka.committer.transaction import API_LIMIT, TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.write_errors import error_in
 from topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from starlette.routing import Route
 
-from sidecar.api.app import Access, Operated, build_app, build_probe_app
+from sidecar.api.app import Access, build_app, build_probe_app
 from sidecar.api.holds import hold_routes
+from sidecar.api.probes import Operated
 from sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
 from sidecar.api.retry import RETRY, longest_post, retry_routes
 from sidecar.api.settle import settle_routes

@@ -23,7 +23,7 @@ MOST: dict[str, int] = {
     "slot": 0,
     "part": 27,
     "parts": 44,
-    "found": 80,
+    "found": 74,
     "told": 133,
     "given": 56,
     "asked": 60,

@@ -18,6 +18,7 @@ from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Row
 from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress
+from tests.support.proof.invariants import STRANGERS
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from topics import retry_headers as wire
 from topics.render_headers import render_retry_headers
@@ -68,9 +69,13 @@ def world(**changed: object) -> SoakEvidence:
     return replace(SoakEvidence(**{field.name: getattr(evidence, field.name) for field in fields(Evidence)}), **changed)
 
 
+def judged(evidence: SoakEvidence) -> tuple[str, ...]:
+    return judge(evidence, Kept(evidence, {}), STRANGERS).found
+
+
 def found(evidence: Evidence) -> list[str]:
     with pytest.raises(ViolationError) as caught:
-        check(evidence)
+        check(evidence, STRANGERS)
     return caught.value.found
 
 
@@ -80,14 +85,14 @@ def test_without_an_entry_in_the_book_a_record_that_is_gone_is_lost() -> None:
 
 def test_a_copy_that_was_cut_before_it_was_done_is_the_operators() -> None:
     evidence = world(cut=frozenset({(LEVEL, 0, 0)}))
-    check(evidence)
+    check(evidence, STRANGERS)
     assert evidence.touched == {(FLAKY, 0)}
     assert any("I1 lost" in text for text in found(world(cut=frozenset({(LEVEL, 0, 1)}))))
 
 
 def test_a_copy_that_went_unseen_with_its_topic_is_the_operators_if_its_event_is_of_that_time() -> None:
     gone: dict[str, object] = {"retries": {LEVEL: ()}}
-    check(world(**gone, windows=(Window(LEVEL, START, START + 200),)))
+    check(world(**gone, windows=(Window(LEVEL, START, START + 200),)), STRANGERS)
     for window in (Window(LEVEL, START + 101, START + 200), Window(NEXT, START, START + 200)):
         assert any("I1 lost" in text for text in found(world(**gone, windows=(window,))))
 
@@ -110,7 +115,7 @@ def test_what_follows_a_copy_that_went_unseen_is_held_against_every_rule() -> No
         delivery(FLAKY, 2, DUE + 5_020, TOOK),
     )
     windows = (Window(LEVEL, START, START + 200),)
-    check(world(**later, windows=windows, deliveries=made))
+    check(world(**later, windows=windows, deliveries=made), STRANGERS)
     assert any("I1 lost" in text for text in found(world(**later, windows=windows, deliveries=made[:-1])))
     early = (*made[:-1], delivery(FLAKY, 2, DUE + 5_000, TOOK))
     assert any("I4 early" in text for text in found(world(**later, windows=windows, deliveries=early)))
@@ -124,10 +129,10 @@ def test_a_hop_that_is_written_after_a_delivery_does_not_make_that_delivery_earl
     }
     taken = delivery(FLAKY, 1, DUE + 5_060, TOOK)
     known = (*world().deliveries, delivery(FLAKY, 1, DUE + 10, FAILED), taken)
-    assert not [text for text in judge(world(**hopped, deliveries=known), Kept(world(), {})).found if "I4" in text]
+    assert not [text for text in judged(world(**hopped, deliveries=known)) if "I4" in text]
     for early in (delivery(FLAKY, 1, DUE - 10, FAILED), delivery(FLAKY, 1, DUE + 60, FAILED)):
         wrong = world(**hopped, deliveries=(*world().deliveries, early, taken))
-        assert [text for text in judge(wrong, Kept(wrong, {})).found if "I4 early" in text]
+        assert [text for text in judged(wrong) if "I4 early" in text]
 
 
 def test_a_request_that_died_unread_with_its_connection_is_an_attempt_and_any_other_unseen_one_is_not() -> None:
@@ -136,22 +141,22 @@ def test_a_request_that_died_unread_with_its_connection_is_an_attempt_and_any_ot
             retries={LEVEL: (copy_row(0, 1, DUE, LEVEL, START + 110, reason),)},
             deliveries=(delivery(GOOD, 0, START + 50, TOOK), delivery(FLAKY, 1, DUE + 5, TOOK)),
         )
-        assert allowed != any("I2 no attempt" in text for text in judge(unread, Kept(unread, {})).found)
+        assert allowed != any("I2 no attempt" in text for text in judged(unread))
 
 
 def test_a_hop_into_a_topic_that_was_about_to_be_deleted_is_the_operators_though_no_event_tells_of_it() -> None:
     windows = (Window(NEXT, DUE - 100, DUE + 200),)
     hopped = world(windows=windows)
-    assert judge(hopped, Kept(hopped, {})).found == ()
+    assert judged(hopped) == ()
     waits = world(windows=windows, progress={("orders", 0): Progress(2), (LEVEL, 0): Progress(0)})
-    assert [text.split(":")[0] for text in judge(waits, Kept(waits, {})).found] == ["rest"], "it has hopped nowhere yet"
+    assert [text.split(":")[0] for text in judged(waits)] == ["rest"], "it has hopped nowhere yet"
 
 
 def test_what_was_taken_in_a_topic_before_it_was_deleted_may_have_lost_its_event_with_it() -> None:
     windows = (Window(NEXT, DUE - 100, DUE + 200),)
     for at, wrong in ((DUE + 60, []), (DUE + 260, ["event"])):
         taken = world(windows=windows, deliveries=(*world().deliveries, delivery(FLAKY, 1, at, TOOK)))
-        assert [text.split(":")[0] for text in judge(taken, Kept(taken, {})).found] == wrong
+        assert [text.split(":")[0] for text in judged(taken)] == wrong
 
 
 def test_a_late_hop_into_a_topic_that_was_about_to_be_deleted_is_the_operators_if_it_became_done_then() -> None:
@@ -165,7 +170,7 @@ def test_a_late_hop_into_a_topic_that_was_about_to_be_deleted_is_the_operators_i
         ((), ["I1 lost", "event", "rest"]),
     ):
         late = world(windows=windows, history={(LEVEL, 0): seen})
-        assert [text.split(":")[0] for text in judge(late, Kept(late, {})).found] == wrong
+        assert [text.split(":")[0] for text in judged(late)] == wrong
 
 
 def test_the_book_says_of_each_life_of_a_topic_when_its_records_became_done() -> None:
@@ -191,7 +196,7 @@ def test_a_hop_out_of_a_topic_that_was_about_to_be_deleted_is_held_against_the_l
         "deliveries": (*world().deliveries, delivery(FLAKY, 1, DUE + 5_060, TOOK)),
         "events": (*world().events, event_row("COMMIT", 1, DUE, None, DUE + 5_070)),
     }
-    check(world(**hopped, windows=(Window(LEVEL, START, START + 200),)))
+    check(world(**hopped, windows=(Window(LEVEL, START, START + 200),)), STRANGERS)
     assert {text.split(":")[0] for text in found(world(**hopped))} == {"I4 early", "event"}
     wrong = {**hopped, "events": (event_row("WAITING_RETRY", 1, DUE + 1, "2s", START + 100), *hopped["events"][1:])}
     assert found(world(**wrong, windows=(Window(LEVEL, START, START + 200),)))
@@ -216,7 +221,7 @@ def test_a_copy_in_a_former_life_of_its_topic_keeps_every_rule_but_that_of_its_p
         cut=frozenset({(former, 0, 0)}),
         progress={("orders", 0): Progress(2)},
     )
-    check(evidence)
+    check(evidence, STRANGERS)
     altered = copy_row(0, 1, DUE, LEVEL, START + 110)._replace(value=b"other")
     assert any("I5 altered" in text for text in found(replace(evidence, retries={former: (altered,)})))
 
@@ -226,8 +231,8 @@ def test_a_dead_letter_of_a_copys_own_place_condemns_no_record_of_the_topics_nex
     life = wire.RetryState(f"{LEVEL}:0:0", "orders", 0, 0, START, START, START, "bad-header: REAL_TOPIC")
     letter = Row(0, 0, START + 150, b"key", b"value", tuple(render_retry_headers(life, GROUP.group, GROUP.dlq)))
     evidence = world(dlq=(letter,), progress={("orders", 0): Progress(2)})
-    check(evidence)
-    assert [text.split(":")[0] for text in judge(evidence, Kept(evidence, {})).found] == ["condemned", "rest"]
+    check(evidence, STRANGERS)
+    assert [text.split(":")[0] for text in judged(evidence)] == ["condemned", "rest"]
 
 
 def test_what_the_broker_confirmed_must_be_in_the_log(tmp_path: Path) -> None:

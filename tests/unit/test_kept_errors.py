@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 RAISED = {
     ("sidecar/kafka/blocking_calls.py", "failure"): "deleted in a `finally`",
-    ("sidecar/kafka/committer/delivery_errors.py", "failure"): "an argument that its caller is handling",
+    ("sidecar/kafka/committer/write_errors.py", "failure"): "an argument that its caller is handling",
     ("sidecar/api/app.py", "error"): "an argument that starlette is handling",
     ("sidecar/ui/app.py", "error"): "an argument that starlette is handling",
 }

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from sidecar.core.commit_batch import SettledRecord, WrittenAt
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.key_ledger import Identity, QueuedCopy
+from sidecar.core.lane.ledger_entry import Identity, QueuedCopy
 from sidecar.core.record import NEVER, OUR_HEADERS, Now, Partition, Record, weight_of
 from topics.render_headers import as_read
 from topics.retry_headers import RetryState

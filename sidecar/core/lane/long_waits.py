@@ -19,7 +19,7 @@ from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.in_place_queues import OrderBy, line_of, line_of_key
-from sidecar.core.lane.key_ledger import Identity, QueuedCopy
+from sidecar.core.lane.ledger_entry import Identity, QueuedCopy
 from sidecar.core.lane.located_copies import as_read_back, located_copy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition
@@ -223,7 +223,7 @@ class LongWaits:
         owned = self._queues.get(main.source)
         if owned is None or not run.records:
             return True
-        if owned.ledger.waits_for_main():
+        if owned.ledger.heads.waits_for_main():
             self._stale.add(main.source)
         if not self._full(owned, self.span):
             return True
@@ -232,7 +232,7 @@ class LongWaits:
 
     def _full(self, owned: OwnedQueue, span: int) -> bool:
         queue, ledger = self._ties.ownership.partitions.get(owned.source), owned.ledger
-        if queue is None or ledger.waits_for_main():  # what waits for main records could never go
+        if queue is None or ledger.heads.waits_for_main():  # what waits for main records could never go
             return False
         most = self._ties.policy().max_waiting
         return len(ledger) >= max(1, most * span // self.span) or queue.tracker.span(queue.tracker.next) >= span
@@ -242,7 +242,7 @@ class LongWaits:
         owned = self._queues.get(main.source)
         if owned is not None:
             owned.main_end = end
-            if owned.ledger.waits_for_main():
+            if owned.ledger.heads.waits_for_main():
                 self._stale.add(main.source)
 
     def keeps(self, main: LanePartition, record: Record) -> bool:
@@ -251,12 +251,12 @@ class LongWaits:
         if owned is None or not len(owned.ledger):
             return False
         line = self._line(record)
-        if not owned.ledger.has_line(line):
+        if not owned.ledger.lines.has(line):
             return False
         if owned.ledger.knows(identity_of(record)):  # the progress beside its copy was lost
             self._ties.finish(main, record)
             return True
-        if not owned.ledger.blocks(line, record.offset) or self._ties.waiting.holds(record.source, line):
+        if not owned.ledger.lines.blocks(line, record.offset) or self._ties.waiting.holds(record.source, line):
             return False
         self._put_behind(main, owned, record)
         return True
@@ -275,16 +275,16 @@ class LongWaits:
             if following is not None:
                 waiting.let_next(following)
             return
-        if following is None and not owned.ledger.waits_for_keys:
+        if following is None and not owned.ledger.heads.waits_for_keys:
             return
         line, main = self._line(record), self._ties.ownership.partitions[record.source]
-        if following is not None and owned.ledger.blocks(line, following.offset):
+        if following is not None and owned.ledger.lines.blocks(line, following.offset):
             for later in waiting.take_line(following):
                 self._put_behind(main, owned, later)
         elif following is not None:
             waiting.let_next(following)
             return
-        if not waiting.holds(record.source, line) and owned.ledger.main_ended(line):
+        if not waiting.holds(record.source, line) and owned.ledger.heads.main_ended(line):
             self._stale.add(record.source)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class LongWaits:
         queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
         owned.out_of_reach = -1
         unread, holds = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
-        ledger.advance(now.steady_ms, unread, holds)
+        ledger.heads.advance(now.steady_ms, unread, holds)
         look_for_former(owned, unread, now.steady_ms, holds)
         for identity in take_lost(owned, now.steady_ms) if owned.unseen else ():
             self._ties.ownership.records_lost[main.source.topic] += 1
@@ -405,11 +405,11 @@ class LongWaits:
         ):
             self._let_go_on(main, now)
         if begins_to_fill(owned, most := self._ties.policy().max_waiting):
-            self._ties.filling(main.source, len(ledger), most, named(owned, ledger.largest(LARGEST_NAMED)))
+            self._ties.filling(main.source, len(ledger), most, named(owned, ledger.lines.largest(LARGEST_NAMED)))
         if now.steady_ms >= owned.keep_at_ms:
             owned.keep_at_ms = now.steady_ms + KEEP_MS
             self._ties.commits.soon(queue)
-        due_ms = ledger.next_at()  # a head out of reach is due already: what hops has it looked at again
+        due_ms = ledger.heads.next_at()  # a head out of reach is due already: what hops has it looked at again
         owned.alarm_ms = min(
             owned.alarm_ms, NEVER if due_ms <= now.steady_ms else due_ms, owned.keep_at_ms, owned.old_at_ms
         )
@@ -430,7 +430,7 @@ class LongWaits:
             fetch(self._ties, owned, entry)
             queue.request(entry.offset)
             held += entry.weight
-        queue.hold_heads(owned.ledger.held_heads)
+        queue.hold_heads(owned.ledger.heads.held)
 
     def _held_lines(self, queue: LanePartition, main: LanePartition) -> Callable[[bytes], bool]:
         """Return a function that says whether an operator holds all records of a line."""
@@ -475,7 +475,7 @@ class LongWaits:
         """Ask for no head that these holds keep back, and for what others have kept back."""
         self._holds = holds
         for owned in self._queues.values():
-            owned.ledger.let_held()
+            owned.ledger.heads.let_held()
         self.look_again()
 
     def put_back(self, record: Record) -> None:
@@ -510,7 +510,7 @@ class LongWaits:
     def oldest(self) -> dict[Partition, int]:
         """Return the timestamp (epoch ms) of the oldest first record of a key, by main partition. Slow: all keys are
         looked at."""
-        oldest = {source: owned.ledger.oldest_at() for source, owned in self._queues.items()}
+        oldest = {source: owned.ledger.lines.oldest_at() for source, owned in self._queues.items()}
         return {source: at for source, at in oldest.items() if at is not None}
 
     def check(self) -> None:

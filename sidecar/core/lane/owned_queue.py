@@ -9,7 +9,8 @@ from typing import NamedTuple
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.calls import Write
 from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.key_ledger import Identity, KeyLedger, Phase
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import Identity, Phase
 from sidecar.core.lane.located_copies import LocatedCopies
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.ownership import Ownership

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidecar.core.lane.key_ledger import KeyLine
+from sidecar.core.lane.key_lines import KeyLine
 from sidecar.core.lane.owned_queue import OwnedQueue
 
 LARGEST_NAMED = 5
@@ -33,7 +33,7 @@ class QueueFacts(NamedTuple):
 
 def queue_facts_of(owned: OwnedQueue, most: int) -> QueueFacts:
     """Return the facts of a queue in which `most` records may wait."""
-    keys = owned.ledger.blocked_keys
+    keys = len(owned.ledger.lines)
     return QueueFacts(keys, len(owned.ledger) - keys, most, owned.ledger.parked_keys)
 
 

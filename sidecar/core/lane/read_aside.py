@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.core.lane.key_ledger import Entry, Identity
+from sidecar.core.lane.ledger_entry import Entry, Identity
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.settled_by_hand import counts_of, decided_by_hand, unparked

@@ -20,14 +20,14 @@ before what was read already."""
 def look_for_former(owned: OwnedQueue, unread: int, steady_ms: int, under_way: Callable[[bytes], bool]) -> None:
     """Let heads go that wait for offsets which their main partition does not have, at a steady time.
 
-    `unread`: the first offset that was not read. `under_way`: as in `KeyLedger.advance`.
+    `unread`: the first offset that was not read. `under_way`: as in `DueHeads.advance`.
     """
-    lowest = owned.ledger.lowest_ahead_of_main()
+    lowest = owned.ledger.heads.lowest_ahead_of_main()
     if lowest == NEVER or unread != owned.main_end:
         return
     if lowest != owned.short_of:
         owned.short_of, owned.short_since_ms = lowest, steady_ms
     if steady_ms >= owned.short_since_ms + SURE_AFTER_MS:
-        owned.ledger.take_as_former(lowest, under_way)
+        owned.ledger.heads.take_as_former(lowest, under_way)
     else:
         owned.alarm_ms = min(owned.alarm_ms, owned.short_since_ms + SURE_AFTER_MS)

@@ -7,7 +7,7 @@ end was, is lost.
 
 from __future__ import annotations
 
-from sidecar.core.lane.key_ledger import Identity, Phase
+from sidecar.core.lane.ledger_entry import Identity, Phase
 from sidecar.core.lane.owned_queue import OwnedQueue
 
 SURE_AFTER_MS = 60_000

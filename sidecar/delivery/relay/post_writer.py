@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.record import weight_of
-from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh

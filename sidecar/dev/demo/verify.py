@@ -9,12 +9,11 @@ duplicate delivery is counted, but is no fault, because delivery is at least onc
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from sidecar.audit.copy_rules import judge
+from sidecar.audit.copy_rules import judge_each
 from sidecar.audit.facts import Fact, Terms, topics_of
 from sidecar.audit.parsing import fact_in
 from sidecar.core.policy import InPlace
@@ -134,12 +133,8 @@ def terms_of(rows: Iterable[Row], names: Names, topics: Collection[str], rules: 
 
 def audited(facts: Iterable[Fact], terms: Terms) -> Iterator[Finding]:
     """Yield every violation that the topics show without the ledger, by the rules of an audit."""
-    found: dict[str, list[Fact]] = defaultdict(list)
-    for fact in facts:
-        found[fact.id].append(fact)
-    for of_record in found.values():
-        for one in judge(of_record, terms):
-            yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
+    for one in judge_each(facts, terms):
+        yield Finding(str(one.kind), one.id, f"{one.text}: {', '.join(one.records)}")
 
 
 def findings(histories: Sequence[RecordHistory], rules: Rules) -> Iterator[Finding]:

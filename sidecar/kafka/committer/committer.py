@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from sidecar.core.record import Partition
 from sidecar.kafka.committer.hidden_headers import HiddenHeaders
-from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Appended
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.committer.unknown_outcome import result_in_doubt

@@ -20,12 +20,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from sidecar.core.commit_batch import Refusal, SettledRecord, WrittenAt
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.committer.client_log import ClientLog
-from sidecar.kafka.committer.delivery_errors import (
-    PRODUCER_ERRORS,
-    denials,
-    error_in,
-    refusal_of,
-)
 from sidecar.kafka.committer.late_end_guard import LateEndGuard
 from sidecar.kafka.committer.refusing_partitions import State
 from sidecar.kafka.committer.throttle import Throttle
@@ -41,6 +35,12 @@ from sidecar.kafka.committer.transaction_outcome import (
     QuotaExceeded,
     RecordsRefused,
     Stalled,
+)
+from sidecar.kafka.committer.write_errors import (
+    PRODUCER_ERRORS,
+    denials,
+    error_in,
+    refusal_of,
 )
 from sidecar.kafka.named_topics import named_topics
 from topics.retry_headers import MOST_HEADERS

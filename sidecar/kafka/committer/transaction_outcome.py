@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from sidecar.core.commit_batch import Refusal
-from sidecar.kafka.committer.delivery_errors import refused_offsets
+from sidecar.kafka.committer.write_errors import refused_offsets
 from topics.retry_headers import MOST_HEADERS
 
 STALE_MEMBER = frozenset(

@@ -10,7 +10,7 @@ from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit
 from sidecar.core.progress import Progress
 from sidecar.core.progress_stamp import decode_at
 from sidecar.core.record import Partition, Record
-from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.errors import raise_partition_errors
 from sidecar.observability.thread_watch import StopRequest
 

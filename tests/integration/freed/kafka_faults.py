@@ -15,7 +15,7 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.producer import ReplaceableProducer
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted
 from sidecar.kafka.committer.written_progress import WrittenProgress

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from tests.support.kafka.topic_io import UNREADABLE, Row
+from tests.support.proof.by_audit import by_the_audit
 from tests.support.proof.evidence import Copy, Evidence, LifeKey
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
 from topics import retry_headers as wire
@@ -274,4 +275,7 @@ def _false_event(evidence: Evidence, row: Row, event: dict[str, Any]) -> Violati
             yield f"event: {chain[0]} is told to be due at {event['due']} in {event['level']}"
 
 
-RULES: tuple[Callable[[Evidence], Violations], ...] = (lost, miscounted, early, altered, contradicted)
+Rule: TypeAlias = Callable[[Evidence], Violations]
+STRANGERS: tuple[Rule, ...] = (lost, miscounted, early, altered, contradicted)
+"""The rules of this file, which take only names and headers from the product."""
+RULES = (*STRANGERS, by_the_audit)

@@ -81,6 +81,21 @@ def test_a_second_copy_that_is_due_at_another_time_is_counted_twice() -> None:
     assert kinds((*ONCE, copy(at=1_600, due=2_600, offset=1))) == [Breach.TWICE]
 
 
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        (copy(at=1_000, due=9_000, topic="billing-RETRY-2s"), []),
+        (copy(at=1_000, due=2_000), []),
+        (copy(at=1_000, due=999, topic="billing-RETRY-2s"), [Breach.TWICE]),
+        (copy(at=100, due=2_000), [Breach.TWICE]),
+    ],
+    ids=["in another level", "in the same level", "due before", "before it was delivered"],
+)
+def test_a_retry_that_its_service_postponed_is_counted_once(after: Fact, found: list[Breach]) -> None:
+    facts = (copy(), waits(), replace(after, postponed=True), told("COMMIT", at=9_500))
+    assert kinds(facts) == found
+
+
 @pytest.mark.parametrize("after", [told("COMMIT", at=400), waits(2, 400), dead(1, 400)], ids=["commit", "retry", "dlq"])
 def test_what_follows_a_copy_before_its_due_time_is_early(after: Fact) -> None:
     assert Breach.EARLY in kinds((copy(), waits(), after))

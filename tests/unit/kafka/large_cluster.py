@@ -35,8 +35,8 @@ from sidecar.core.commit_batch import SettledRecord  # noqa: E402
 from sidecar.core.record import Partition  # noqa: E402
 from sidecar.group_policy.follower import PolicyFollower, PolicySource  # noqa: E402
 from sidecar.kafka.client_config import producer_config  # noqa: E402
-from sidecar.kafka.committer.producer import ReplaceableProducer  # noqa: E402
 from sidecar.kafka.committer.refusing_partitions import State  # noqa: E402
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer  # noqa: E402
 from sidecar.kafka.committer.transaction import LOOK_LIMIT, TOPIC_LIMIT, Targets  # noqa: E402
 from sidecar.kafka.consumer.looks import Looks  # noqa: E402
 from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup  # noqa: E402

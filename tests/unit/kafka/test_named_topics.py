@@ -14,8 +14,8 @@ from sidecar.core.commit_batch import SettledRecord
 from sidecar.group_policy import follower as followers
 from sidecar.group_policy.follower import LARGE_CLUSTER, PolicyFollower, PolicySource
 from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.refusing_partitions import State
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Targets
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.named_topics import named_topics

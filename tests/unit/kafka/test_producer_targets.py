@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.committer.producer import ReplaceableProducer
 from sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, RefusingTopics, State
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Targets
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from tests.sim.samples import record

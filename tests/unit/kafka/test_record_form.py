@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, Producer
 
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.kafka.client_config import producer_config, teller_config
-from sidecar.kafka.committer.delivery_errors import refusal_of
 from sidecar.kafka.committer.record_form import FIRST_STEP, LEAST_BATCH, Change, RecordForm
+from sidecar.kafka.committer.write_errors import refusal_of
 from tests.sim.samples import record
 from topics.transition_records import Copy
 from topics.transitions import Commit

@@ -12,6 +12,7 @@ from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Row
 from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress, read_progress
+from tests.support.proof.invariants import STRANGERS
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
 from topics import retry_headers as wire
 from topics.render_headers import render_retry_headers
@@ -204,7 +205,7 @@ PLANTED: dict[str, tuple[str, Callable[[Evidence], Evidence]]] = {
 
 
 def test_a_clean_run_passes_and_is_counted() -> None:
-    report = check(clean())
+    report = check(clean(), STRANGERS)
     assert (report.deliveries, report.duplicates) == (8, 0)
     assert (report.committed, report.dead_lettered, report.waiting) == (2, 1, 2)
     assert (report.retries, report.lateness) == (4, (10, 10, 20))
@@ -221,7 +222,7 @@ def test_a_planted_violation_is_found(name: str) -> None:
 def test_a_second_delivery_of_an_attempt_is_a_duplicate_and_no_violation() -> None:
     evidence = clean()
     again = replace(evidence, deliveries=(*evidence.deliveries, delivery(8, OK, 0, START + 9, TOOK)))
-    assert check(again).duplicates == 1
+    assert check(again, STRANGERS).duplicates == 1
 
 
 def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
@@ -231,7 +232,7 @@ def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
     dead = Row(0, 1, START, b"", b"", tuple(render_retry_headers(life, GROUP.group, "g-DLQ")))
     told = (*evidence.events, event_row(place, "DLQ", 0))
     whole = progressed(replace(evidence, dlq=(*evidence.dlq, dead), events=told), SECOND, Progress(3))
-    assert check(whole).dead_lettered == 2
+    assert check(whole, STRANGERS).dead_lettered == 2
 
 
 def test_progress_is_read_as_it_is_written() -> None:

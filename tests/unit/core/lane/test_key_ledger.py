@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.core.lane import key_ledger as module
-from sidecar.core.lane.key_ledger import KeyLedger, Phase, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import Phase, QueuedCopy
 from sidecar.core.record import NEVER
 from topics.retry_order import Order
 
@@ -30,7 +31,7 @@ def writing(ledger: KeyLedger) -> None:
 
 
 def ask(ledger: KeyLedger) -> None:
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(idle) is not None
 
 
@@ -89,53 +90,53 @@ def test_the_table_names_every_place() -> None:
 @pytest.mark.parametrize("place", [place.value for place in Phase])
 def test_a_key_is_blocked_for_later_main_records_wherever_its_head_is(place: str) -> None:
     ledger = brought(place)
-    assert ledger.blocks(KEY, 8)
-    assert not ledger.blocks(b"other", 8)
+    assert ledger.lines.blocks(KEY, 8)
+    assert not ledger.lines.blocks(b"other", 8)
     ledger.done(ONE)
-    assert not ledger.blocks(KEY, 8)
+    assert not ledger.lines.blocks(KEY, 8)
 
 
 @pytest.mark.parametrize("place", ["writing", "expected", "queued"])
 def test_a_main_record_before_all_that_waits_is_not_blocked(place: str) -> None:
-    assert not brought(place).blocks(KEY, 6)
+    assert not brought(place).lines.blocks(KEY, 6)
 
 
 @pytest.mark.parametrize("place", ["requested", "taken"])
 def test_no_main_record_goes_out_beside_one_of_its_key(place: str) -> None:
-    assert brought(place).blocks(KEY, 6)
+    assert brought(place).lines.blocks(KEY, 6)
 
 
 def test_a_head_waits_until_main_was_read_up_to_it_and_nothing_of_its_key_is_under_way() -> None:
     ledger = brought("queued")
-    ledger.advance(0, 6, idle)
+    ledger.heads.advance(0, 6, idle)
     assert ledger.ask(idle) is None
-    ledger.advance(0, 7, lambda key: key == KEY)
+    ledger.heads.advance(0, 7, lambda key: key == KEY)
     assert ledger.ask(idle) is None
-    ledger.main_ended(KEY)
+    ledger.heads.main_ended(KEY)
     assert ledger.ask(idle) is not None
 
 
 def test_a_head_waits_for_its_time() -> None:
     ledger = KeyLedger()
     ledger.read(copy(due=500))
-    assert ledger.next_at() == 500
-    ledger.advance(499, NEVER, idle)
+    assert ledger.heads.next_at() == 500
+    ledger.heads.advance(499, NEVER, idle)
     assert ledger.ask(idle) is None
-    ledger.advance(500, NEVER, idle)
+    ledger.heads.advance(500, NEVER, idle)
     assert ledger.ask(idle) is not None
 
 
 def test_a_lower_one_that_is_read_later_goes_first() -> None:
     ledger = brought("queued")
-    ledger.advance(0, NEVER, lambda key: True)
+    ledger.heads.advance(0, NEVER, lambda key: True)
     ledger.read(copy(9, identity=(2, 1)))
-    ledger.advance(0, NEVER, lambda key: True)
-    ledger.main_ended(KEY)
+    ledger.heads.advance(0, NEVER, lambda key: True)
+    ledger.heads.main_ended(KEY)
     first = ledger.ask(idle)
     assert first is not None
     assert first.identity == (2, 1)
     ledger.done((2, 1))
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     second = ledger.ask(idle)
     assert second is not None
     assert second.identity == ONE
@@ -187,11 +188,11 @@ def test_a_copy_with_another_key_or_order_takes_the_record_there(phase: str, key
     gone = ledger.read(QueuedCopy(10, ONE, key, order, (0, 1), 0))
     ledger.check()
     assert (len(ledger), gone) == (2, [3] if phase == "queued" else [])
-    heads = {line.entries[0].key: line.entries[0].identity for line in ledger.largest(2)}
+    heads = {line.entries[0].key: line.entries[0].identity for line in ledger.lines.largest(2)}
     assert heads == ({KEY: (8, 1), key: ONE} if key != KEY else {KEY: (8, 1)})
     ledger.done((8, 1))
-    assert (ledger.blocks(key, 10), ledger.blocks(key, order.offset - 1)) == (True, False)
-    assert ledger.blocks(KEY, 10) == (key == KEY)
+    assert (ledger.lines.blocks(key, 10), ledger.lines.blocks(key, order.offset - 1)) == (True, False)
+    assert ledger.lines.blocks(KEY, 10) == (key == KEY)
 
 
 class Model:
@@ -212,7 +213,7 @@ class Model:
     def arrive(self) -> None:
         key, offset = b"k%d" % self.random.randrange(3), self.main
         self.main += self.random.choice((1, 1, 2))
-        if self.ledger.blocks(key, offset):
+        if self.ledger.lines.blocks(key, offset):
             self.write((offset, 1), key, (0, 0), self.steady_ms)
         else:
             self.under_way.setdefault(key, []).append((offset, 1))
@@ -230,7 +231,7 @@ class Model:
         if self.random.random() < 0.5:
             self.write(first, key, (0, 1), self.steady_ms + self.random.choice((0, 5, 50)))
             for later in rest:
-                assert self.ledger.blocks(key, later[0])
+                assert self.ledger.lines.blocks(key, later[0])
                 self.write(later, key, (0, 0), self.steady_ms)
             rest = []
         else:
@@ -239,7 +240,7 @@ class Model:
             self.under_way[key] = rest
         else:
             del self.under_way[key]
-            self.ledger.main_ended(key)
+            self.ledger.heads.main_ended(key)
 
     def end(self, key: bytes, identity: tuple[int, int]) -> None:
         self.done.append((key, identity[0]))
@@ -273,7 +274,7 @@ class Model:
             self.unread += 1
 
     def ask(self) -> None:
-        self.ledger.advance(self.steady_ms, self.main, self.under_way.__contains__)
+        self.ledger.heads.advance(self.steady_ms, self.main, self.under_way.__contains__)
         while (entry := self.ledger.ask(self.under_way.__contains__)) is not None:
             assert entry.due_ms <= self.steady_ms
             assert entry.key not in self.under_way
@@ -331,4 +332,4 @@ def test_records_of_a_key_end_in_their_order_whatever_happens_meanwhile(seed: in
         ended = [offset for name, offset in model.done if name == key]
         assert ended == sorted(set(ended)), f"{key!r} is out of order, or twice"
     assert not model.open, "a copy is never done"
-    assert model.ledger.next_at() == NEVER
+    assert model.ledger.heads.next_at() == NEVER

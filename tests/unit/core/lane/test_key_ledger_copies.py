@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.record import NEVER
 from topics.retry_order import Order
 
@@ -39,10 +40,10 @@ def test_a_greater_copy_says_which_key_its_record_blocks_and_from_where_on(
     ledger.read(copy(3, 1))
     assert ledger.read(newer) == [3], "the older one means nothing any more"
     ledger.check()
-    assert {key for key in (KEY, OTHER) if ledger.blocks(key, 8)} == blocked
+    assert {key for key in (KEY, OTHER) if ledger.lines.blocks(key, 8)} == blocked
     (entry,) = ledger.entries()
     assert (entry.offset, entry.key, entry.order) == (4, newer.key, newer.order)
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(idle) is entry
 
 
@@ -66,11 +67,11 @@ def test_what_was_taken_aside_and_let_go_has_its_turn_again() -> None:
     ledger = KeyLedger()
     ledger.read(copy(3, 1))
     (entry,) = ledger.entries()
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.take_aside(entry)
     ledger.let_go(ONE)
     ledger.check()
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(idle) is entry
 
 
@@ -78,19 +79,19 @@ def test_heads_of_a_former_log_go_and_those_ahead_of_main_wait_as_before() -> No
     ledger = KeyLedger()
     for at in (500, 400):
         ledger.read(copy(at, 1, at=at, key=b"%d" % at))
-    ledger.advance(0, 10, idle)
-    assert (ledger.ask(idle), ledger.lowest_ahead_of_main()) == (None, 400)
-    ledger.take_as_former(300, idle)
+    ledger.heads.advance(0, 10, idle)
+    assert (ledger.ask(idle), ledger.heads.lowest_ahead_of_main()) == (None, 400)
+    ledger.heads.take_as_former(300, idle)
     assert [entry.order.offset for entry in iter(lambda: ledger.ask(idle), None)] == [400, 500]
     ledger.read(copy(20, 1, at=20, key=b"20"))
-    ledger.advance(0, 10, idle)
-    assert (ledger.ask(idle), ledger.lowest_ahead_of_main()) == (None, 20)
-    ledger.advance(0, 20, idle)
+    ledger.heads.advance(0, 10, idle)
+    assert (ledger.ask(idle), ledger.heads.lowest_ahead_of_main()) == (None, 20)
+    ledger.heads.advance(0, 20, idle)
     assert ledger.ask(idle) is not None
 
 
 def test_the_end_of_a_main_record_matters_only_to_a_head_that_has_waited_for_it() -> None:
     ledger = KeyLedger()
     ledger.read(copy(3, 1))
-    ledger.advance(0, NEVER, lambda key: key == KEY)
-    assert [ledger.main_ended(key) for key in (OTHER, KEY, KEY)] == [False, True, False]
+    ledger.heads.advance(0, NEVER, lambda key: key == KEY)
+    assert [ledger.heads.main_ended(key) for key in (OTHER, KEY, KEY)] == [False, True, False]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.key_ledger import Entry, Identity, KeyLedger, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import Entry, Identity, QueuedCopy
 from sidecar.core.record import NEVER
 from topics.retry_order import Order
 
@@ -29,7 +30,7 @@ def ledger_of(*copies: QueuedCopy) -> KeyLedger:
 
 def asked(ledger: KeyLedger, read_to: int = NEVER, steady: int = 0) -> list[Identity]:
     """The heads that go out now."""
-    ledger.advance(steady, read_to, idle)
+    ledger.heads.advance(steady, read_to, idle)
     out: list[Entry] = []
     while (entry := ledger.ask(idle)) is not None:
         out.append(entry)
@@ -42,32 +43,32 @@ def test_a_head_goes_out_as_soon_as_main_was_read_up_to_it() -> None:
     assert asked(ledger, 6) == []
     assert asked(ledger, 7) == [HIGH]
     assert asked(ledger, 8) == []
-    assert ledger.waits_for_main()
+    assert ledger.heads.waits_for_main()
     assert asked(ledger, 9) == [(9, 1)]
-    assert not ledger.waits_for_main()
+    assert not ledger.heads.waits_for_main()
 
 
 def test_heads_go_out_in_the_order_of_their_due_times() -> None:
     ledger = ledger_of(*(copy((at, 1), at, due=due, key=b"%d" % at) for at, due in enumerate((50, 10, 30, 90))))
-    assert ledger.next_at() == 10
+    assert ledger.heads.next_at() == 10
     assert asked(ledger, steady=60) == [(1, 1), (2, 1), (0, 1)]
-    assert ledger.next_at() == 90
+    assert ledger.heads.next_at() == 90
 
 
 def test_a_head_that_was_to_go_out_waits_if_main_goes_back_before_it() -> None:
     ledger = ledger_of(copy())
-    ledger.advance(0, NEVER, idle)
-    ledger.advance(0, 5, idle)
+    ledger.heads.advance(0, NEVER, idle)
+    ledger.heads.advance(0, 5, idle)
     assert ledger.ask(idle) is None
     assert asked(ledger, 7) == [HIGH]
 
 
 def test_a_head_that_was_to_go_out_waits_for_a_main_record_that_has_begun_meanwhile() -> None:
     ledger = ledger_of(copy())
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(lambda key: key == KEY) is None
     assert ledger.ask(idle) is None, "nobody has said that the main record has ended"
-    ledger.main_ended(KEY)
+    ledger.heads.main_ended(KEY)
     assert asked(ledger) == [HIGH]
 
 
@@ -75,7 +76,7 @@ def test_a_head_that_was_to_go_out_waits_for_a_main_record_that_has_begun_meanwh
 def test_a_lower_one_of_its_key_goes_before_a_head_that_was_to_go_out(advanced: bool) -> None:
     ledger = ledger_of(copy(HIGH, 0))
     if advanced:
-        ledger.advance(0, NEVER, idle)
+        ledger.heads.advance(0, NEVER, idle)
     assert ledger.read(copy(LOW, 1)) == []
     assert asked(ledger) == [LOW]
     assert ledger.done(LOW) == []
@@ -84,24 +85,24 @@ def test_a_lower_one_of_its_key_goes_before_a_head_that_was_to_go_out(advanced: 
 
 def test_a_key_whose_head_ends_before_it_is_asked_for_is_free() -> None:
     ledger = ledger_of(copy())
-    ledger.advance(0, NEVER, idle)
+    ledger.heads.advance(0, NEVER, idle)
     assert ledger.done(HIGH) == []
     assert asked(ledger) == []
-    assert (len(ledger), ledger.blocked_keys) == (0, 0)
+    assert (len(ledger), len(ledger.lines)) == (0, 0)
 
 
 def test_a_head_that_ends_while_it_waits_for_main_records_does_not_come_back() -> None:
     ledger = ledger_of(copy())
-    ledger.advance(0, NEVER, lambda key: True)
+    ledger.heads.advance(0, NEVER, lambda key: True)
     ledger.done(HIGH)
-    ledger.main_ended(KEY)
+    ledger.heads.main_ended(KEY)
     assert asked(ledger) == []
 
 
 def test_the_end_of_main_records_of_another_key_frees_nothing() -> None:
     ledger = ledger_of(copy())
-    ledger.advance(0, NEVER, lambda key: True)
-    ledger.main_ended(b"other")
+    ledger.heads.advance(0, NEVER, lambda key: True)
+    ledger.heads.main_ended(b"other")
     assert asked(ledger) == []
 
 
@@ -176,7 +177,7 @@ def test_of_a_record_that_it_does_not_know_a_ledger_says_nothing() -> None:
     ledger = KeyLedger()
     assert (ledger.written(HIGH), ledger.done(HIGH)) == ([], [])
     assert not ledger.taken(HIGH, 0)
-    assert ledger.next_at() == NEVER
+    assert ledger.heads.next_at() == NEVER
 
 
 @pytest.mark.parametrize("times", [1, 2])

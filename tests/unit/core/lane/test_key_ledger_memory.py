@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
-from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import QueuedCopy
 from topics.retry_order import Order
 
 RECORDS = 2_000
@@ -43,4 +44,9 @@ def test_the_copies_of_a_line_keep_their_order_when_newer_ones_come_in_their_pla
     for number in (0, 2, 1, 3, 1, 0):
         ledger.read(copy_of(number, 0)._replace(counts=(0, 1), offset=100 + len(list(ledger.entries())) + number * 7))
         ledger.check()
-    assert [entry.order.offset for entry in ledger.largest(1)[0].entries] == [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]
+    assert [entry.order.offset for entry in ledger.lines.largest(1)[0].entries] == [
+        FIRST,
+        FIRST + 1,
+        FIRST + 2,
+        FIRST + 3,
+    ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.lane.key_ledger import QueuedCopy
+from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.located_copies import LocatedCopies, as_read_back, located_copy
 from sidecar.core.lane.long_waits import identity_of
 from sidecar.core.outcome import Failed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.record import NEVER
 from tests.sim.ladder_rig import LadderRig, waiting
 from tests.sim.samples import ORDERS
@@ -49,4 +50,4 @@ def test_a_key_stays_parked_while_its_head_is_written_again_and_until_it_is_read
         ledger.check()
     assert seen == [1] * 6
     assert ledger.parked_keys == 0
-    assert ledger.next_at() == 5
+    assert ledger.heads.next_at() == 5

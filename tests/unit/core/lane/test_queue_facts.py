@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from sidecar.core.lane.key_ledger import KeyLedger, QueuedCopy
+from sidecar.core.lane.key_ledger import KeyLedger
+from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.owned_queue import OwnedQueue
 from sidecar.core.lane.queue_facts import QueueFacts, begins_to_fill, named, queue_facts_of
 from sidecar.core.overdue import Standing
@@ -67,12 +68,12 @@ def test_a_queue_is_named_at_three_quarters_and_again_only_after_it_was_half_ful
 
 def test_the_largest_keys_are_named_by_the_ids_of_their_first_records_and_never_by_themselves() -> None:
     owned = queue(b"ada@example.com", b"b", b"ada@example.com", b"ada@example.com", b"b", b"c")
-    assert named(owned, owned.ledger.largest(2)) == {"orders:0:0": 3, "orders:0:1": 2}
+    assert named(owned, owned.ledger.lines.largest(2)) == {"orders:0:0": 3, "orders:0:1": 2}
 
 
 def test_the_oldest_is_the_first_record_of_a_key_with_the_lowest_timestamp() -> None:
-    assert queue().ledger.oldest_at() is None
-    assert queue(b"a", b"b", b"a").ledger.oldest_at() == WALL - 1
+    assert queue().ledger.lines.oldest_at() is None
+    assert queue(b"a", b"b", b"a").ledger.lines.oldest_at() == WALL - 1
 
 
 def facts(source: Partition) -> PartitionFacts:

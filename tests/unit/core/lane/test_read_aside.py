@@ -7,7 +7,8 @@ from typing import NamedTuple, cast
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.key_ledger import AGE_STEP_MS, QueuedCopy
+from sidecar.core.lane.key_ledger import AGE_STEP_MS
+from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.read_aside import LOOK_FOR_OLD_MS, MOST_HOPS, MOST_OUT, OLD_MS, coming, read_aside

@@ -1,4 +1,4 @@
-"""Decide what a delivery error is about: the topic, the target partition, this record, or none of them."""
+"""Decide what a write error is about: the topic, the target partition, this record, or none of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ PRODUCER_ERRORS = frozenset(
 
 
 def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal | None:
-    """Return the refusal of the entry that a delivery error means.
+    """Return the refusal of the entry that a write error means.
 
     None for every error that is not known to be about the record, its topic or its partition: one of the producer or
     the connection, or an unknown one. If it lasts, smaller batches find its cause.

@@ -1,0 +1,114 @@
+"""A record that waits in a queue as the ledger keeps it, and a copy of it as it was read there. Values, no rules."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from sidecar.core.record import NEVER
+from topics.retry_order import LAST, Order
+
+Identity: TypeAlias = tuple[int, int]
+"""A record of the main partition: its offset and its timestamp. The timestamp tells it from a record at the same offset
+of a former log, after the main topic was deleted and made anew."""
+
+
+class Phase(Enum):
+    """Where a record of the ledger is; `key_ledger.py` has the table."""
+
+    WRITING = "writing"
+    """Its copy is on its way into Kafka. The lane has the record."""
+    EXPECTED = "expected"
+    """Its copy is in Kafka, and was not read back yet."""
+    QUEUED = "queued"
+    """Its copy lies in the queue at `Entry.offset`."""
+    REQUESTED = "requested"
+    """Its copy is being read by its offset."""
+    TAKEN = "taken"
+    """The lane has the record."""
+
+
+OUT = (Phase.REQUESTED, Phase.TAKEN)
+NO_COPY = -1
+"""The due time of a record whose copies were never read."""
+
+
+class QueuedCopy(NamedTuple):
+    """A copy as it was read in the queue. `due_ms`: the steady time at which the record may go out."""
+
+    offset: int
+    identity: Identity
+    key: bytes
+    order: Order
+    counts: tuple[int, int]
+    """Redrives and retries: of several copies of a record the greatest counts, then the last one."""
+    due_ms: int
+    """NEVER: it is parked, and waits for a person."""
+    written_ms: int = 0
+    """When the copy was written, epoch ms."""
+    weight: int = 0
+    """The bytes that its record takes in memory."""
+
+
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """One record that waits. Thousands may wait behind one head, so what they have in common is one object.
+
+    `moved`: the order of one that was redriven; None: its order is its offset. `offset`: of its copy (−1: none is
+    known). `early`: a copy that was read while the lane does not know yet that it is committed. `later`: a copy with
+    greater counts than those that the lane has.
+
+    The ledger writes all of it, but for `listed`, which the heads write, and `key`, which its line may replace.
+    """
+
+    identity: Identity
+    key: bytes
+    moved: Order | None
+    counts: tuple[int, int]
+    phase: Phase
+    offset: int = -1
+    due_ms: int = NO_COPY
+    written_ms: int = 0
+    weight: int = 0
+    listed: bool = False
+    """Whether it waits for its time, for main records before it, or to be asked for."""
+    early: QueuedCopy | None = None
+    later: QueuedCopy | None = None
+
+    @property
+    def order(self) -> Order:
+        """Its order among those of its key."""
+        return Order(self.identity[0]) if self.moved is None else self.moved
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """As `Order.rank`."""
+        return (self.identity[0], LAST) if self.moved is None else self.moved.rank
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether its copy lies in the queue and waits for a person."""
+        return self.due_ms >= NEVER and self.phase is Phase.QUEUED
+
+    @property
+    def at(self) -> tuple[tuple[int, int], Identity]:
+        """What the records of a key are sorted by. The identity parts two redrives that were given one order, and
+        records of two logs."""
+        return self.rank, self.identity
+
+
+def moved_order(identity: Identity, order: Order) -> Order | None:
+    """Return the order of a record that was redriven; None for any other."""
+    return None if order[0] == identity[0] and not order[1] else order
+
+
+def copy_of(entry: Entry) -> QueuedCopy:
+    """Return the copy at which a record lies in the queue."""
+    what = (entry.offset, entry.identity, entry.key, entry.order, entry.counts)
+    return QueuedCopy(*what, entry.due_ms, entry.written_ms, entry.weight)
+
+
+def rank_of_copy(copy: QueuedCopy) -> tuple[tuple[int, int], int]:
+    """Return what copies of one record are compared by: the greatest stands."""
+    return copy.counts, copy.offset

@@ -1,0 +1,66 @@
+"""The rules of `reconsume audit` on what a test run left behind: its users' judge is a second one of every fault test.
+
+The other rules of this folder read the topics with the eyes of a stranger. Where the two disagree, one is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from sidecar.audit.copy_rules import judge_each
+from sidecar.audit.facts import NOTES, Fact, Terms
+from sidecar.audit.parsing import TopicRecord, fact_in, only_postponed
+from sidecar.core.progress import Progress
+from tests.support.kafka.topic_io import UNREADABLE, Row
+from tests.support.proof.evidence import Evidence
+from topics.names import Kind
+
+
+def by_the_audit(evidence: Evidence) -> Iterator[str]:
+    """What an audit finds in the topics, but for records that were destroyed or written by a stranger on purpose."""
+    touched = {ident for ident, _ in evidence.touched}
+    for found in judge_each(_facts(evidence), _terms(evidence)):
+        if found.kind not in NOTES and found.id not in touched and found.id not in evidence.foreign:
+            yield f"audit: {found.kind} {found.id} redrives={found.redrives} times={found.times}: {found.text}"
+
+
+def _terms(evidence: Evidence) -> Terms:
+    group = evidence.group
+    progress = dict(_progress(evidence))
+    return Terms(
+        names=group.names,
+        delays={topic: evidence.delay_of(topic) for topic in evidence.retries},
+        dlqs=frozenset({group.dlq}),
+        before=progress,
+        after=progress,
+        slack=0,  # one machine has one clock
+        in_memory=bool(evidence.kept),
+        mains=frozenset(evidence.mains),
+    )
+
+
+def _progress(evidence: Evidence) -> Iterator[tuple[tuple[str, int], Progress]]:
+    """What is done of each partition, one by one: what was destroyed counts as done."""
+    for topic, rows in {**evidence.mains, **evidence.retries}.items():
+        for number in {row.partition for row in rows}:
+            done = (row.offset for row in rows if row.partition == number and evidence.covers(topic, row))
+            yield (topic, number), Progress(0, frozenset(done))
+
+
+def _facts(evidence: Evidence) -> Iterator[Fact]:
+    group = evidence.group
+    kinds = [(Kind.MAIN, evidence.mains), (Kind.LEVEL, evidence.retries)]
+    kinds += [(Kind.DLQ, {group.dlq: evidence.dlq}), (Kind.EVENTS, {group.names.events: evidence.events})]
+    for kind, topics in kinds:
+        for topic, rows in topics.items():
+            for record in (_record(evidence.name_of(topic), row) for row in rows):
+                fact = fact_in(record, kind, group.group, evidence.mains)
+                if not only_postponed(record, fact):
+                    yield replace(fact, topic=topic)  # a topic that was deleted and made again stands here twice
+
+
+def _record(topic: str, row: Row) -> TopicRecord:
+    headers = None if row.headers == UNREADABLE else list(row.headers)
+    return TopicRecord(topic, row.partition, row.offset, row.timestamp, row.key, row.value, headers)
