@@ -61,7 +61,7 @@ class PaceMonitor:
 
     def _changed(self, change: Change) -> None:
         if not {change.was, change.state} <= AWAY:  # a line for each outage, not for each probe
-            log_change(change, sum(lane.waiting() for lane in self._lanes))
+            log_change(change, sum(lane.shown.waiting() for lane in self._lanes))
         if change.state is State.OUTAGE and self._health is not None:
             self._health.watch()
 

@@ -75,7 +75,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         sources, lanes, meter = self._sources, self._lanes, self._sources.transactions
         moment = sources.now()
-        facts = [lane.facts(moment.steady_ms) for lane in lanes]
+        facts = [lane.shown.facts(moment.steady_ms) for lane in lanes]
         yield self._deliveries()
         yield histogram("delivery_duration_seconds", "How long deliveries took.", [sources.deliveries])
         yield gauge("in_flight", "Deliveries that are out.", (), {(): sources.dispatcher.in_flight})
@@ -132,7 +132,7 @@ class _Collector(Collector):
         """
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
         for lane, known in zip(self._lanes, facts, strict=True):
-            waiting = lane.waiting_by_topic()
+            waiting = lane.shown.waiting_by_topic()
             levels = {source.topic: facts_of.level for source, facts_of in known.partitions.items()}
             for topic in waiting.keys() & levels.keys():
                 counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]

@@ -205,7 +205,7 @@ class LaneRunner:
         """Return the present state of each partition."""
         moment = now()
         oldest = None if self.lane.queues is None else self.lane.queues.oldest()
-        return statuses(self.lane.facts(moment.steady_ms), self.driver.standing, moment, oldest)
+        return statuses(self.lane.shown.facts(moment.steady_ms), self.driver.standing, moment, oldest)
 
     def ends(self) -> Mapping[Partition, int]:
         """Return where each partition ended a few seconds ago."""
@@ -239,7 +239,7 @@ class LaneRunner:
 
         Returns how many records, at most, were answered but not committed to Kafka.
         """
-        before = self.lane.unsaved_at_loss()
+        before = self.lane.shown.unsaved_at_loss()
         self.consumer.stop(timeout)
         deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
         while self.consumer.is_alive() and time.monotonic() < deadline:
@@ -247,7 +247,7 @@ class LaneRunner:
         if self.queues is not None:
             self.queues.stop()
         self.committer.stop()
-        return self.lane.unsaved() - before
+        return self.lane.shown.unsaved() - before
 
 
 def tell(what: str, partition: Partition, number: int, offset: int) -> None:

@@ -71,8 +71,8 @@ class LoopBridge:
     def queue_absent(self, queue: Partition, epoch: int) -> None:
         self._loop.call_soon_threadsafe(self._queue_absent, queue, epoch)
 
-    def queue_cut(self, queue: Partition, epoch: int) -> None:
-        self._loop.call_soon_threadsafe(self._queue_cut, queue, epoch)
+    def queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
+        self._loop.call_soon_threadsafe(self._queue_cut, queue, epoch, end)
 
     def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         self._queue_runs_given += 1
@@ -119,9 +119,9 @@ class LoopBridge:
         if self.lane.queues is not None:
             self.lane.queues.absent(queue, epoch, now())
 
-    def _queue_cut(self, queue: Partition, epoch: int) -> None:
+    def _queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
         if self.lane.queues is not None:
-            self.lane.queues.cut(queue, epoch, now())
+            self.lane.queues.cut(queue, epoch, end, now())
 
     def _queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
         self._queue_runs_taken += 1
@@ -134,7 +134,9 @@ class LoopBridge:
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
         moment = now()
-        self.standing.looked(heads, self.lane.facts(moment.steady_ms), self.lane.put_off(moment.steady_ms), moment)
+        self.standing.looked(
+            heads, self.lane.shown.facts(moment.steady_ms), self.lane.shown.put_off(moment.steady_ms), moment
+        )
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.lane.release(partitions, done, now())

@@ -263,7 +263,7 @@ class Sidecar:
         def changed() -> None:
             rate.stale = True
 
-        topics, owned = frozenset(self._settings.topic_names), runner.lane.owned
+        topics, owned = frozenset(self._settings.topic_names), runner.lane.shown.owned
         share = GroupShare(topics, owned, runner.partition_counts, lambda: rate.of_group, changed)
         rate.owned = share.share
         return share

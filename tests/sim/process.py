@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
+from sidecar.core.lane.queue_hops import Spans
 from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.limits import DeliveryLimits
@@ -133,8 +134,8 @@ class LaneHost(ConsumerSide):
         terms = LaneOptions(self.world.plan.room, self.world.plan.order, bounds=self.world.plan.bounds)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
         if self.lane.queues is not None:
-            self.lane.queues.hop_span = self.world.plan.hop_span
-            self.lane.queues.span = 2 * self.world.plan.hop_span
+            hop_span = self.world.plan.hop_span
+            self.lane.queues.within(Spans(2 * hop_span, hop_span))
 
     def widen(self, levels: dict[str, int]) -> None:
         """Read more levels; never fewer, as the product does it."""

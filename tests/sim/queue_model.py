@@ -167,7 +167,7 @@ class QueueModel:
             return
         if log.start > reading.position:
             reading.position = log.start
-            self._host.on_loop(partial(self._cut, queue, reading.epoch))
+            self._host.on_loop(partial(self._cut, queue, reading.epoch, log.end))
         if log is reading.log and reading.position % 3 == 0:
             reading.sure_ms = reading.last_at_ms
         found = log.after(reading.position, self._random.randint(1, MOST))
@@ -240,9 +240,9 @@ class QueueModel:
         self._world.retire(process)
         self._world.start(at_once=True)
 
-    def _cut(self, queue: Partition, epoch: int) -> None:
+    def _cut(self, queue: Partition, epoch: int, end: int) -> None:
         assert self._host.lane.queues is not None
-        self._host.lane.queues.cut(queue, epoch, self._process.now())
+        self._host.lane.queues.cut(queue, epoch, end, self._process.now())
 
     def _read(self, run: FetchedRecords, caught_up: bool) -> None:
         assert self._host.lane.queues is not None

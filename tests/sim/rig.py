@@ -106,7 +106,7 @@ class Rig:
     @property
     def facts(self) -> LaneFacts:
         """What is true of the lane now."""
-        return self.lane.facts(self.now.steady_ms)
+        return self.lane.shown.facts(self.now.steady_ms)
 
     def state(self) -> str:
         """The state of the only partition, or of the first one, as people read it."""
@@ -145,7 +145,7 @@ class Rig:
         looks at everything."""
         self._calls += 1
         partitions = self.lane.ownership.partitions.values()
-        size = self.lane.waiting() + len(self.sent) + sum(1 + partition.unsettled for partition in partitions)
+        size = self.lane.shown.waiting() + len(self.sent) + sum(1 + partition.unsettled for partition in partitions)
         if self.whole and self._calls % (1 + size // 50) == 0:
             self.lane.check()
 

@@ -34,6 +34,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.due_heads import DueHeads
 from sidecar.core.lane.key_lines import KeyLines
 from sidecar.core.lane.ledger_entry import (
+    IN_QUEUE,
     NO_COPY,
     OUT,
     Entry,
@@ -75,9 +76,15 @@ class KeyLedger:
 
     # --- questions --------------------------------------------------------------------------------------------------
 
-    def knows(self, identity: Identity) -> bool:
-        """Return whether this record waits here."""
-        return identity in self._entries
+    def knows(self, identity: Identity, key: bytes) -> bool:
+        """Return whether this record of a key waits here."""
+        entry = self._entries.get(identity)
+        return entry is not None and entry.key == key
+
+    def has_other_key(self, identity: Identity, key: bytes) -> bool:
+        """Return whether a record waits here under another key: what has these two is no copy of it."""
+        entry = self._entries.get(identity)
+        return entry is not None and entry.key != key
 
     def entry(self, identity: Identity) -> Entry | None:
         """Return the record of this identity, if it waits here."""
@@ -105,14 +112,16 @@ class KeyLedger:
 
     def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> list[int]:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on. Return as `written`
-        does."""
+        does. What waits under another key was forged: the lane has the record itself."""
         entry = self._entries.get(identity)
+        if entry is not None and entry.key != key:
+            return self._forget(entry) + self.writing(identity, key, order, counts)
         if entry is None:
             entry = self._entries[identity] = Entry(identity, key, moved_order(identity, order), counts, Phase.WRITING)
             self.lines.insert(entry)  # a head is offered only once its copy was read
             return []
         # While this owner was frozen the next one has written a copy, which was read before the answer came.
-        theirs = copy_of(entry) if entry.phase is Phase.QUEUED else None
+        theirs = copy_of(entry) if entry.phase in IN_QUEUE else entry.early
         line = self.lines.come_back(entry)
         entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
         self.heads.offer(line)  # a record that is written again as it is need not have been the head
@@ -136,8 +145,15 @@ class KeyLedger:
         if entry is None:
             return []
         self._remove(entry)
-        obsolete = [] if entry.early is None else [entry.early.offset]
+        obsolete = [entry.offset] if entry.phase in IN_QUEUE else []  # the record that has ended was not read there
+        if entry.early is not None:
+            obsolete.append(entry.early.offset)
         return obsolete if entry.later is None else obsolete + self.read(entry.later)
+
+    def _forget(self, entry: Entry) -> list[int]:
+        """Forget a record with all copies that lie in the queue; return their offsets."""
+        later, entry.later = entry.later, None
+        return self.done(entry.identity) + ([] if later is None else [later.offset])
 
     # --- the queue is read -------------------------------------------------------------------------------------------
 
@@ -147,7 +163,7 @@ class KeyLedger:
         if entry is None:
             self._insert(self._queued(copy))
             return []
-        if copy.counts < entry.counts:
+        if copy.counts < entry.counts or copy.key != entry.key:
             return [copy.offset]
         if entry.phase is Phase.WRITING and copy.counts == entry.counts:
             before, entry.early = entry.early, copy
@@ -162,7 +178,7 @@ class KeyLedger:
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
         """Put a copy in the place of an older one; nothing of the record is out."""
         obsolete = [] if entry.offset < 0 else [entry.offset]
-        same = copy.key == entry.key and moved_order(copy.identity, copy.order) == entry.moved
+        same = moved_order(copy.identity, copy.order) == entry.moved
         if same and entry.due_ms == NO_COPY:  # no heap knows it
             entry.phase, entry.counts, entry.offset = Phase.QUEUED, copy.counts, copy.offset
             entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)

@@ -6,62 +6,40 @@ else moves a record. Its way, from top to bottom: `received`, `send`, `answered`
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from sidecar.core.commit_batch import CommitResult, SettledRecord, WrittenAt
+from sidecar.core.commit_batch import CommitResult, SettledRecord
 from sidecar.core.counters import LaneCounters
-from sidecar.core.decide import (
-    LEASE_EXPIRED,
-    Decision,
-    LeaveUncommitted,
-    Postpone,
-    RetryInPlace,
-    dead_letter_unreadable,
-    decide,
-    decide_draining,
-)
 from sidecar.core.holds import Holds
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.admission import LaneOptions, admit
 from sidecar.core.lane.blocked_partitions import BlockedPartitions
 from sidecar.core.lane.bulk import BulkAnswers, RelayBulk
 from sidecar.core.lane.calls import LaneCalls
+from sidecar.core.lane.commit_results import CommitResults
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
-from sidecar.core.lane.facts import LaneFacts, facts_of
+from sidecar.core.lane.decisions import Decisions
 from sidecar.core.lane.invariants import check_records
 from sidecar.core.lane.long_waits import LongWaits
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.operator_holds import OperatorHolds
 from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.outputs import with_outputs
 from sidecar.core.lane.owned_queue import LaneTies
 from sidecar.core.lane.ownership import Ownership
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.room_shares import RoomShares
+from sidecar.core.lane.shown import ShownLane
 from sidecar.core.lane.timer import LaneTimer
 from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.outcome import (
-    COMMITTED,
-    Cancelled,
-    Expired,
-    Failed,
-    Outcome,
-    Outputs,
-    Rejected,
-    label_of,
-    output_refused,
-)
+from sidecar.core.outcome import COMMITTED, Cancelled, Outcome, label_of, output_refused
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.policy import Policy
 from sidecar.core.ports import Ports
-from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Partition, Record
 from topics.attempt import retry_state_of
-from topics.transition_records import writes_of
-from topics.transitions import DONE, Commit, Forward, Wait, Written, after_wait
+from topics.transitions import Forward, Wait, after_wait
 
 
 class Lane:
@@ -70,49 +48,60 @@ class Lane:
     def __init__(
         self, policy: Policy, waits: Mapping[str, int], ports: Ports, dispatcher: Dispatcher, options: LaneOptions
     ) -> None:
-        self._policy, self._ports, self._dispatcher, self._wanted = policy, ports, dispatcher, options.wanted
-        self._reasons, self.counters = ReasonClasses(), LaneCounters()
+        self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
+        self.counters = counters = LaneCounters()
         self._ordered = options.order is not None
         partitions: dict[Partition, LanePartition] = {}
         self._partitions: Mapping[Partition, LanePartition] = partitions
         memory = self.memory = LaneMemory(options.room, partitions, dispatcher.pace, ordered=self._ordered)
-        queued = policy.has_queues and not waits
+        queued = policy.has_queues and not waits  # what waits in levels has no order to keep
         waiting = self._waiting = WaitingRecords(options.room, options.order, named=queued)
         self.ready = waiting.ready
         outbox = self.outbox = Outbox()
 
+        # The timer looks at all other parts, so it is made last, and some of them wake it.
         def wake_by(at_ms: int) -> None:
             self._timer.wake_by(at_ms)
 
         commits = self.commits = Commits(partitions, outbox, wake_by)
         paused = self.paused = PausedPartitions(ports.fetch, memory)
-        calls = LaneCalls(lambda: self._policy, self._write, wake_by, ports.notice, self._output_refused, self._let_go)
-        counted = policy.max_deaths is not None
-        gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
-        self._gate = gate
-        self.ownership = Ownership(
+        decisions = self._decisions = Decisions(policy, waiting, outbox, memory, commits, dispatcher, counters)
+        calls = LaneCalls(
+            *(lambda: decisions.policy, decisions.write, wake_by, ports.notice, self._output_refused, self._let_go)
+        )
+        counted = policy.max_deaths is not None  # contract 1.10: else a crash says nothing of a record
+        gate = self._gate = CrashGate(partitions, waiting, commits, memory, dispatcher, calls) if counted else None
+        ownership = self.ownership = Ownership(
             partitions, waits, options.bounds, memory, waiting, outbox, commits, paused, gate, ports.recall
         )
-        self._blocked = BlockedPartitions(self.ownership, outbox, waiting, memory, commits, paused, gate, calls)
-        self._room = RoomShares(partitions, memory, waiting, paused, dispatcher.dispatch)
+        blocked = BlockedPartitions(ownership, outbox, waiting, memory, commits, paused, gate, calls)
+        room = self._room = RoomShares(partitions, memory, waiting, paused, dispatcher.dispatch)
         self._operator_holds = OperatorHolds(
             *(partitions, waiting, memory, paused, gate, calls.policy, ports.withdraw, self._put_back),
             ordered=self._ordered,
         )
         self._active_holds: OperatorHolds | None = None
         """The same while a hold is in force: without one a record pays nothing for it."""
-        self.queues: LongWaits | None = None
-        if queued:
-            finish, end_turn = self._finish, self._end_turn
-            ties = LaneTies(
-                *(self.ownership, waiting, memory, commits, paused, ports.queues, *calls[:2], finish, end_turn),
-                ports.filling,
-            )
-            self.queues = LongWaits(options.order or "key", ties)
-        self._timer = LaneTimer(commits, waiting, paused, self._room, gate, dispatcher, ports, self.queues)
-        self._relay_bulk = RelayBulk(self.ownership, memory, outbox, self.counters)
-        self._bulk_answers = BulkAnswers(dispatcher, self.ownership, gate, self.counters)
+        queues = self.queues = self._queues_of(options, calls) if queued else None
+        self._timer = LaneTimer(commits, waiting, paused, room, gate, dispatcher, ports, queues)
+        self._relay_bulk = RelayBulk(ownership, memory, outbox, counters)
+        self._bulk_answers = BulkAnswers(dispatcher, ownership, gate, counters)
+        self._results = CommitResults(
+            *(ownership, outbox, commits, memory, blocked, room, self._relay_bulk),
+            *(queues, decisions, counters, self._finish),
+        )
+        self.shown = ShownLane(partitions, ownership, waiting, outbox, queues)
         dispatcher.join(self, options.weight)
+
+    def _queues_of(self, options: LaneOptions, calls: LaneCalls) -> LongWaits:
+        """Return the queues of this lane, which write by its decisions, and are told of these."""
+        ties = LaneTies(
+            *(self.ownership, self._waiting, self.memory, self.commits, self.paused, self._ports.queues, *calls[:2]),
+            *(self._finish, self._end_turn, self._ports.filling),
+        )
+        queues = LongWaits(options.order or "key", ties)
+        self._decisions.write_to(queues.copies)
+        return queues
 
     def allow_far(self, allowed: bool) -> None:
         """Let records begin at any distance from the first open one; else within SPAN, as older versions read it."""
@@ -120,7 +109,7 @@ class Lane:
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Decide by another policy from now on; records that wait already keep their due time."""
-        self._policy = policy
+        self._decisions.policy = policy
         self.ownership.apply_delays(waits)
         if self.queues is not None:
             self.queues.look_again()
@@ -130,41 +119,12 @@ class Lane:
         self._active_holds = self._operator_holds if holds else None
         self._operator_holds.apply(holds, now)
         if self.queues is not None:
-            self.queues.obey(holds)
+            self.queues.heads.obey(holds)
         self._end_turn(now)
 
     def _put_back(self, record: Record) -> None:
         if self.queues is not None:
-            self.queues.put_back(record)
-
-    def facts(self, steady_ms: int) -> LaneFacts:
-        """Return what is true of the lane now, at a steady time (ms)."""
-        queues = {} if self.queues is None else self.queues.facts()
-        return facts_of(self._partitions, self._waiting, self.outbox, self.ownership.records_lost, steady_ms, queues)
-
-    def owned(self) -> Collection[Partition]:
-        """Return the partitions that are owned, with those of queues."""
-        return self._partitions.keys()
-
-    def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
-        """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
-        return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady_ms))
-
-    def waiting_by_topic(self) -> Counter[str]:
-        """Return how many records wait in memory, by the topic that they were read from."""
-        return self._waiting.count_by_topic()
-
-    def waiting(self) -> int:
-        """Return how many records wait in memory for their time or for a place in flight."""
-        return self._waiting.count
-
-    def unsaved_at_loss(self) -> int:
-        """Return how many records, at most, were answered but not in Kafka when their partition went."""
-        return self.ownership.uncommitted_at_loss
-
-    def unsaved(self) -> int:
-        """Return the same, and those of the partitions that are still here."""
-        return self.unsaved_at_loss() + sum(partition.unsaved for partition in self._partitions.values())
+            self.queues.heads.put_back(record)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
@@ -239,7 +199,7 @@ class Lane:
                 continue
             if partition.suspicion is not None and run.records:
                 partition.suspicion.see(run.records[-1].offset)
-            if self.queues is None or self.queues.admits(partition, run):
+            if self.queues is None or self.queues.mains.admits(partition, run):
                 self._take_up(partition, run, now)
         self._room.admitted(now)
         self._end_turn(now)
@@ -247,20 +207,19 @@ class Lane:
     def _take_up(self, partition: LanePartition, run: FetchedRecords, now: Now) -> None:
         if run.last_at_ms is not None:
             partition.read_up_to(run.last_at_ms)
-        if self._policy.relay and self._active_holds is None:
-            run = self._relay_bulk.forward_due(partition, run, self._policy, now)
+        if self._decisions.policy.relay and self._active_holds is None:
+            run = self._relay_bulk.forward_due(partition, run, self._decisions.policy, now)
         going: list[Record] = []
         for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
             self.memory.add(partition, record.weight)
             # Contract 3.6: a copy whose headers break their form is never delivered, and never lost.
             if record.fault:
-                self.counters.bad_headers += 1
-                self._write(partition, record, dead_letter_unreadable(record, self._policy, now.wall_ms), now)
+                self._decisions.give_up_unreadable(partition, record, now)
             # Contract 6.12: a record whose tag nobody subscribed to is done, without a delivery.
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
-            elif self.queues is not None and self.queues.keeps(partition, record):
+            elif self.queues is not None and self.queues.mains.keeps(partition, record):
                 pass
             # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
             elif remaining > 0:
@@ -279,17 +238,17 @@ class Lane:
         if partition.paused is None and partition.tracker.reached(end):
             self.commits.soon(partition)
         if self.queues is not None:
-            self.queues.main_ended(partition, end)
+            self.queues.mains.main_ended(partition, end)
 
     def _after_wait(self, partition: LanePartition, record: Record, now: Now) -> bool:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
-        decision = after_wait(record, self._policy, now.wall_ms, self._waiting.patience_ms)
+        decision = after_wait(record, self._decisions.policy, now.wall_ms, self._waiting.patience_ms)
         if not isinstance(decision, Wait):
             if isinstance(decision, Forward):
                 if self._active_holds is not None and self._active_holds.keeps(partition, record, now):
                     return False
                 self.counters.late(record, partition.level_delay_ms, now.wall_ms)
-            self._write(partition, record, decision, now)
+            self._decisions.write(partition, record, decision, now)
             return False
         if decision.ms > 0:
             self._waiting.delay(record, now.steady_ms + decision.ms)
@@ -337,8 +296,8 @@ class Lane:
             load = partition.load
             if outcome is COMMITTED and record.retry_state is None:
                 self._finish(partition, record)
-            else:
-                self._decide(partition, record, outcome, now)
+            elif self._decisions.decide(partition, record, outcome, now):
+                self._timer.schedule(now)
             if partition.closing or partition.load < load:  # else nothing has made room
                 self._changed(partition, now)
         self._go_on(now)
@@ -356,108 +315,22 @@ class Lane:
         # An outage may have begun, a probe was sent that may hang, or records wait for a rate.
         self._timer.wake_by(self._dispatcher.next_at(now))
 
-    def _decide(self, partition: LanePartition, record: Record, outcome: Outcome, now: Now) -> None:
-        if isinstance(outcome, Failed) and not self._policy.understands(outcome.delay, outcome.level):
-            self.counters.odd_requests += 1
-        if isinstance(outcome, (Failed, Rejected)):  # a union would be made anew for each record
-            outcome = self._reasons.bounded(outcome, now.wall_ms)
-            self.counters.failed(record, outcome.reason)
-        elif isinstance(outcome, Expired):
-            self.counters.failed(record, LEASE_EXPIRED.reason)
-        # Contract 9.4: while the sidecar drains, a failure makes no dead letter.
-        rule = decide_draining if self._dispatcher.closed else decide
-        decision: Decision = rule(record, outcome, self._policy, now.wall_ms)
-        match decision:
-            case LeaveUncommitted():
-                partition.leave()
-            case Wait(ms=0):
-                self._waiting.repeat(record)
-            case Wait(ms=ms):
-                self._waiting.delay(record, now.steady_ms + ms)
-            case Postpone(ms=ms):
-                self._waiting.delay(record.postponed(now.wall_ms), now.steady_ms + ms)
-            case RetryInPlace(ms=ms):
-                partition.retried_in_place(record)
-                self._waiting.delay(record.tried(now.wall_ms), now.steady_ms + ms)
-            case _:
-                self._write(partition, record, decision, now, getattr(outcome, "outputs", ()))
-                if self.commits.in_flight is not None:
-                    return  # the result of the batch in flight schedules the next step
-        self._timer.schedule(now)
-
-    def _write(
-        self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()
-    ) -> None:
-        plain = not outputs or decision != DONE  # else there is something to write
-        if plain and self.queues is not None and self.queues.settles(partition, record, decision):
-            return
-        partition.settled()
-        writes = writes_of(record, decision, self._policy, now.wall_ms)
-        if outputs:
-            before = record.weight
-            record, outputs = with_outputs(record, outputs, self._policy)
-            self.memory.add(partition, record.weight - before)
-        self.outbox.add(SettledRecord(record, decision, writes + outputs, len(outputs)))
-
     def _output_refused(self, partition: LanePartition, entry: SettledRecord, why: str, now: Now) -> None:
         """Let a record fail whose outputs Kafka does not take."""
         partition.unsettle()
         self.outbox.forget(entry)
-        self._decide(partition, entry.record, output_refused(why), now)
+        if self._decisions.decide(partition, entry.record, output_refused(why), now):
+            self._timer.schedule(now)
 
     def _let_go(self, partition: LanePartition) -> None:
         """Have what a blocked queue has let go wait in its queue again."""
         if self.queues is not None:
-            self.queues.let_go(partition)
+            self.queues.heads.let_go(partition)
 
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""
-        self.commits.ended(now, committed=result.committed)
-        if result.apart:
-            self.commits.halve(result.batch)
-        # Contract 7.4, 7.11: what did not happen is committed again from memory; nothing is delivered again for it.
-        self.outbox.put_back(entry for entry in result.again if self.ownership.owner_of(entry.record) is not None)
-        self._all_written(result, now)
-        if result.refused:
-            self._blocked.refused(result.refused, now)
-        outbox = self.outbox
-        # Contract 7.2: a broker that takes less metadata gets a shorter done set, never a refused commit.
-        if result.most is not None:
-            self.ownership.shorten(result.most)
-            if not result.committed:
-                self.commits.all_at_once()
-        if result.unwritable or result.too_long:
-            self._blocked.progress_refused(result, now)
-        if result.committed and outbox.unwritable:
-            self.commits.progress_accepted(result.batch.commits, now)
-        if outbox.refused or outbox.unwritable or self.memory.refused_bytes:
-            self._blocked.review(now)
-            self._room.admitted(now)  # the copies that Kafka takes now count in the room again
-        if outbox.unwritable or self.memory.awaits:
-            self.memory.look_for_awaited()
-        self.ownership.committed(result, now)
+        self._results.apply(result, now)
         self._end_turn(now)  # records that were queued behind a dead letter may be delivered
-
-    def _all_written(self, result: CommitResult, now: Now) -> None:
-        straight, located = self._policy.relay and result.committed, result.located
-        if located and self.queues is not None:
-            self.queues.transaction_ended(result.producer)
-        for index, entry in enumerate(self._relay_bulk.settle(result.done) if straight else result.done):
-            self._written(entry, result.committed, now, located.get(index))
-        if located and self.queues is not None:
-            self.queues.take_located()
-
-    def _written(self, entry: SettledRecord, with_progress: bool, now: Now, where: WrittenAt | None) -> None:
-        partition = self.ownership.owner_of(entry.record)
-        if partition is None:
-            return
-        partition.unsettle()
-        self.counters.count(entry.decision)
-        if self.queues is not None:
-            self.queues.written(entry, where, now)
-        self._finish(partition, entry.record, covered=with_progress, copied=True)
-        if self.outbox.refused:
-            self.outbox.accepted(entry)
 
     def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False, copied: bool = False) -> None:
         """End the way of a record. `covered`: the progress that is in Kafka has it already. `copied`: something was
@@ -467,7 +340,7 @@ class Lane:
         if not (covered or partition.uncommitted):
             self.commits.soon(partition)
         if self.queues is not None:
-            self.queues.finished(record)
+            self.queues.mains.finished(record)
         elif self._ordered:  # asked here, because a call for each record would cost a hundredth of its way
             self._waiting.done(record)
 

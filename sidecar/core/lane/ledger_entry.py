@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from sidecar.core.record import NEVER
+from sidecar.core.record import NEVER, Record
+from topics.group_rules import offset_of
 from topics.retry_order import LAST, Order
 
 Identity: TypeAlias = tuple[int, int]
@@ -31,6 +32,8 @@ class Phase(Enum):
 
 
 OUT = (Phase.REQUESTED, Phase.TAKEN)
+IN_QUEUE = (Phase.QUEUED, Phase.REQUESTED)
+"""The phases in which the lane has not the record, but its copy alone."""
 NO_COPY = -1
 """The due time of a record whose copies were never read."""
 
@@ -112,3 +115,11 @@ def copy_of(entry: Entry) -> QueuedCopy:
 def rank_of_copy(copy: QueuedCopy) -> tuple[tuple[int, int], int]:
     """Return what copies of one record are compared by: the greatest stands."""
     return copy.counts, copy.offset
+
+
+def identity_of(record: Record) -> Identity:
+    """Return which record of the main partition this is, or is a copy of."""
+    if (state := record.retry_state) is None:
+        return record.offset, record.timestamp if record.timestamp > 0 else 0
+    # Of a copy that was read the timestamp is no negative one, and its order is its offset unless it was redriven.
+    return state.order.offset if state.order and not state.order.sequence else offset_of(state.id), state.timestamp

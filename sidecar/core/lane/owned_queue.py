@@ -70,7 +70,9 @@ class OwnedQueue:
     """Records whose copies were awaited when the log was cut, and were not read since (`unseen_copies.py`)."""
     unseen_until_ms: int = NEVER
     end_seen: bool = False
-    """The steady time at which these are held lost, and whether the log was read up to its end since the cut."""
+    unseen_end: int = -1
+    """The steady time at which these are held lost; whether the log was read up to its end since the cut, and where it
+    ended then."""
     round_at_ms: int = -NEVER
     """The steady time (ms) at which the present round of hops began: what lay below `round_end` then hops once."""
     round_end: int = -1

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sidecar.core.lane.ledger_entry import Identity
+from sidecar.core.lane.owned_queue import OwnedQueue
 from sidecar.core.policy import Policy
 from sidecar.core.record import Now, Record
 from topics import transitions
@@ -16,6 +18,29 @@ from topics.policy_record import COMMIT, DEAD_LETTER, SettlementRecord
 from topics.reasons import reason_class, text_of
 from topics.retry_headers import RetryState
 from topics.transitions import Commit, Written
+
+
+class OpenSettlements:
+    """What people have decided about records that wait, by the ids of these; who tells it bounds their number."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, SettlementRecord] = {}
+
+    def hear(self, ident: str, settlement: SettlementRecord | None) -> bool:
+        """Take in the decision about the record `ident`; None: it was withdrawn, or is done.
+
+        Return whether it is one that was not heard before: the policy topic tells each of them more than once.
+        """
+        before = self._by_id.pop(ident, None)
+        if settlement is None:
+            return False
+        self._by_id[ident] = settlement
+        return before is None or before.nonce != settlement.nonce
+
+    def bind(self, owned: OwnedQueue, identity: Identity, state: RetryState) -> None:
+        """Have a copy that came into a queue settled, if a decision is meant for it."""
+        if self._by_id and (settlement := meant_for(self._by_id, state)) is not None:
+            owned.settling[identity] = settlement
 
 
 def meant_for(settlements: Mapping[str, SettlementRecord], state: RetryState) -> SettlementRecord | None:

@@ -1,8 +1,8 @@
 """Copies that a queue has lost before they were read back.
 
 A copy that was committed is awaited from the queue, and its key is blocked until it comes. If the log is cut
-meanwhile, by retention or by hand, it never comes. So what is awaited at a cut, and was not read long after the log's
-end was, is lost.
+meanwhile, by retention or by hand, it never comes. So what is awaited at a cut, and was not read long after all that
+the log held then, is lost. The client reports no end of the log while more comes without a pause, so it is not needed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ SURE_AFTER_MS = 60_000
 AWAITED = (Phase.WRITING, Phase.EXPECTED)
 
 
-def await_unseen(owned: OwnedQueue, steady_ms: int) -> None:
-    """Note which copies are awaited while the log is cut, at a steady time."""
+def await_unseen(owned: OwnedQueue, end: int, steady_ms: int) -> None:
+    """Note which copies are awaited while the log is cut, at a steady time. `end`: where it ends then."""
     owned.unseen |= {entry.identity for entry in owned.ledger.entries() if entry.phase in AWAITED and not entry.early}
     owned.unseen_until_ms, owned.end_seen = steady_ms + SURE_AFTER_MS, False
+    owned.unseen_end = end
 
 
-def take_lost(owned: OwnedQueue, steady_ms: int) -> list[Identity]:
-    """Return the records whose copies are lost, once that is sure; a copy that is still being written has more time."""
+def take_lost(owned: OwnedQueue, read_to: int, steady_ms: int) -> list[Identity]:
+    """Return the records whose copies are lost, once that is sure; a copy that is still being written has more time.
+
+    `read_to`: the offset below which the queue was read.
+    """
     if steady_ms < owned.unseen_until_ms:
         owned.alarm_ms = min(owned.alarm_ms, owned.unseen_until_ms)
         return []
-    if not owned.end_seen:  # what is read has it looked at again
+    if not owned.end_seen and read_to < owned.unseen_end:  # what is read has it looked at again
         return []
     waiting = {identity: entry for identity in owned.unseen if (entry := owned.ledger.entry(identity)) is not None}
     owned.unseen = {identity for identity, entry in waiting.items() if entry.phase is Phase.WRITING}

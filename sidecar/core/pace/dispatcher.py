@@ -10,24 +10,21 @@ A rate is a bound beside the places (`limits.py`): a record that waits for it st
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sidecar.core.invariant import ensure
 from sidecar.core.outcome import COMMITTED, Outcome
+from sidecar.core.pace.flow_turns import FlowTurns
 from sidecar.core.pace.lane_turns import HAD, took
 from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
-from sidecar.core.pace.shares import divide, has_share, most_for, next_flow
+from sidecar.core.pace.shares import has_share, most_for
 from sidecar.core.pace.single_file import SingleFile
-from sidecar.core.pace.topic_turns import Flow, ReadyFlows, TopicFlows
+from sidecar.core.pace.topic_turns import Flow, ReadyFlows
 from sidecar.core.record import NEVER, Now, Record
 
-TURNS = 16
-"""One part in this many of the places is how many records go in one turn, where that is more than a request holds. With
-less the choices would cost more; with more, a flow that comes would wait longer."""
 FEW = 4
 """Places are shared once one part in this many of them is taken. With fewer out no flow has more than that, and all
 that is ready goes at once; with a larger part, flows of which many wait would be too far from their shares."""
@@ -72,19 +69,7 @@ class Dispatcher:
         self._lanes: list[LaneQueue] = []
         self._ready: list[ReadyFlows] = []
         """The flows of each lane."""
-        self._waiting_lanes: list[ReadyFlows] = []
-        """The lanes that had ready records when the shares were divided, the next one first."""
-        self._only: TopicFlows | None = None
-        """The topic that alone had ready records then."""
-        self._topics = 0
-        """How many topics the instance owns; 0 if they must be counted again."""
-        self._limit = 0
-        """The limit for which the shares were divided; 0 if they must be divided again."""
-        self._usable = NEVER
-        """The places that flows may take now, as far as is known: where shares keep places free it is less than the
-        limit, and a flow need not be searched for at each answer. NEVER if it is not known."""
-        self._length = unit
-        """Records of a turn."""
+        self._turns = FlowTurns(self._ready, unit)
         self._flow: Flow | None = None
         """The flow whose turn it is."""
         self._remaining = 0
@@ -97,7 +82,7 @@ class Dispatcher:
         """Add a lane to those that take turns. `weight`: its part of the deliveries, in proportion to the others."""
         self._lanes.append(lane)
         self._ready.append(lane.ready)
-        lane.ready.join(lane.send, weight, self._ready_changed, self._topics_changed, self.limits.topics)
+        lane.ready.join(lane.send, weight, self._turns.changed, self._topics_changed, self.limits.topics)
 
     def close(self) -> None:
         """Send nothing more, for good."""
@@ -108,7 +93,7 @@ class Dispatcher:
     @property
     def full(self) -> bool:
         """Whether nothing more is sent until a delivery is answered, the pace changes, or another flow has records."""
-        return self._no_room or (self.in_flight >= self._usable and any(self._ready))
+        return self._no_room or (self.in_flight >= self._turns.usable and any(self._ready))
 
     @property
     def _no_room(self) -> bool:
@@ -234,11 +219,12 @@ class Dispatcher:
         Within a turn a place that became free stays with its flow, if that has records and its share; else it goes to
         the flow of the turn.
         """
-        if limit != self._limit:
-            self._divide(limit)
+        turns = self._turns
+        if limit != turns.limit:
+            turns.divide(limit)
         flow, self._freed = self._freed, None
         most = min(limit, self._most)
-        while self.in_flight < most and self.in_flight < self._usable:
+        while self.in_flight < most and self.in_flight < turns.usable:
             if flow is None or not flow.records:
                 flow = self._flow
             if flow is not None and self._remaining > 0 and flow.records and has_share(flow):
@@ -246,52 +232,34 @@ class Dispatcher:
                 self._remaining -= 1
                 self._send_first(flow, now)
             elif not self._send_next(most, now):
-                self._usable = self.in_flight
                 return
             flow = None
             if self.single_file.sources:
                 self._send_in_single_file(now)
                 return
-            if self._limit == 0:
-                self._divide(limit)
+            if turns.limit == 0:
+                turns.divide(limit)
 
     def _send_next(self, limit: int, now: Now) -> bool:
         """Give the turn to the next flow that may take a place, and send some of it; return False if there is none.
 
         `limit`: how many may be in flight.
         """
-        self._flow = flow = self._next_flow()
+        turns = self._turns
+        self._flow = flow = turns.next(self.in_flight)
         if flow is None:
             return False
-        if self._only is None:  # what another topic gives up may be of use to more than one flow
-            self._usable = NEVER
-        before, self._remaining = self.in_flight, self._length
-        if self._length == 1:
+        before, self._remaining = self.in_flight, turns.length
+        if turns.length == 1:
             self._remaining = 0
             self._send_first(flow, now)
         else:
-            most = min(self._length, limit - before, most_for(flow), len(flow.records))
+            most = min(turns.length, limit - before, most_for(flow), len(flow.records))
             self._remaining -= most
             self._send_some(flow, most, now)
-        if len(self._waiting_lanes) > 1:
-            self._took(flow, self.in_flight - before)
+        if len(turns.waiting_lanes) > 1:
+            turns.took(flow, self.in_flight - before)
         return True
-
-    def _took(self, flow: Flow, sent: int) -> None:
-        """Note that a flow's lane has had a turn while others wait, and put the lane that has had least first."""
-        took(flow.ready, sent, self._waiting_lanes)
-        self._waiting_lanes.remove(flow.ready)
-        insort(self._waiting_lanes, flow.ready, key=HAD)
-
-    def _next_flow(self) -> Flow | None:
-        topic = self._only
-        if topic is not None and has_share(flow := topic.turns[0]):
-            topic.turns.rotate(-1)
-            return flow
-        for ready in self._waiting_lanes:
-            if (chosen := next_flow(ready)) is not None:
-                return chosen
-        return None
 
     def _send_first(self, flow: Flow, now: Now) -> None:
         """Send the first record of a flow."""
@@ -321,29 +289,9 @@ class Dispatcher:
         if (sent := self.in_flight - before) > 0:
             ready.sent(flow, sent)
 
-    def _divide(self, limit: int) -> None:
-        """Divide the places among the flows that have ready records."""
-        self._limit, self._only = limit, None
-        waiting = self._waiting_lanes = [ready for ready in self._ready if ready.turns]
-        if not waiting:
-            self._usable = 0
-            return
-        self._length, self._usable = limit // TURNS, NEVER
-        if self._length < self._unit:
-            self._length = self._unit
-        self._topics = self._topics or sum(len(ready.topics) for ready in self._ready)
-        divide(waiting, limit, self._unit, self._topics)
-        if len(waiting) > 1:
-            waiting.sort(key=HAD)
-        elif len(waiting[0].turns) == 1:
-            self._only = waiting[0].turns[0]
-
-    def _ready_changed(self) -> None:
-        self._limit, self._usable = 0, NEVER
-
     def _topics_changed(self) -> None:
-        self._topics = self._limit = 0
-        self.limits.rate.stale = True
+        self._turns.topics_changed()
+        self.limits.rate.stale = True  # contract 8.9: what this instance owns is its part of the group's rate
 
     def _send_in_single_file(self, now: Now) -> None:
         """Send the next record of the single file; some of its records may have to wait when their turn has come."""
@@ -408,6 +356,7 @@ class Dispatcher:
         out = sum(topic.out for ready in self._ready for topic in ready.topics.values())
         ensure(out <= self.in_flight, f"what the flows have out, {out}, has its place in flight")
         ensure(not self.gathering, "no batch is being answered between two calls")
+        self._turns.check()
         self.single_file.check()
         self.pace.check()
         self.limits.check()

@@ -46,7 +46,8 @@ class HiddenHeaders:
     def __init__(self, config: Mapping[str, object], credentials: ClientCredentials) -> None:
         self._config, self._credentials = {**config, **_TO_THE_END}, credentials
         self._reader: NativeReader | None = None
-        self._made_of: Mapping[str, object] = {}
+        self._made_of = 0
+        """The number of the credentials that the client was made of."""
 
     def refusals(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Return a refusal for each entry that must not be copied with its headers, or of which that is not known."""
@@ -77,16 +78,16 @@ class HiddenHeaders:
                 del left[found.partition]
             elif wanted[0] > found.offset + NEAR:
                 reader.start(found.partition, wanted[0])
-        for partition in left:
-            reader.stop(partition)
+        if left:  # a client may be of no more use, as after its topic was made anew: the next look has another one
+            self.close()
         unread = frozenset((partition, offset) for partition, offsets in left.items() for offset in offsets)
         return Looked(frozenset(hidden), unread)
 
     def _opened(self) -> NativeReader:
-        config = self._credentials.newest(self._config)
-        if self._reader is None or config != self._made_of:
+        number = self._credentials.newest_number
+        if self._reader is None or number != self._made_of:
             self.close()
-            self._reader, self._made_of = NativeReader(config), config
+            self._reader, self._made_of = NativeReader(self._credentials.newest(self._config)), number
         return self._reader
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ The client reads on at the old offset as soon as the new log is that long. What 
 what waited in the former log would keep its keys for ever. So whoever has read the former log ends, and its successor
 reads the new one from its beginning. Three signs tell of it:
 
-- the log ends before what was read, which the client itself reports (`QueueThread`);
+- the log ends before what was read, which the client itself reports (`QueueIntake`);
 - a copy of our own was appended below what was read (`OwnAppends`);
 - the times of its records: the log begins with one that is younger than what was read (`log_checks.py`), and did not so
   when it was first looked at.

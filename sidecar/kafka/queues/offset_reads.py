@@ -32,11 +32,25 @@ class RecentRecords:
         """Keep records while there is room for them; the oldest go first."""
         with self._lock:
             for record in records:
-                before = self._records.pop((record.source, record.offset), None)
-                self._records[record.source, record.offset] = record
-                self._weight += record.weight - (0 if before is None else before.weight)
+                self._put(record)
             while self._weight > self._room:
                 self._weight -= self._records.popitem(last=False)[1].weight
+
+    def fill(self, records: Sequence[Record]) -> None:
+        """Keep records while there is free room: they push out no other.
+
+        Thousands may be written behind one head, and what is due must be here, whenever that head goes.
+        """
+        with self._lock:
+            for record in records:
+                if self._weight + record.weight > self._room:
+                    return
+                self._put(record)
+
+    def _put(self, record: Record) -> None:
+        before = self._records.pop((record.source, record.offset), None)
+        self._records[record.source, record.offset] = record
+        self._weight += record.weight - (0 if before is None else before.weight)
 
     def take(self, source: Partition, offset: int, epoch: int) -> Record | None:
         """Remove and return a record; None if it is not here."""

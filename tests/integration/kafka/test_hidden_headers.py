@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from sidecar.core.record import Partition
 from sidecar.kafka.client_config import reader_config
 from sidecar.kafka.committer.hidden_headers import NEAR, HiddenHeaders
-from sidecar.kafka.credentials.registry import unchanging
+from sidecar.kafka.credentials.registry import CredentialRegistry, Credentials, unchanging
 from tests.sim.samples import record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -47,6 +47,12 @@ def headers(group: GroupTopics) -> Iterator[HiddenHeaders]:
         yield headers
 
 
+def clients() -> frozenset[str]:
+    """The main threads of librdkafka's clients in this process, by their ids."""
+    tasks = Path("/proc/self/task")
+    return frozenset(task.name for task in tasks.iterdir() if (task / "comm").read_text() == "rdk:main\n")
+
+
 def test_only_records_with_too_many_headers_are_named_wherever_the_others_went(
     headers: HiddenHeaders, group: GroupTopics
 ) -> None:
@@ -60,9 +66,21 @@ def test_only_records_with_too_many_headers_are_named_wherever_the_others_went(
 
 
 def test_a_partition_that_nobody_answers_for_is_named_and_nothing_is_left_of_the_client() -> None:
-    before = threading.active_count()
+    before = clients()
     config = reader_config({"bootstrap.servers": "127.0.0.1:1"}, "g", "test")
     with closing(HiddenHeaders(config, unchanging())) as headers:
         looked = headers.look([record(0, source=Partition("orders", 0))])
-    assert looked.unread == {(Partition("orders", 0), 0)}
-    assert threading.active_count() == before
+        assert looked.unread == {(Partition("orders", 0), 0)}
+        assert clients() == before, "the next look has another client"
+
+
+def test_new_credentials_make_a_new_client_though_their_files_have_the_same_names(group: GroupTopics) -> None:
+    registry = CredentialRegistry()
+    config = reader_config({"bootstrap.servers": group.bootstrap}, group.group, "test")
+    at = [record(4, source=Partition(group.main, 0))]
+    with closing(HiddenHeaders(config, registry.register("test"))) as headers:
+        assert not headers.look(at).unread
+        first = clients()
+        registry.newest = Credentials(1, 1, {})
+        assert not headers.look(at).unread
+        assert clients().isdisjoint(first)

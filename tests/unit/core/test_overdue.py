@@ -27,7 +27,7 @@ class Looked:
         """Look after so many ms; `head`: the first offset that is not due, None: it is not known."""
         self.rig.run(after)
         heads = {} if head is None else {TEN: head}
-        self.standing.looked(heads, self.rig.facts, self.rig.lane.put_off(self.rig.now.steady_ms), self.rig.now)
+        self.standing.looked(heads, self.rig.facts, self.rig.lane.shown.put_off(self.rig.now.steady_ms), self.rig.now)
 
     def done(self) -> None:
         """The service takes what it has, and Kafka what follows."""
@@ -233,7 +233,7 @@ def test_main_topics_are_never_overdue() -> None:
     rig.take_offsets(range(3))
     for _ in range(3):
         rig.run(EVERY)
-        standing.looked({ORDERS: 9}, rig.facts, rig.lane.put_off(rig.now.steady_ms), rig.now)
+        standing.looked({ORDERS: 9}, rig.facts, rig.lane.shown.put_off(rig.now.steady_ms), rig.now)
     assert overdue(rig.facts, standing, rig.now) == {}
 
 

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from sidecar.core.policy import InPlace, Policy
 from sidecar.core.record import Partition
-from sidecar.kafka.queues import queue_thread
+from sidecar.kafka.queues import queue_opening
 from sidecar.kafka.queues.own_appends import OwnAppends
+from sidecar.kafka.queues.queue_clients import EDGES_WITHIN
 from sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import QUEUE, rules
 
@@ -63,18 +64,19 @@ class Looks:
             config, "billing", "c", listener, lambda: self.policy, registry, 1 << 20, missing, OwnAppends()
         )
         client: Any = Client(lambda: answer(self.now))
-        self.thread._following = self.thread._reader = client
+        clients = self.thread._clients
+        clients.following = clients.reader = client
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(queue_thread, "committed", lambda _client, queues, **_: dict.fromkeys(queues))
-        monkeypatch.setattr(queue_thread, "named_topics", lambda *_: None)
+        monkeypatch.setattr(queue_opening, "committed", lambda _client, queues, **_: dict.fromkeys(queues))
+        monkeypatch.setattr(queue_opening, "named_topics", lambda *_: None)
         self.thread._open(QUEUE, 1)
 
     def go_on(self, seconds: float) -> None:
         """Look as often as the loop does."""
         end = self.now + seconds
         while self.now < end:
-            self.thread._look_for_unknown()
-            self.thread._open_more()
+            self.thread._opening.look_for_unknown()
+            self.thread._opening.open_more()
             self.now += 0.3
 
 
@@ -139,19 +141,19 @@ def test_leaders_that_do_not_answer_take_one_wait_of_a_look_and_the_queues_take_
 
     def ends(queue: TopicPartition, **_: object) -> tuple[int, int]:
         if queue.partition != 9:
-            looks.now += queue_thread.EDGES_WITHIN
+            looks.now += EDGES_WITHIN
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return 0, 5
 
-    monkeypatch.setattr(looks.thread._reader, "get_watermark_offsets", ends)
+    monkeypatch.setattr(looks.thread._clients.reader, "get_watermark_offsets", ends)
     for number in range(1, 10):
         looks.thread._open(Partition(QUEUE.topic, number), 1)
     while looks.heard != ["opened"]:
         before = looks.now
-        looks.thread._open_more()
+        looks.thread._opening.open_more()
         spent.append(looks.now - before)
-        assert looks.thread._open_at > looks.now, "there is time to read before the next look"
-    assert spent == [queue_thread.EDGES_WITHIN] * 10
+        assert not looks.thread._opening.is_due, "there is time to read before the next look"
+    assert spent == [EDGES_WITHIN] * 10
 
 
 def test_queues_that_are_refused_at_once_keep_no_other_from_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +165,10 @@ def test_queues_that_are_refused_at_once_keep_no_other_from_being_opened(monkeyp
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         return 0, 5
 
-    monkeypatch.setattr(looks.thread._reader, "get_watermark_offsets", ends)
+    monkeypatch.setattr(looks.thread._clients.reader, "get_watermark_offsets", ends)
     for number in range(1, 10):
         looks.thread._open(Partition(QUEUE.topic, number), 1)
-    looks.thread._open_more()
+    looks.thread._opening.open_more()
     assert looks.heard == ["opened"]
 
 
@@ -174,6 +176,6 @@ def test_the_lane_hears_of_a_log_that_begins_behind_what_was_read(monkeypatch: p
     """Else it would wait for ever for a copy that was committed there, and not read back (`unseen_copies.py`)."""
     looks = Looks(monkeypatch, LADDER, lambda _now: 0)
     looks.go_on(1)
-    monkeypatch.setattr(looks.thread._reader, "get_watermark_offsets", lambda *_, **__: (3, 5))
-    looks.thread._on_error(QUEUE, looks.thread._readings[QUEUE], KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    monkeypatch.setattr(looks.thread._clients.reader, "get_watermark_offsets", lambda *_, **__: (3, 5))
+    looks.thread._intake._on_error(QUEUE, looks.thread._readings[QUEUE], KafkaError(KafkaError._AUTO_OFFSET_RESET))
     assert (looks.heard, looks.thread._readings[QUEUE].position) == (["opened", "cut"], 3)

@@ -59,9 +59,10 @@ class Reader:
         more: Any = (registry, 1 << 20, lambda _wanted: frozenset(), OwnAppends())
         self.thread = QueueThread({"bootstrap.servers": "localhost:1"}, "billing", "c", listener, lambda: policy, *more)
         client: Any = SimpleNamespace(incremental_assign=lambda _assigned: None)
-        self.thread._following = self.thread._reader = client
+        clients = self.thread._clients
+        clients.following = clients.reader = client
         self.thread._open(QUEUE, 1)
-        self.thread._begin(QUEUE, self.thread._readings[QUEUE], progress, (0, 0))
+        self.thread._opening._begin(QUEUE, self.thread._readings[QUEUE], progress, (0, 0))
         self.told.clear()
 
     def take(self, *messages: Copy, known_to: int) -> list[FetchedRecords]:
@@ -69,7 +70,7 @@ class Reader:
         self.thread.known(QUEUE, 1, known_to, [])
         told, self.told[:] = len(self.told), self.told[:]
         taken: Any = messages
-        self.thread._take(taken)
+        self.thread._intake.take(taken)
         return self.told[told:]
 
 

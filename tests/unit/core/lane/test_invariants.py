@@ -192,9 +192,11 @@ def test_a_breach_is_seen(breach: Callable[[Rig], None]) -> None:
 
 # --- who has one -----------------------------------------------------------------------------------------------------
 
-STATELESS = {"BlockedPartitions", "RelayBulk", "LaneTimer", "ProbeTurns", "Flow", "TopicFlows"}
-"""Classes that only act on others' state, and four whose state nothing else depends on: a wake-up that comes too early
-does no harm, neither does another turn, and the flows check their flows."""
+STATELESS = {"BlockedPartitions", "CommitResults", "Decisions", "RelayBulk", "ShownLane"} | {
+    *("LaneTimer", "ProbeTurns", "Flow", "TopicFlows", "OpenSettlements")
+}
+"""Classes that only act on others' state, and five whose state nothing else depends on: a wake-up that comes too early
+does no harm, neither does another turn, the flows check their flows, and people may decide what they like."""
 
 
 def test_every_object_with_state_says_what_holds_and_checks_it() -> None:

@@ -150,7 +150,7 @@ def test_of_two_copies_one_is_done_and_the_other_stands(place: str, times: int) 
     ledger.check()
     if place in ("requested", "taken") and times == 2:
         assert gone == []  # the lane has the older one: the newer follows once that has ended
-        assert ledger.done(ONE) == []
+        assert ledger.done(ONE) == ([3] if place == "requested" else [])
         assert place_of(ledger) == "queued"
     else:
         assert gone == {(True, 0): [10], (True, 1): [], (True, 2): []}.get(
@@ -172,27 +172,26 @@ def test_a_copy_of_the_next_owner_is_known_while_a_frozen_one_writes_its_own(tim
 
 def test_records_of_two_logs_at_one_offset_are_two() -> None:
     ledger = brought("queued")
-    assert not ledger.knows((7, 2))
+    assert not ledger.knows((7, 2), KEY)
     ledger.read(copy(11, identity=(7, 2)))
     ledger.check()
     assert len(ledger) == 2
 
 
-@pytest.mark.parametrize(("key", "order"), [(b"other", Order(7)), (KEY, Order(9, 1)), (b"other", Order(9, 1))])
+@pytest.mark.parametrize("order", [Order(9, 1), Order(7, 1)])
 @pytest.mark.parametrize("phase", ["expected", "queued"])
-def test_a_copy_with_another_key_or_order_takes_the_record_there(phase: str, key: bytes, order: Order) -> None:
+def test_a_copy_with_another_order_takes_the_record_there(phase: str, order: Order) -> None:
     """One of the two was forged; the last one counts, and the record stands once."""
     ledger = brought(phase)
     behind = copy(5, identity=(8, 1))
     ledger.read(behind)
-    gone = ledger.read(QueuedCopy(10, ONE, key, order, (0, 1), 0))
+    gone = ledger.read(QueuedCopy(10, ONE, KEY, order, (0, 1), 0))
     ledger.check()
     assert (len(ledger), gone) == (2, [3] if phase == "queued" else [])
-    heads = {line.entries[0].key: line.entries[0].identity for line in ledger.lines.largest(2)}
-    assert heads == ({KEY: (8, 1), key: ONE} if key != KEY else {KEY: (8, 1)})
+    first = min((8, 1), ONE, key=lambda one: order.rank if one == ONE else Order(8).rank)
+    assert [line.entries[0].identity for line in ledger.lines.largest(2)] == [first]
     ledger.done((8, 1))
-    assert (ledger.lines.blocks(key, 10), ledger.lines.blocks(key, order.offset - 1)) == (True, False)
-    assert ledger.lines.blocks(KEY, 10) == (key == KEY)
+    assert (ledger.lines.blocks(KEY, 10), ledger.lines.blocks(KEY, order.offset - 1)) == (True, False)
 
 
 class Model:

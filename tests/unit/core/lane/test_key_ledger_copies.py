@@ -24,27 +24,67 @@ def idle(_key: bytes) -> bool:
 
 @pytest.mark.parametrize(
     ("newer", "blocked"),
-    [
-        (copy(4, 2), {KEY}),
-        (copy(4, 2, key=OTHER), {OTHER}),
-        (copy(4, 2, order=Order(9)), set()),
-        (copy(4, 2, key=OTHER, order=Order(9)), set()),
-    ],
-    ids=["as before", "another key", "another order", "both"],
+    [(copy(4, 2), {8, 10}), (copy(4, 2, order=Order(9)), {10})],
+    ids=["as before", "another order"],
 )
-def test_a_greater_copy_says_which_key_its_record_blocks_and_from_where_on(
-    newer: QueuedCopy, blocked: set[bytes]
-) -> None:
+def test_a_greater_copy_says_from_where_on_its_key_is_blocked(newer: QueuedCopy, blocked: set[int]) -> None:
     """One of the two was forged, or has the headers of another one: the ledger follows the last."""
     ledger = KeyLedger()
     ledger.read(copy(3, 1))
     assert ledger.read(newer) == [3], "the older one means nothing any more"
     ledger.check()
-    assert {key for key in (KEY, OTHER) if ledger.lines.blocks(key, 8)} == blocked
+    assert {offset for offset in (8, 10) if ledger.lines.blocks(KEY, offset)} == blocked
     (entry,) = ledger.entries()
-    assert (entry.offset, entry.key, entry.order) == (4, newer.key, newer.order)
+    assert (entry.offset, entry.order) == (4, newer.order)
     ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(idle) is entry
+
+
+@pytest.mark.parametrize("times", [0, 1, 9])
+@pytest.mark.parametrize("order", [Order(ONE[0]), Order(9)])
+def test_a_copy_with_another_key_is_none_of_the_record_that_waits(times: int, order: Order) -> None:
+    """It was forged, whatever its counts: the key of the record stays blocked, and no other one is."""
+    ledger = KeyLedger()
+    ledger.read(copy(3, 1))
+    assert ledger.has_other_key(ONE, OTHER)
+    assert ledger.read(copy(4, times, key=OTHER, order=order)) == [4]
+    ledger.check()
+    assert (ledger.lines.blocks(KEY, 8), ledger.lines.has(OTHER)) == (True, False)
+    assert not ledger.has_other_key(ONE, KEY)
+    assert (ledger.knows(ONE, KEY), ledger.knows(ONE, OTHER)) == (True, False)
+
+
+@pytest.mark.parametrize("phase", ["queued", "requested", "taken", "writing", "early", "later"])
+def test_the_record_itself_takes_the_way_of_a_copy_with_another_key(phase: str) -> None:
+    """The lane has read it from the main topic, so the other one was forged. What lies of that in the queue is done."""
+    ledger = KeyLedger()
+    ledger.read(copy(3, 1, key=OTHER))
+    ledger.heads.advance(0, NEVER, idle)
+    if phase != "queued":
+        assert ledger.ask(idle) is not None
+    if phase in ("taken", "writing", "early", "later"):
+        assert ledger.taken(ONE, 3)
+    if phase == "later":
+        ledger.read(copy(4, 5, key=OTHER))
+    if phase in ("writing", "early"):
+        ledger.writing(ONE, OTHER, Order(ONE[0]), (0, 2))
+    if phase == "early":
+        ledger.read(copy(4, 2, key=OTHER))
+    lies = {"queued": [3], "requested": [3], "early": [4], "later": [4]}.get(phase, [])
+    assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 1)) == lies
+    ledger.check()
+    assert (ledger.lines.blocks(KEY, 8), ledger.lines.has(OTHER), len(ledger)) == (True, False, 1)
+    assert not ledger.taken(ONE, 3), "the copy that was asked for is wanted no more"
+
+
+def test_a_copy_that_was_read_before_the_commit_is_kept_when_its_record_is_written_once_more() -> None:
+    ledger = KeyLedger()
+    ledger.read(copy(3, 0))
+    for _ in range(2):
+        assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 0)) == []
+    ledger.written(ONE)
+    ledger.check()
+    assert [entry.offset for entry in ledger.entries()] == [3]
 
 
 def test_a_number_that_a_redrive_gave_is_kept_with_the_order() -> None:

@@ -79,6 +79,7 @@ def test_a_lower_one_of_its_key_goes_before_a_head_that_was_to_go_out(advanced: 
         ledger.heads.advance(0, NEVER, idle)
     assert ledger.read(copy(LOW, 1)) == []
     assert asked(ledger) == [LOW]
+    assert ledger.taken(LOW, 1)
     assert ledger.done(LOW) == []
     assert asked(ledger) == [HIGH]
 
@@ -86,7 +87,7 @@ def test_a_lower_one_of_its_key_goes_before_a_head_that_was_to_go_out(advanced: 
 def test_a_key_whose_head_ends_before_it_is_asked_for_is_free() -> None:
     ledger = ledger_of(copy())
     ledger.heads.advance(0, NEVER, idle)
-    assert ledger.done(HIGH) == []
+    assert ledger.done(HIGH) == [0], "nobody takes the copy"
     assert asked(ledger) == []
     assert (len(ledger), len(ledger.lines)) == (0, 0)
 
@@ -205,6 +206,7 @@ def test_copies_with_greater_counts_wait_until_the_record_that_is_out_has_ended(
     assert ledger.read(copy(HIGH, 6, times=2)) == [6]
     assert ledger.read(copy(HIGH, 7, times=4)) == [5]
     assert asked(ledger) == []
+    assert ledger.taken(HIGH, 0)
     assert ledger.done(HIGH) == []
     assert asked(ledger) == [HIGH]
     assert ledger.taken(HIGH, 7)

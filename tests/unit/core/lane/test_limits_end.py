@@ -178,7 +178,7 @@ def test_after_any_story_all_partitions_go_on_and_only_what_lasts_is_left(
         if number in full:
             continue
         part = consumer.rig.part(source)
-        assert (part.paused, part.blocked, consumer.rig.lane.waiting()) == (None, "", 0), source
+        assert (part.paused, part.blocked, consumer.rig.lane.shown.waiting()) == (None, "", 0), source
     assert consumer.most <= ROOM + ROOM // REFUSED_SHARE + RUN * (BIG + 2_048)
 
 

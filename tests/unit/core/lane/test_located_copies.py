@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.lane.ledger_entry import QueuedCopy
+from sidecar.core.lane.ledger_entry import QueuedCopy, identity_of
 from sidecar.core.lane.located_copies import LocatedCopies, as_read_back, located_copy
-from sidecar.core.lane.long_waits import identity_of
 from sidecar.core.outcome import Failed
 from sidecar.core.record import NEVER, Now, Partition, Record, weight_of
 from sidecar.kafka.queues.queue_reading import queue_reading_of

@@ -41,7 +41,7 @@ def test_the_key_of_a_copy_without_a_queue_waits_and_all_others_go_on() -> None:
     assert rig.out() == [4, 5]
     assert not rig.part(ORDERS).blocked
     assert waits(rig) is None
-    assert rig.lane.facts(rig.now.steady_ms).partitions[ORDERS].refused == 1
+    assert rig.lane.shown.facts(rig.now.steady_ms).partitions[ORDERS].refused == 1
 
 
 def test_what_waited_in_memory_goes_to_the_queue_once_it_is_made_and_goes_on_from_there() -> None:
@@ -78,7 +78,7 @@ def test_a_queue_that_is_opened_late_is_read_up_to_its_end_while_its_main_partit
     rig.flow()
     assert rig.out() == [0, 1, 0]
     rig.queues.absent(QUEUE, 1, rig.now)
-    assert rig.lane.facts(rig.now.steady_ms).queues[ORDERS].blocked_keys == 1
+    assert rig.lane.shown.facts(rig.now.steady_ms).queues[ORDERS].blocked_keys == 1
 
 
 @pytest.mark.parametrize(("where", "stops"), [(QUEUE.topic, False), ("billing-DLQ", True), ("billing-ORDERED-x", True)])
@@ -96,7 +96,7 @@ def test_what_waits_in_memory_is_bounded_and_its_partition_goes_on_once_there_is
     rig.arrive(*(b"k%d" % number for number in range(failing)))
     for _ in range(failing):
         rig.fail(rig.out()[0])
-    while rig.lane.facts(rig.now.steady_ms).partitions[ORDERS].refused < failing:
+    while rig.lane.shown.facts(rig.now.steady_ms).partitions[ORDERS].refused < failing:
         refuse(rig)
     assert rig.part(ORDERS).blocked == "too many of its copies are refused"
     rig.flow(LAST_TRY_MS)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
-from sidecar.core.lane.queue_hops import ROUND_MS
+from sidecar.core.lane.queue_hops import ROUND_MS, Spans
 from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT
 from sidecar.core.progress import Progress
 from sidecar.core.progress_bounds import SPAN
@@ -36,7 +36,7 @@ def rig_of(*states: RetryState, most: int = 20_000, main: Progress = MAIN, **mor
 def far_apart(*offsets: int, due_in: int = LATE, hop_span: int = SPAN // 2, span: int = SPAN) -> LadderRig:
     """A lane in whose queue records wait at these offsets; what lay between is done."""
     rig = LadderRig()
-    rig.queues.hop_span, rig.queues.span = hop_span, span
+    rig.queues.within(Spans(span, hop_span))
     rig.begin(MAIN)
     for number, offset in enumerate(offsets):
         rig.put(waiting(number, due_in=due_in), key=b"k%d" % number, at=offset)
@@ -235,7 +235,7 @@ def test_a_record_whose_key_is_out_does_not_hop() -> None:
     assert rig.out() == [0, 1]
     rig.put(waiting(7, due_in=LATE), key=b"k1", at=6)
     rig.put(waiting(8, due_in=LATE), key=b"k8", at=50)
-    rig.queues.hop_span = 8
+    rig.queues.within(Spans(SPAN, 8))
     rig.look()
     assert rig.reader.wanted == [50]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.long_waits import SOON_MS
+from sidecar.core.lane.queue_copies import SOON_MS
 from sidecar.core.progress import Progress
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, waiting
 from tests.sim.rig import Rig

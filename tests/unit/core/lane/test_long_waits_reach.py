@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sidecar.core.lane.queue_hops import Spans
 from tests.sim.ladder_rig import LadderRig, behind, waiting
 from tests.unit.core.lane.test_long_waits_bounds import LATE, MAIN, far_apart
 
@@ -31,7 +32,7 @@ def test_records_that_are_not_due_hop_until_a_head_far_behind_them_can_go_out() 
 def test_a_head_behind_a_queue_of_which_all_is_open_goes_out() -> None:
     """Its retry is written at the end, too far from the first of those that wait behind it."""
     rig = LadderRig()
-    rig.queues.hop_span, rig.queues.span = 8, 16
+    rig.queues.within(Spans(16, 8))
     rig.begin(MAIN)
     rig.put(waiting(0, 2), key=b"a", at=20)
     for number in range(1, 20):

@@ -69,8 +69,8 @@ def called(path: Path) -> Iterator[str]:
 PRODUCT = CORE.parent
 AROUND = [CORE, *(PRODUCT / part for part in ("runtime", "observability", "delivery"))]
 """The packages that have a lane. On pages a lane is a row."""
-OPEN = {"counters", "queues"}
-"""What a lane shows beside its methods: its counts, and its queues, which have methods for who reads them."""
+OPEN = {"counters", "queues", "shown"}
+"""What a lane has beside its methods: its counts, its queues, which have methods for who reads them, what it shows."""
 
 
 def organs(path: Path) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sidecar.core.holds import Hold, Holds
+from sidecar.core.lane.queue_hops import Spans
 from sidecar.core.progress import Progress
 from tests.sim.ladder_rig import LadderRig, behind, rules, waiting
 from tests.sim.samples import ORDERS, WALL, record
@@ -63,7 +64,7 @@ def test_a_record_that_is_held_in_memory_goes_back_to_its_queue_and_out_again_at
 
 def test_a_held_head_does_not_keep_other_keys_out_of_reach() -> None:
     rig = LadderRig(policy=rules(retries=60))
-    rig.queues.hop_span, rig.queues.span = 8, 16
+    rig.queues.within(Spans(16, 8))
     rig.begin(Progress(100))
     rig.put(waiting(0), key=b"k")
     rig.put(waiting(1), key=b"free")
@@ -102,7 +103,7 @@ def test_only_as_many_records_are_asked_for_as_have_room() -> None:
 def test_a_decision_about_a_parked_record_out_of_reach_is_carried_out() -> None:
     """Given all between open, then the first ones hop until progress reaches it."""
     rig = LadderRig(policy=replace(rules(), parks=True))
-    rig.queues.hop_span, rig.queues.span = 8, 16
+    rig.queues.within(Spans(16, 8))
     rig.begin(Progress(100))
     rig.put(waiting(0, 16, parked=True, due_at=0), key=b"a")
     for number in range(1, 17):

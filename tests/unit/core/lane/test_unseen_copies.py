@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.lane.unseen_copies import SURE_AFTER_MS
-from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig
+from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, waiting
 
 
 def rig_with_a_copy_on_its_way(*, committed: bool = True) -> LadderRig:
@@ -25,7 +26,7 @@ def rig_with_a_copy_on_its_way(*, committed: bool = True) -> LadderRig:
 def cut(rig: LadderRig) -> None:
     """Let all that lies in the queue go, unread."""
     rig.read_to = rig.end
-    rig.queues.cut(QUEUE, rig.part().epoch, rig.now)
+    rig.queues.cut(QUEUE, rig.part().epoch, rig.end, rig.now)
     rig.check()
 
 
@@ -59,11 +60,22 @@ def test_nothing_is_given_up_before_the_log_was_read_to_its_end() -> None:
     assert rig.lane.ownership.records_lost["orders"] == 1
 
 
+def test_what_is_gone_is_given_up_in_a_queue_in_which_more_comes_without_a_pause() -> None:
+    """The client reports no end of such a log; what it held at the cut was read all the same."""
+    rig = rig_with_a_copy_on_its_way()
+    cut(rig)
+    rig.run(SURE_AFTER_MS)
+    assert len(rig.lane.ownership.records_lost) == 0
+    copy = replace(rig.log[0], offset=rig.end, key=b"c", retry_state=waiting(7))
+    rig.queues.read(FetchedRecords(QUEUE, rig.part().epoch, 0, [copy], None), rig.now, caught_up=True)
+    assert rig.lane.ownership.records_lost["orders"] == 1
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_copy_that_comes_after_the_cut_is_delivered_as_ever(committed: bool) -> None:
     """It lay behind the new beginning, or was committed only afterwards."""
     rig = rig_with_a_copy_on_its_way(committed=committed)
-    rig.queues.cut(QUEUE, rig.part().epoch, rig.now)
+    rig.queues.cut(QUEUE, rig.part().epoch, rig.end, rig.now)
     rig.take_it(1)
     if not committed:
         rig.run(SURE_AFTER_MS)

@@ -1,0 +1,131 @@
+"""Main records whose keys are blocked: they are written behind what waits of their keys, and never pass it.
+
+Contract 5.5 is kept here for the main partition: a record that begins is delivered only if nothing before it of its key
+waits in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sidecar.core.invariant import ensure
+from sidecar.core.lane.ledger_entry import identity_of
+from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from sidecar.core.lane.owned_queues import OwnedQueues
+from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
+from sidecar.core.record import NEVER, Now, Partition, Record
+from topics.retry_order import Order
+from topics.transitions import put_behind
+
+
+class BehindKeys:
+    """The main records of one lane that are to be written behind their keys.
+
+    Invariant: between two calls of the lane there are none, as each call writes what it has led to.
+    """
+
+    def __init__(self, queues: OwnedQueues, ties: LaneTies) -> None:
+        self._queues, self._ties = queues, ties
+        self.coming: list[tuple[LanePartition, Record]] = []
+        """Those that are to be written by the end of this call of the lane; their keys are blocked already."""
+
+    # --- a main partition is read ------------------------------------------------------------------------------------
+
+    def admits(self, main: LanePartition, run: FetchedRecords) -> bool:
+        """Return whether records of a main partition begin; if as much waits in its queue as may, pause it instead."""
+        owned = self._queues.by_main.get(main.source)
+        if owned is None or not run.records:
+            return True
+        if owned.ledger.heads.waits_for_main():
+            self._queues.look_at(main.source)
+        if not self.fills(owned, self._queues.spans.delivered):
+            return True
+        self._ties.paused.pause(main, run.records[0].offset, NEVER, Because.BEHIND_KEYS)
+        return False
+
+    def fills(self, owned: OwnedQueue, span: int) -> bool:
+        """Return whether as much waits as may. `span`: offsets from the first open record of the queue that may be
+        taken; below the whole span, the same share of the records that may wait counts."""
+        queue, ledger = self._ties.ownership.partitions.get(owned.source), owned.ledger
+        if queue is None or ledger.heads.waits_for_main():  # what waits for main records could never go
+            return False
+        most = self._ties.policy().max_waiting
+        share = max(1, most * span // self._queues.spans.delivered)
+        return len(ledger) >= share or queue.tracker.span(queue.tracker.next) >= span
+
+    def have_room_again(self, main: LanePartition, owned: OwnedQueue) -> bool:
+        """Return whether a main partition is paused since so much waited, and a quarter less than may wait does now.
+
+        At the bound itself it would be paused and resumed with each record.
+        """
+        is_paused = main.paused is not None and main.paused.because is Because.BEHIND_KEYS
+        return is_paused and not self.fills(owned, self._queues.spans.delivered * 3 // 4)
+
+    def main_ended(self, main: LanePartition, end: int) -> None:
+        """Note that a main partition was read up to its end."""
+        owned = self._queues.by_main.get(main.source)
+        if owned is not None:
+            owned.main_end = end
+            if owned.ledger.heads.waits_for_main():
+                self._queues.look_at(main.source)
+
+    # --- one record of it --------------------------------------------------------------------------------------------
+
+    def keeps(self, main: LanePartition, record: Record) -> bool:
+        """Return whether a main record that begins is not to be delivered: its copy waits, or its key is blocked."""
+        owned = self._queues.by_main.get(record.source)
+        if owned is None or not len(owned.ledger):
+            return False
+        line = self._queues.line_of(record)
+        if not owned.ledger.lines.has(line):
+            return False
+        if owned.ledger.knows(identity_of(record), line):  # the progress beside its copy was lost
+            self._ties.finish(main, record)
+            return True
+        # Where one of the key is in memory, this one queues there: `finished` puts it behind, if that one fails.
+        if not owned.ledger.lines.blocks(line, record.offset) or self._ties.waiting.holds(record.source, line):
+            return False
+        self._put_behind(main, owned, record)
+        return True
+
+    def finished(self, record: Record) -> None:
+        """Let the next record of a key go: out, or behind what waits of the key."""
+        waiting, owned = self._ties.waiting, self._queues.by_main.get(record.source)
+        following = waiting.next_of(record)
+        if owned is None or not len(owned.ledger):  # as nearly always: no key is blocked
+            if following is not None:
+                waiting.let_next(following)
+            return
+        if following is None and not owned.ledger.heads.waits_for_keys:
+            return
+        line, main = self._queues.line_of(record), self._ties.ownership.partitions[record.source]
+        if following is not None and owned.ledger.lines.blocks(line, following.offset):
+            for later in waiting.take_line(following):
+                self._put_behind(main, owned, later)
+        elif following is not None:
+            waiting.let_next(following)
+            return
+        if not waiting.holds(record.source, line) and owned.ledger.heads.main_ended(line):
+            self._queues.look_at(record.source)
+
+    def _put_behind(self, main: LanePartition, owned: OwnedQueue, record: Record) -> None:
+        identity, line = identity_of(record), self._queues.line_of(record)
+        self._queues.pass_over(owned, owned.ledger.writing(identity, line, Order(record.offset), (0, 0)))
+        # Not written here: the lane is amid a run of records, or of answers, and would be entered again.
+        self.coming.append((main, record))
+
+    # --- the end of a call -------------------------------------------------------------------------------------------
+
+    def write(self, now: Now) -> None:
+        """Write behind their keys what this call of the lane has led to."""
+        coming, self.coming = self.coming, []
+        for main, record in coming:
+            self._ties.write(main, record, put_behind(record, self._ties.policy()), now)
+
+    def dropped(self, partitions: Collection[Partition]) -> None:
+        """Forget the records of main partitions that are gone: their next owner reads them again."""
+        self.coming = [(main, record) for main, record in self.coming if record.source not in partitions]
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(not self.coming, "what is to be written behind its key is written by the end of a call")

@@ -1,0 +1,58 @@
+"""What a lane shows of itself, for metrics, `/status`, the check for overdue records, and who gives up a partition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from sidecar.core.lane.facts import LaneFacts, facts_of
+from sidecar.core.lane.long_waits import LongWaits
+from sidecar.core.lane.outbox import Outbox
+from sidecar.core.lane.ownership import Ownership
+from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.waiting import WaitingRecords
+from sidecar.core.record import Partition
+
+
+class ShownLane:
+    """The questions to one lane. None of them changes anything."""
+
+    def __init__(
+        self,
+        partitions: Mapping[Partition, LanePartition],
+        ownership: Ownership,
+        waiting: WaitingRecords,
+        outbox: Outbox,
+        queues: LongWaits | None,
+    ) -> None:
+        self._partitions, self._ownership, self._waiting = partitions, ownership, waiting
+        self._outbox, self._queues = outbox, queues
+
+    def facts(self, steady_ms: int) -> LaneFacts:
+        """Return what is true of the lane now, at a steady time (ms)."""
+        queues = {} if self._queues is None else self._queues.facts()
+        return facts_of(self._partitions, self._waiting, self._outbox, self._ownership.records_lost, steady_ms, queues)
+
+    def owned(self) -> Collection[Partition]:
+        """Return the partitions that are owned, with those of queues."""
+        return self._partitions.keys()
+
+    def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
+        """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
+        return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady_ms))
+
+    def waiting_by_topic(self) -> Counter[str]:
+        """Return how many records wait in memory, by the topic that they were read from."""
+        return self._waiting.count_by_topic()
+
+    def waiting(self) -> int:
+        """Return how many records wait in memory for their time or for a place in flight."""
+        return self._waiting.count
+
+    def unsaved_at_loss(self) -> int:
+        """Return how many records, at most, were answered but not in Kafka when their partition went."""
+        return self._ownership.uncommitted_at_loss
+
+    def unsaved(self) -> int:
+        """Return the same, and those of the partitions that are still here."""
+        return self.unsaved_at_loss() + sum(partition.unsaved for partition in self._partitions.values())

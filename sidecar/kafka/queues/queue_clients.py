@@ -1,0 +1,80 @@
+"""The two clients that read queues: one follows what is committed, the other reads whatever lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from sidecar.core.record import Partition
+from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
+from sidecar.kafka.credentials.new_client import new_client
+from sidecar.kafka.credentials.registry import ClientCredentials
+from sidecar.kafka.queues.offset_reads import closed
+from sidecar.observability.thread_watch import StopRequest
+
+EDGES_WITHIN = 2.0
+"""Seconds for the request for the ends of a log."""
+NO_PARTITION = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""Answers by which a partition does not exist."""
+
+
+class QueueClients:
+    """The clients of one reader of queues, on its thread. In a group without queues there are none."""
+
+    def __init__(
+        self, kafka: Properties, group: str, client_id: str, credentials: ClientCredentials, stopping: StopRequest
+    ) -> None:
+        config = whole_fetches(follower_config(kafka, group, client_id))
+        # A position that the log has no more is a fault to look at: a reset would pass over what waits.
+        self._config = {**config, "auto.offset.reset": "error"}
+        self._credentials, self._stopping = credentials, stopping
+        self._has_both = False
+        self.following: Consumer
+        """Reads what is committed, from where the group has read each queue to."""
+        self.reader: Consumer
+        """Reads single records, and asks. It waits for no open transaction: what it reads is known to be committed."""
+        self.last_error = ""
+
+    def ready(self, begin: Callable[[], None]) -> bool:
+        """Make the clients if there are none, or others are to be made of newer credentials; False: a stop came.
+
+        `begin` is called once others were made, which read nothing yet.
+        """
+        if self._has_both and self._credentials.apply_to(self.following, self.reader):
+            return True
+        self.drop()
+        made = new_client(Consumer, self._config, self._credentials, self._stopping)
+        other = {**self._config, "isolation.level": "read_uncommitted"}
+        reader = None if made is None else new_client(Consumer, other, self._credentials, self._stopping)
+        if made is None or reader is None:
+            closed(made)
+            return False
+        self.following, self.reader, self._has_both = made, reader, True
+        begin()
+        return True
+
+    def drop(self) -> None:
+        """Close the clients, if there are any."""
+        if self._has_both:
+            closed(self.following)
+            closed(self.reader)
+            self._has_both = False
+
+    def leave(self, queue: Partition) -> None:
+        """Follow a queue no more."""
+        if self._has_both:
+            self.following.incremental_unassign([TopicPartition(*queue)])
+
+    def edges(self, queue: Partition) -> tuple[int, int]:
+        """Return where the log of a queue begins and ends now. Raises KafkaException."""
+        low, high = self.reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
+        return low, high
+
+    def exist(self, queue: Partition) -> bool:
+        """Return whether a queue exists; True if Kafka does not say."""
+        try:
+            self.edges(queue)
+        except KafkaException as failure:
+            return failure.args[0].code() not in NO_PARTITION
+        return True

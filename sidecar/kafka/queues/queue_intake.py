@@ -1,0 +1,151 @@
+"""What lies in queues that are open: it is handed over as it is read, but for what the lane knows already."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from sidecar.core.record import Partition, Record
+from sidecar.kafka.messages import Reading, to_record
+from sidecar.kafka.queues.log_watch import LogWatch
+from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords
+from sidecar.kafka.queues.own_appends import OwnAppends
+from sidecar.kafka.queues.queue_clients import QueueClients
+from sidecar.kafka.queues.queue_reading import QueueReading, name_cut
+
+PATIENCE = 0.05
+"""Seconds of a turn in which what the lane does not know yet waits for the lane. Mostly that is a copy that it has
+written itself, and whose commit it learns at the same time. To parse it and to hand it over takes long."""
+_LOG = logging.getLogger("reconsume.queues")
+
+
+class QueueListener(Protocol):
+    """The receiver of what was read; calls are made on the reader's thread and must return at once."""
+
+    def queue_opened(self, grant: AssignedPartition) -> None:
+        """Begin with a queue."""
+
+    def queue_absent(self, queue: Partition, epoch: int) -> None:
+        """Go on without a queue: there is no such partition."""
+
+    def queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
+        """Reckon with what was not read yet being gone: the log begins later now, and ends at `end`."""
+
+    def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
+        """Take over what lies in a queue."""
+
+    def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
+        """Take over a record that was read by its offset; None: it is gone."""
+
+    def queue_full(self) -> bool:
+        """Return whether nothing more may be handed over for now."""
+
+
+class QueueIntake:
+    """Takes in the queues of one thread. `readings`: those that are read, and how far. `headers`: reads our headers."""
+
+    def __init__(
+        self,
+        readings: Mapping[Partition, QueueReading],
+        clients: QueueClients,
+        payloads: Payloads,
+        recent: RecentRecords,
+        appends: OwnAppends,
+        logs: LogWatch,
+        listener: QueueListener,
+        headers: Reading,
+    ) -> None:
+        self._readings, self._clients, self._payloads, self._recent = readings, clients, payloads, recent
+        self._appends, self._logs, self._listener, self._headers = appends, logs, listener, headers
+        self._news: SimpleQueue[tuple[Partition, int, int]] = SimpleQueue()
+        """Queues with their epochs, and up to where the lane knows them. Other threads put them there."""
+
+    def known(self, queue: Partition, epoch: int, end: int) -> None:
+        """Hand over nothing below an offset; called on the lane's thread."""
+        self._news.put((queue, epoch, end))
+
+    def take(self, messages: Iterable[Message]) -> None:
+        runs: dict[Partition, list[Record]] = {}
+        ends: dict[Partition, int] = {}
+        known = set[Partition]()
+        until = time.monotonic() + PATIENCE
+        for message in messages:
+            source = Partition(message.topic() or "", message.partition() or 0)
+            reading, error, offset = self._readings.get(source), message.error(), message.offset()
+            if reading is None or offset is None:
+                continue
+            if error is None and offset >= reading.position:
+                reading.last_at_ms = max(reading.last_at_ms or 0, message.timestamp()[1])
+                # To parse headers is most of what a record costs here, so it is asked before.
+                if self._is_known(reading, offset, until):
+                    known.add(source)
+                else:
+                    record = to_record(message, source, reading.epoch, self._headers)
+                    runs.setdefault(source, []).append(record)
+                reading.position = offset + 1
+            elif error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    ends[source] = reading.position = max(reading.position, offset)
+                else:
+                    self._on_error(source, reading, error)
+        # A copy of ours is known before it is committed: nothing that was read with it, or behind it, is handed over.
+        if others := self._appends.others():
+            raise RuntimeError(f"{others[0]} was made anew: a copy was appended below what was read of it")
+        self._recent.keep([record for records in runs.values() for record in records])
+        for source in runs.keys() | ends.keys() | known:
+            if (reading := self._readings.get(source)) is not None:
+                self.hand_over(source, reading, runs.get(source, []), ends.get(source))
+
+    def _is_known(self, reading: QueueReading, offset: int, until: float) -> bool:
+        """Return whether the lane knows what lies at an offset; if it does not, wait a while for it to say so.
+
+        Where records are being read by their offsets, that is more urgent.
+        """
+        may_wait = reading.caught_up and not self._payloads
+        while offset >= reading.known_to:
+            patience = max(0, until - time.monotonic()) if may_wait else 0
+            try:
+                queue, epoch, end = self._news.get(block=patience > 0, timeout=patience)
+            except Empty:
+                return False
+            if (known := self._readings.get(queue)) is not None and known.epoch == epoch:
+                known.known_to = end
+        return True
+
+    def hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
+        """Hand over what was read; nothing is handed over for an end of the log that says nothing new.
+
+        Nor for what the lane knows, but for the time up to which the log is the same (`LogWatch.last_at_ms`): where
+        more comes without a pause, the client reports no end, and the progress would say that nothing was read.
+        """
+        caught_up, new_end = reading.position >= reading.end, end is not None and end > reading.known_end
+        at_ms = self._logs.last_at_ms(queue, reading.read)
+        if records or new_end or at_ms != reading.told_at_ms or (caught_up and not reading.caught_up):
+            reading.caught_up = reading.caught_up or caught_up
+            reading.known_end = reading.known_end if end is None else end
+            reading.told_at_ms = at_ms
+            self._appends.read_up_to(queue, reading.position)
+            run = FetchedRecords(queue, reading.epoch, 0, records, end, last_at_ms=at_ms)
+            self._listener.queue_read(run, reading.caught_up)
+
+    def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
+        self._clients.last_error = f"{error.name()}: {error.str()}"
+        if error.fatal():
+            raise KafkaException(error)
+        _LOG.warning("%s: %s", queue, self._clients.last_error, extra={"event": "kafka-error"})
+        if error.code() != KafkaError._AUTO_OFFSET_RESET:
+            return
+        low, high = self._clients.edges(queue)
+        if high < reading.position:  # what the lane knows of the queue is of another log: it must be read anew
+            raise RuntimeError(f"{queue} ends at {high}, before what was read: it was cut short, or made anew")
+        name_cut(queue, reading.position, low)
+        reading.position = max(low, reading.position)
+        self._listener.queue_cut(queue, reading.epoch, high)
+        self._clients.following.incremental_unassign([TopicPartition(*queue)])
+        self._clients.following.incremental_assign([TopicPartition(*queue, reading.position)])
