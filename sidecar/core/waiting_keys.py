@@ -103,7 +103,7 @@ def _rank(record: WaitingRecord) -> tuple[int, int, int]:
 class WaitingKeys:
     """All keys of which records wait. `by`: as `LaneOptions.order`. `most`: records that are kept of a key."""
 
-    def __init__(self, by: OrderBy, most: int = 1) -> None:
+    def __init__(self, by: OrderBy, most: int) -> None:
         self.beyond = 0
         """Records of keys beyond MOST_KEYS."""
         self._by, self._most = by, most
@@ -144,7 +144,7 @@ def _waiting(record: Record, state: RetryState, order: Order) -> WaitingRecord:
         times=state.times,
         due=0 if state.behind else state.due_at,
         at=state.timestamp,
-        reason=reason_class(state.reason) if state.reason else "",
+        reason=reason_class(state.reason),
         behind=state.behind,
         offset=record.offset,
     )

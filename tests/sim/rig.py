@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
@@ -90,12 +90,15 @@ class Rig:
         self.told: list[tuple[str, Partition, int, int]] = []
         self.recalls: list[tuple[set[Partition], bool]] = []
         """The partitions whose deliveries were withdrawn, and whether they were lost."""
+        self.withdrawn: list[Record] = []
+        """What was out when the lane asked to have all that is held withdrawn."""
         self.wake_at = NEVER
         self._calls = 0
         self.whole = True
         """False: the invariants are not checked. The test has taken the lane apart, or looks too often."""
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues or NoQueues())
+        ports = ports._replace(withdraw=self._withdraw)
         self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
         self.lane.commits.take(self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
@@ -130,6 +133,9 @@ class Rig:
 
     def _recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         self.recalls.append((set(partitions), lost))
+
+    def _withdraw(self, is_held: Callable[[Record], bool]) -> None:
+        self.withdrawn += [sent.record for sent in self.sent if is_held(sent.record)]
 
     def _notice(self, what: str, partition: Partition, deaths: int, offset: int) -> None:
         self.told.append((what, partition, deaths, offset))

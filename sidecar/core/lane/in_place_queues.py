@@ -131,7 +131,4 @@ class InPlaceQueues:
     def _key(self, record: Record) -> Key:
         if self._by != "key":
             return record.source, None
-        key = record.key
-        if self._named and (key is None or len(key) > LONGEST_NAME):
-            key = line_of(record, "key")
-        return record.source, key
+        return record.source, line_of(record, "key") if self._named else record.key

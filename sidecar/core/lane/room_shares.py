@@ -61,7 +61,7 @@ class RoomShares:
 
     def tick(self, now: Now) -> None:
         """Look at the lane if it is time to."""
-        if now.steady_ms >= self.alarm_ms and now.steady_ms > self._looked_at_ms:
+        if now.steady_ms >= self.alarm_ms:
             self._look(now)
 
     def _look(self, now: Now) -> None:

@@ -48,10 +48,10 @@ class InstanceRate:
         """Returns the share of the main topics that the instance owns."""
         self.offered: Callable[[], int] = lambda: 0
         """Returns how many records are offered and not received yet (pull): a token is kept for each."""
-        self.stale = False
+        self.stale: bool
         """Whether the instance may own other partitions since the last look."""
         self.bucket: Bucket | None = None
-        self.setting = ""
+        self.setting: str
         """The setting that binds, `rate` or `group_rate`; empty without a rate."""
         self._at_receive = at_receive
         self.set(own, group, now_ms)

@@ -41,3 +41,10 @@ def test_the_end_of_a_range_is_the_first_offset_behind_it(offsets: frozenset[int
         assert end is None
     else:
         assert end == next(offset for offset in range(at, 62) if offset not in offsets)
+
+
+def test_equal_sets_are_one_key_however_they_were_made_and_say_their_ranges() -> None:
+    one, two = OffsetRanges.of((1, 2, 3, 7)), OffsetRanges([(1, 3), (2, 4), (7, 8)])
+    assert {one: "a"} == {two: "a"}
+    assert hash(one) != hash(OffsetRanges([(1, 4)]))
+    assert repr(one) == "OffsetRanges([(1, 4), (7, 8)])"

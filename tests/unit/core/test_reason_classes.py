@@ -23,6 +23,15 @@ def test_of_a_days_classes_the_first_are_kept_and_the_rest_is_other_with_its_wor
     assert classes.bounded(Failed("order-999"), NOON + DAY) == Failed("order-999"), "another day begins anew"
 
 
+def test_words_and_statuses_have_64_names_each_and_a_status_beyond_them_is_counted_as_its_class() -> None:
+    classes = ReasonClasses()
+    for number in range(MOST):
+        assert classes.bounded(Rejected(f"word-{number}"), NOON).reason == f"word-{number}"
+        assert classes.bounded(Failed(f"http-{400 + number}"), NOON).reason == f"http-{400 + number}"
+    assert classes.bounded(Failed("http-503", "busy"), NOON) == Failed("http-5xx", "http-503: busy")
+    assert classes.bounded(Failed("http-503x"), NOON) == Failed(OTHER, "http-503x"), "a word of the service"
+
+
 @given(st.lists(st.text("abc", min_size=1, max_size=6) | st.integers(0, 999).map("http-{:03}".format), max_size=600))
 def test_however_many_words_and_statuses_a_service_has_few_are_counted(words: list[str]) -> None:
     """Given any, then 64 words and 64 statuses have their name, and neither takes the place of the other."""

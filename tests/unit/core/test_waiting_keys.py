@@ -9,7 +9,7 @@ import pytest
 from sidecar.core import waiting_keys
 from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.record import Partition, Record
-from sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys
+from sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys, WaitingRecord
 from tests.sim.samples import WALL, record
 from topics.retry_headers import RetryState
 from topics.retry_order import Order
@@ -80,3 +80,27 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = keys_of(*(copy(number, number, b"%d" % number * 500) for number in range(5)))
     assert (len(keys.by_due()), keys.beyond, keys.waiting) == (3, 2, 5)
     assert {(len(key.key or b""), key.key_bytes) for key in keys.by_due()} == {(KEY_SHOWN, 500)}
+
+
+@pytest.mark.parametrize(
+    ("state", "due", "reason"),
+    [
+        (RetryState("orders:0:7", "orders", due_at=WALL, timestamp=5), WALL, ""),
+        (RetryState("orders:0:7", "orders", due_at=WALL, timestamp=5, reason="http-503: busy"), WALL, "http-503"),
+        (RetryState("orders:0:7", "orders", due_at=WALL, timestamp=5, behind=True), 0, ""),
+    ],
+)
+def test_a_record_that_waits_is_shown_with_its_class_of_reason_and_without_a_time_behind_another(
+    state: RetryState, due: int, reason: str
+) -> None:
+    [key] = keys_of((record(3, source=QUEUE, key=None, life=state), state, Order(7))).by_due()
+    assert key.first == WaitingRecord("orders:0:7", Order(7), 0, 0, due, 5, reason, state.behind, 3)
+    assert (key.key, key.key_bytes, key.whole) == (None, 0, None)
+    [key] = keys_of((record(3, source=QUEUE, key=b"a", life=state), state, Order(7))).by_due()
+    assert (key.key, key.key_bytes, key.whole) == (b"a", 1, b"a")
+
+
+def test_a_copy_of_a_record_that_is_not_among_the_first_changes_nothing_but_where_it_is_due() -> None:
+    """Given three records of a key of which two are kept, then one more copy of the third is no fourth record."""
+    [key] = keys_of(*(copy(at, origin, b"a", at) for at, origin in ((0, 0), (1, 1), (2, 2), (3, 2))), most=2).by_due()
+    assert (key.waiting, key.shown, [one.order.offset for one in key.records]) == (3, 2, [0, 1])

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sidecar.core.holds import Hold, Holds
 from sidecar.core.lane import operator_holds
+from sidecar.core.lane.operator_holds import LOOK_AGAIN_MS
 from sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
 from sidecar.core.policy import InPlace
 from sidecar.core.record import Partition
@@ -178,6 +179,7 @@ def test_a_hold_of_a_level_pauses_it_and_no_other() -> None:
     rig.take(record(0, source=LEVEL, timestamp=past, life=life(1, past)))
     assert rig.state() == "fetching"  # of the ready topic, which is the first by name
     assert rig.facts.partitions[LEVEL].is_held
+    assert rig.part(LEVEL).paused is not None
     rig.take(record(0, source=READY, life=life()))
     assert [sent.record.source for sent in rig.sent] == [READY]
     assert rig.answer(COMMITTED).source == READY
@@ -223,3 +225,44 @@ def test_a_level_that_has_one_topic_alone_is_paused_with_that_topic() -> None:
     rig.run(600_000)  # what it holds is due
     rig.take(record(0, source=source, life=life()))
     assert (rig.state(), rig.lane.memory.load) == ("held", 0)
+
+
+def test_a_partition_alone_keeps_back_as_many_offsets_as_the_lane_may_and_then_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operator_holds, "MOST_HELD", 6)
+    rig = Rig()
+    rig.assign(ORDERS)
+    hold(rig, Hold("h", key=b"k"))
+    give(rig, range(6))
+    give(rig, range(6, 8))
+    assert (rig.state(), set(rig.part().held)) == ("held", set(range(6)))
+    rig.fetches.clear()
+    rig.run(LOOK_AGAIN_MS - 1)
+    assert rig.fetches == []
+    rig.run(1)
+    assert rig.fetches[0][:3] == ("resume", ORDERS, 6), "others may have let go of theirs"
+
+
+def test_a_partition_that_is_held_as_a_whole_is_not_fetched_before_its_hold_ends() -> None:
+    rig = Rig()
+    rig.assign(ORDERS)
+    hold(rig, Hold("h", topic="orders"))
+    give(rig, range(2))
+    rig.fetches.clear()
+    rig.run(100 * LOOK_AGAIN_MS)
+    assert rig.fetches == []
+    hold(rig)
+    assert [what[:3] for what in rig.fetches] == [("resume", ORDERS, 0)]
+
+
+def test_of_what_is_out_that_is_withdrawn_which_a_hold_names() -> None:
+    rig = Rig(policy=TWO, retry=True)
+    rig.assign(ORDERS, REFUNDS, READY)
+    give(rig, [0])
+    give(rig, [0], REFUNDS)
+    rig.take(record(0, source=READY, life=life()))
+    hold(rig)
+    assert rig.withdrawn == []
+    hold(rig, Hold("h", topic="orders", level="main"))
+    assert [one.source for one in rig.withdrawn] == [ORDERS]

@@ -10,7 +10,7 @@ from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.owned_queue import OwnedQueue
 from sidecar.core.lane.queue_facts import QueueFacts, begins_to_fill, named, queue_facts_of
 from sidecar.core.overdue import Standing
-from sidecar.core.record import Now, Partition
+from sidecar.core.record import NEVER, Now, Partition
 from sidecar.core.status import keys_status, statuses
 from tests.sim.samples import ORDERS, WALL
 from topics.retry_order import Order
@@ -47,10 +47,16 @@ def test_each_key_that_waits_is_blocked_and_what_is_not_its_first_is_behind(
     assert facts.fill == len(keys) / MOST
 
 
+def test_a_key_that_waits_for_a_person_is_told_beside_the_blocked_ones() -> None:
+    owned = queue(b"a", b"b", b"b")
+    owned.ledger.read(QueuedCopy(2_000, (9, WALL), b"c", Order(9), (0, 0), NEVER))
+    assert queue_facts_of(owned, MOST) == QueueFacts(3, 1, MOST, parked_keys=1)
+
+
 def test_a_queue_is_named_at_three_quarters_and_again_only_after_it_was_half_full() -> None:
     owned = queue()
     named_at = []
-    for waiting in (*range(101), *range(100, 50, -1), *range(51, 100), *range(99, 48, -1), *range(50, 101)):
+    for waiting in (*range(101), *range(100, 49, -1), *range(50, 100), *range(99, 48, -1), *range(50, 101)):
         while len(owned.ledger) < waiting:
             wait(owned.ledger, len(owned.ledger), b"a")
         while len(owned.ledger) > waiting:

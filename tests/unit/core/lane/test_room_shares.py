@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import pytest
 
 from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.room_shares import LOOK_EVERY_MS
+from sidecar.core.lane.room_shares import LOOK_AT_MOST_MS, LOOK_EVERY_MS
 from sidecar.core.pace.topic_limits import TopicTerms
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
 from tests.sim.suspect_rigs import died
+from topics.rates import Rate
 
 OTHER, BILLS = Partition("orders", 1), Partition("bills", 0)
 LEVEL, READY = Partition("billing-RETRY-10s", 0), Partition("billing-RETRY", 0)
@@ -242,3 +243,52 @@ def test_records_that_are_due_soon_are_held_while_less_than_half_of_the_room_is_
     rig.lane.memory.add(rig.part(), taken)
     rig.part().await_shorter_progress(waits=waits, in_vain=False)
     assert rig.lane.memory.limit_of(rig.part()).roomy == roomy
+
+
+def crowded(records: int, *, beside: bytes = b"", terms: Mapping[str, TopicTerms] | None = None) -> Rig:
+    """A lane whose service hangs: three records of `orders` are out, and others wait, beside a large one of `bills`."""
+    rig = Rig(room=ROOM, terms=terms)
+    rig.assign(ORDERS, BILLS)
+    rig.take_offsets(range(records))
+    if beside:
+        rig.take(record(0, source=BILLS, value=beside))
+    return rig
+
+
+@pytest.mark.parametrize(("records", "kept"), [(56, 56), (57, 3)])
+def test_what_waits_is_let_go_when_less_than_an_eighth_of_the_room_is_free(records: int, kept: int) -> None:
+    rig = crowded(records)
+    rig.run(LOOK_EVERY_MS)
+    assert rig.part().load == kept * WEIGHT, "what is out stays"
+
+
+@pytest.mark.parametrize(("records", "kept"), [(16, 16), (17, 3)])
+def test_a_partition_keeps_all_of_its_share(records: int, kept: int) -> None:
+    rig = crowded(records, beside=b"x" * (50 * WEIGHT))
+    rig.run(LOOK_EVERY_MS)
+    assert rig.lane.memory.share_of(rig.part()) == 16 * WEIGHT
+    assert rig.part().load == kept * WEIGHT
+
+
+def test_a_topic_that_waits_for_its_limit_keeps_what_fits_in_its_share_to_the_byte() -> None:
+    rig = crowded(20, beside=b"x" * (50 * WEIGHT), terms={"orders": TopicTerms(rate=Rate(1, 3_600_000))})
+    rig.run(LOOK_EVERY_MS)
+    assert rig.part().tracker.dropped == {16, 17, 18, 19}
+
+
+def test_what_must_end_before_its_progress_can_be_written_stays_in_a_full_lane() -> None:
+    rig = crowded(60)
+    rig.part().await_shorter_progress(waits=True, in_vain=False)
+    rig.run(LOOK_EVERY_MS)
+    assert rig.part().load == 60 * WEIGHT
+
+
+@pytest.mark.parametrize(("after_ms", "seen"), [(LOOK_AT_MOST_MS - 1, False), (LOOK_AT_MOST_MS, True)])
+def test_what_a_partition_gets_done_is_seen_a_tenth_of_a_second_later_while_records_come(
+    after_ms: int, *, seen: bool
+) -> None:
+    rig = crowded(1)
+    rig.answer()
+    rig.run(after_ms)
+    rig.take_offsets([1])
+    assert rig.part().done_a_second == (10 * WEIGHT if seen else 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Outcome
+from sidecar.core.outcome import CANCELLED, COMMITTED, Outcome, output_refused
 from sidecar.core.pace.pace import FIRST_PROBE_MS, LAST_PROBE_MS, PROBE_HANGS_MS, Pace, State
 from sidecar.core.record import NEVER
 from tests.sim.samples import record
@@ -25,6 +25,11 @@ def test_many_failures_in_a_row_are_an_outage() -> None:
 def test_one_success_between_failures_shows_that_the_service_is_there() -> None:
     story: list[tuple[int, Outcome]] = [(offset, BAD) for offset in range(4)]
     assert rows(5, *story, (4, COMMITTED), *story).state is State.OPEN
+
+
+def test_outputs_that_are_refused_say_nothing_against_the_service() -> None:
+    refused = output_refused("one verdict for many records cannot have outputs")
+    assert rows(5, *[(offset, refused) for offset in range(50)]).state is State.OPEN
 
 
 @pytest.mark.parametrize("different", [1, 2])
