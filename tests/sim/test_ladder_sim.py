@@ -96,7 +96,28 @@ def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     assert all(count <= deaths + 2 * len(world.deaths) for count in world.deaths.values()), world.deaths
 
 
+MUCH_IS_DUE_FAR_APART = Plan(
+    seed=1142,
+    records=30,
+    sidecars=3,
+    partitions=1,
+    concurrency=1,
+    retries=2,
+    deaths=None,
+    weights=Weights(ok=2, fail=7, timeout=2, throttle=0, ask=4),
+    faults=(Fault("freeze", 91, 0, 0),),
+    bounds=Bounds(far=True, span=2, window=8, far_bytes=40, skip=1),
+    order="key",
+    queued=True,
+    stall=2_500,
+    lock=3_000,
+    configs=(Config(topics=("orders",), table=(1_000, 5_000, 10_000), ladder="pulsar"),),
+)
+"""All is due, and one that lies out of reach was the first: what could have gone out hopped in turn, for ever."""
+
+
 @story
+@example(MUCH_IS_DUE_FAR_APART, 4, 1)
 @given(
     ladders("outage", "failing", "revoke", "crash", "freeze"),
     st.sampled_from([1, 4, 20_000]),

@@ -6,6 +6,7 @@ A head is listed in one of these, and passes from one to the next:
     unread       the main partition to be read up to it, so that it overtakes nothing of its key (contract 5.5)
     behind main  the main records of its key that are under way
     wanted       to be asked for
+    far          progress to reach its copy: the first records of the queue hop before (`queue_hops.py`)
     held         an operator to let it go (contract 10.4)
 
 Nothing is searched in them: an entry that is no head any more when its turn comes is dropped then.
@@ -47,6 +48,8 @@ class DueHeads:
         """Heads that are due, while main records of their keys are under way."""
         self._wanted: deque[Entry] = deque()
         """Heads that may go out."""
+        self._far: list[tuple[int, int, Entry]] = []
+        """Heads that could go out, by the offsets of their copies, which progress could not reach."""
         self._held: list[Entry] = []
         """Heads that could go out, and that an operator holds."""
 
@@ -68,6 +71,10 @@ class DueHeads:
     def waits_for_keys(self) -> bool:
         """Whether heads that are due wait until no main record of their key is under way."""
         return bool(self._behind_main)
+
+    def nearest_far(self) -> int:
+        """Return the lowest offset that progress must reach for a head to go out; −1 if no head waits for that."""
+        return self._far[0][0] if self._far else -1
 
     @property
     def held(self) -> int:
@@ -140,8 +147,13 @@ class DueHeads:
 
     # --- the next one ------------------------------------------------------------------------------------------------
 
-    def take(self, under_way: Callable[[bytes], bool], is_held: Callable[[bytes], bool]) -> Entry | None:
+    def take(
+        self, under_way: Callable[[bytes], bool], is_held: Callable[[bytes], bool], reach: int = NEVER
+    ) -> Entry | None:
         """Take off the next head that may go out now; None if there is none. As `KeyLedger.ask`."""
+        # One that has another copy by now is looked at anew.
+        while self._far and (self._far[0][0] < reach or self._far[0][0] != self._far[0][2].offset):
+            self._wanted.append(heappop(self._far)[2])
         while self._wanted:
             entry = self._wanted.popleft()
             if not self._is_free(entry):
@@ -151,6 +163,8 @@ class DueHeads:
             elif self._is_ahead_of_main(entry) or under_way(entry.key):
                 # A main record of the key has begun since, or its log is another one and was read less far.
                 self._pass(entry, under_way)
+            elif entry.offset >= reach:
+                heappush(self._far, (entry.offset, next(self._numbers), entry))
             else:
                 entry.listed = False
                 return entry
@@ -158,7 +172,7 @@ class DueHeads:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        standing = {id(entry) for heap in (self._due, self._unread) for *_, entry in heap}
+        standing = {id(entry) for heap in (self._due, self._unread, self._far) for *_, entry in heap}
         standing |= {id(entry) for some in (self._behind_main.values(), self._wanted, self._held) for entry in some}
         for line in self._lines.lines():
             head = line.entries[0]

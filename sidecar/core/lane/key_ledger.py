@@ -235,14 +235,17 @@ class KeyLedger:
     # --- records go out and come back --------------------------------------------------------------------------------
 
     def ask(
-        self, under_way: Callable[[bytes], bool], is_held: Callable[[bytes], bool] = lambda _key: False
+        self,
+        under_way: Callable[[bytes], bool],
+        is_held: Callable[[bytes], bool] = lambda _key: False,
+        reach: int = NEVER,
     ) -> Entry | None:
         """Return the next head whose payload is to be read now; None if there is none.
 
         `under_way`: as in `DueHeads.advance`. `is_held`: whether an operator holds the records of a key. They stay here
-        until `DueHeads.let_held`.
+        until `DueHeads.let_held`. `reach`: the offset from which on no record can be marked as done; heads there stay.
         """
-        if (entry := self.heads.take(under_way, is_held)) is not None:
+        if (entry := self.heads.take(under_way, is_held, reach)) is not None:
             self.lines.go_out(entry)
             entry.phase = Phase.REQUESTED
         return entry

@@ -38,18 +38,16 @@ class QueueHeads:
         room = self._ties.memory.room // (ROOM_SHARE * len(self._queues.by_main))
         is_held, under_way = self._held_lines(queue, main), partial(self._ties.waiting.holds, main.source)
         held = queue.load + coming(owned)  # what was requested has no load yet, and takes its room all the same
+        # From there on none could be marked as done. All before it go first, else they would hop instead, for ever.
+        reach = queue.tracker.first + self._queues.spans.delivered
         while (out := len(owned.requested) + len(owned.inside)) < MOST_OUT and (held < room or not out):
-            entry = owned.ledger.ask(under_way, is_held)
-            if entry is None:
-                break
-            # It could not be marked as done: the first ones hop before.
-            if queue.tracker.span(entry.offset) >= self._queues.spans.delivered:
-                owned.out_of_reach = entry.offset
-                owned.ledger.let_go(entry.identity)
+            if (entry := owned.ledger.ask(under_way, is_held, reach)) is None:
                 break
             fetch(self._ties, owned, entry)
             queue.request(entry.offset)
             held += entry.weight
+        if (far := owned.ledger.heads.nearest_far()) >= 0:
+            owned.out_of_reach = far
         queue.hold_heads(owned.ledger.heads.held)
 
     def _held_lines(self, queue: LanePartition, main: LanePartition) -> Callable[[bytes], bool]:

@@ -47,6 +47,25 @@ def test_a_head_behind_a_queue_of_which_all_is_open_goes_out() -> None:
     assert len(rig.history) == 20
 
 
+def test_heads_within_reach_go_out_before_anything_hops_for_one_that_lies_further() -> None:
+    """The one out of reach is due first: the others would be written again at the end in turn, and none go out."""
+    rig = LadderRig()
+    rig.queues.within(Spans(16, 100))
+    rig.begin(MAIN)
+    for number, due_in in ((1, 1_000), (2, 1_000), (40, 900)):
+        rig.put(waiting(number, due_in=due_in), key=b"k%d" % number, at=number)
+    rig.open()
+    rig.look()
+    rig.clock.steady_ms += 1_000  # as after a freeze: all are due at once
+    rig.look()
+    rig.flow()
+    assert [sent.record.offset for sent in rig.sent] == [1, 2], "the one at 40 was due before them"
+    rig.take_it(1)
+    rig.take_it(2)
+    rig.flow()
+    assert rig.out() == [40]
+
+
 def test_a_head_out_of_reach_is_looked_at_by_events_and_not_all_the_time() -> None:
     """What hops may wait for Kafka as long as that is away."""
     rig = far_apart(0, due_in=LATE, hop_span=100, span=16)
