@@ -71,16 +71,17 @@ def test_a_partition_that_nobody_answers_for_is_named_and_nothing_is_left_of_the
     with closing(HiddenHeaders(config, unchanging())) as headers:
         looked = headers.look([record(0, source=Partition("orders", 0))])
         assert looked.unread == {(Partition("orders", 0), 0)}
-        assert clients() == before, "the next look has another client"
+        assert clients() <= before, "the next look has another client"
 
 
 def test_new_credentials_make_a_new_client_though_their_files_have_the_same_names(group: GroupTopics) -> None:
-    registry = CredentialRegistry()
+    registry, others = CredentialRegistry(), clients()
     config = reader_config({"bootstrap.servers": group.bootstrap}, group.group, "test")
     at = [record(4, source=Partition(group.main, 0))]
     with closing(HiddenHeaders(config, registry.register("test"))) as headers:
         assert not headers.look(at).unread
-        first = clients()
+        first = clients() - others
         registry.newest = Credentials(1, 1, {})
         assert not headers.look(at).unread
+        assert first
         assert clients().isdisjoint(first)

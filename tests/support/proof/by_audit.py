@@ -5,7 +5,8 @@ The other rules of this folder read the topics with the eyes of a stranger. Wher
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -16,6 +17,9 @@ from sidecar.core.progress import Progress
 from tests.support.kafka.topic_io import UNREADABLE, Row
 from tests.support.proof.evidence import Evidence
 from topics.names import Kind
+
+FORMER = 1_000
+"""More than any topic here has partitions."""
 
 
 def by_the_audit(evidence: Evidence) -> Iterator[str]:
@@ -31,7 +35,7 @@ def _terms(evidence: Evidence) -> Terms:
     progress = dict(_progress(evidence))
     return Terms(
         names=group.names,
-        delays={topic: evidence.delay_of(topic) for topic in evidence.retries},
+        delays={evidence.name_of(topic): evidence.delay_of(topic) for topic in evidence.retries},
         dlqs=frozenset({group.dlq}),
         before=progress,
         after=progress,
@@ -43,10 +47,23 @@ def _terms(evidence: Evidence) -> Terms:
 
 def _progress(evidence: Evidence) -> Iterator[tuple[tuple[str, int], Progress]]:
     """What is done of each partition, one by one: what was destroyed counts as done."""
-    for topic, rows in {**evidence.mains, **evidence.retries}.items():
+    for topic, name, former in _lives({**evidence.mains, **evidence.retries}, evidence):
+        rows = {**evidence.mains, **evidence.retries}[topic]
         for number in {row.partition for row in rows}:
             done = (row.offset for row in rows if row.partition == number and evidence.covers(topic, row))
-            yield (topic, number), Progress(0, frozenset(done))
+            yield (name, number + former), Progress(0, frozenset(done))
+
+
+def _lives(topics: Iterable[str], evidence: Evidence) -> Iterator[tuple[str, str, int]]:
+    """Each topic as it stands in the evidence, its name on Kafka, and what its partitions are numbered from.
+
+    A topic that was deleted and made again stands there twice. To an audit, its former partitions are others.
+    """
+    lives: Counter[str] = Counter()
+    for topic in topics:
+        name = evidence.name_of(topic)
+        yield topic, name, lives[name] * FORMER
+        lives[name] += 1
 
 
 def _facts(evidence: Evidence) -> Iterator[Fact]:
@@ -54,11 +71,11 @@ def _facts(evidence: Evidence) -> Iterator[Fact]:
     kinds = [(Kind.MAIN, evidence.mains), (Kind.LEVEL, evidence.retries)]
     kinds += [(Kind.DLQ, {group.dlq: evidence.dlq}), (Kind.EVENTS, {group.names.events: evidence.events})]
     for kind, topics in kinds:
-        for topic, rows in topics.items():
-            for record in (_record(evidence.name_of(topic), row) for row in rows):
+        for topic, name, former in _lives(topics, evidence):
+            for record in (_record(name, row) for row in topics[topic]):
                 fact = fact_in(record, kind, group.group, evidence.mains)
                 if not only_postponed(record, fact):
-                    yield replace(fact, topic=topic)  # a topic that was deleted and made again stands here twice
+                    yield replace(fact, partition=fact.partition + former)
 
 
 def _record(topic: str, row: Row) -> TopicRecord:
