@@ -63,14 +63,23 @@ def lost(story: Story, line: Sequence[str]) -> Iterator[str]:
 
 def overtaken(story: Story, name: str, line: Sequence[str]) -> Iterator[str]:
     """No record is delivered before each earlier one of its key is done, dead or settled."""
-    reached, last = 0, ""
+    reached, earlier = 0, list[str]()
     for ident in line:
-        first = min((one.received for one in story.awake(ident)), default=None)
-        if first is not None and first < reached:
-            yield f"order, overtaken: {ident} of {name} was delivered {reached - first} ms before {last} had ended"
-        end = story.end_of(ident)
-        if end is not None and end > reached:
-            reached, last = end, ident
+        first = min(story.awake(ident), key=lambda one: one.received, default=None)
+        if first is not None and first.received < reached:
+            for last in earlier:
+                end = story.end_of(last)
+                if end is not None and end > first.received and not _took_before(story, last, first):
+                    ms = end - first.received
+                    yield f"order, overtaken: {ident} of {name} was delivered {ms} ms before {last} had ended"
+        reached = max(reached, story.end_of(ident) or 0)
+        earlier.append(ident)
+
+
+def _took_before(story: Story, ident: str, later: Delivery) -> bool:
+    """Whether the pod of a delivery had delivered this record before, and it was taken: also as it had stood still."""
+    taken = [done for one in story.deliveries.get(ident, ()) if one.path == later.path and (done := _taken(one))]
+    return min(taken, default=later.received + 1) <= later.received
 
 
 def together(story: Story, name: str, line: Sequence[str]) -> Iterator[str]:

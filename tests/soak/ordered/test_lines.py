@@ -88,3 +88,13 @@ def test_only_what_a_pod_sends_just_after_it_stood_still_is_excused() -> None:
     assert list(violations(story(late, sent(B, late.received + 1), sent(C, 50_000), stood=stood))) != []
     other = (sent(B, 20_010, pod="other"), sent(A, 30_000), sent(C, 40_000))
     assert [text for text in violations(story(*other, stood=stood)) if "overtaken" in text] != []
+
+
+def test_what_a_pod_took_as_it_had_just_stood_still_lets_its_own_next_one_go() -> None:
+    """A new owner delivers both again: only that delivery of the first one is not excused."""
+    stood = [Stood("slow", 0, 100)]
+    again = (sent(A, 9_000), sent(B, 9_010), sent(C, 9_020))
+    before = (sent(A, 150, pod="slow"), sent(B, 101 + WAKES, pod="slow"))
+    assert list(violations(story(*before, *again, stood=stood))) == []
+    others = (sent(A, 150, pod="slow"), sent(B, 101 + WAKES, pod="other"))
+    assert [text for text in violations(story(*others, *again, stood=stood)) if "overtaken" in text] != []
