@@ -14,6 +14,7 @@ from sidecar.dlq.topics import DlqTopics
 from sidecar.dlq.waiting import waiting_in
 from sidecar.errors import BrokerError, LetterError
 from sidecar.settings.policy import build_policy
+from tests.integration.freed.measure import uncollected, usage
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.queue_copies import queue_copy
@@ -92,3 +93,28 @@ def test_what_is_kept_of_a_queue_has_no_value(group: GroupTopics, there: DlqTopi
     assert {ident: (record.key, record.value) for ident, record in kept.items()} == {
         f"{group.main}:0:{offset}": (b"ada", None) for offset in range(2)
     }
+
+
+def test_calls_leave_no_client_behind_whether_they_settle_or_not(
+    group: GroupTopics, there: DlqTopics, policy: Policy
+) -> None:
+    """In a sidecar each client is seven threads, and a reference cycle stays for a minute."""
+    settler = QueueSettler(there, lambda: policy, "key", lambda _ident, _since: ())
+    head = f"{group.main}:0:0"
+
+    def calls() -> None:
+        settler.decide(settler.find(head, "commit"), "seen", "ann", within=0.01)
+        with pytest.raises(NotWaitingError):
+            settler.settle(f"{group.main}:0:9", "commit", "seen", "ann")
+        with pytest.raises(LetterError):
+            settler.settle(f"{group.main}:0:1", "retry-now", "seen", "ann")
+        with pytest.raises(BrokerError):
+            settler.settle(head, "commit", "seen", "ann", within=1e-6)
+
+    with uncollected():
+        calls()
+        before = usage()
+        for _ in range(5):
+            calls()
+        more = usage().objects - before.objects
+    assert not more
