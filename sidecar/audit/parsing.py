@@ -25,7 +25,6 @@ from topics.retry_headers import (
     ID,
     RESERVED,
     RETRY_GROUP,
-    RETRY_POSTPONED_AT,
     RETRY_TOPIC,
     BadHeader,
     Headers,
@@ -105,7 +104,7 @@ def fact_of(row: TopicRecord, what: FactKind, state: RetryState, later: bool) ->
         digest=digest_of(row),
         state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",
         parked=state.parked,
-        postponed=any(name == RETRY_POSTPONED_AT for name, _ in row.headers or ()),
+        postponed=bool(state.postponed_at),
     )
 
 
@@ -116,7 +115,7 @@ def only_postponed(row: TopicRecord, fact: Fact) -> bool:
     """
     if fact.what is not FactKind.COPY or fact.times or fact.redrives:
         return False
-    return any(name in (RETRY_POSTPONED_AT, RETRY_BEHIND) for name, _ in row.headers or ())
+    return fact.postponed or any(name == RETRY_BEHIND for name, _ in row.headers or ())
 
 
 def misplaced(row: TopicRecord, group: str) -> str:

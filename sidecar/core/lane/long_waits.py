@@ -125,9 +125,7 @@ class LongWaits:
         state = retry_state_of(record)
         # Contract 3.6: a copy whose headers break their form is never delivered, and never lost.
         if record.fault or state.order is None:
-            if queue.tracker.begin(record.offset):
-                self._ties.memory.add(queue, record.weight)
-                self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall_ms), now)
+            self._give_up(queue, record, now)
         elif queue.tracker.put_off(record.offset):
             due_ms = NEVER if state.parked else now.steady_ms
             if state.due_at > now.wall_ms:  # else all of them share the number of this call
@@ -135,18 +133,17 @@ class LongWaits:
             identity, line, count = identity_of(record), self._queues.line_of(record), (state.redrives, state.times)
             at, weight = record.timestamp, record.weight
             if owned.ledger.has_other_key(identity, line):
-                self._refuse(queue, record, now)
+                why = f"bad-header: its key is not the one of {record.id}, which waits here"
+                self._give_up(queue, replace(record, retry_state=None, fault=why), now)
                 return
             self._settlements.bind(owned, identity, state)
             self._queues.know(owned, QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight))
 
-    def _refuse(self, queue: LanePartition, record: Record, now: Now) -> None:
-        """Give up a copy whose key is not the one of the record that waits."""
-        queue.tracker.begin(record.offset)
-        self._ties.memory.add(queue, record.weight)
-        why = f"bad-header: its key is not the one of {record.id}, which waits here"
-        forged = replace(record, retry_state=None, fault=why)
-        self._ties.write(queue, forged, dead_letter_unreadable(forged, self._ties.policy(), now.wall_ms), now)
+    def _give_up(self, queue: LanePartition, record: Record, now: Now) -> None:
+        """Have a copy dead-lettered that is none of what waits, unless it was done already."""
+        if queue.tracker.begin(record.offset):
+            self._ties.memory.add(queue, record.weight)
+            self._ties.write(queue, record, dead_letter_unreadable(record, self._ties.policy(), now.wall_ms), now)
 
     def fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None, now: Now) -> None:
         """Take in a record that was read by its offset; None: it is gone."""

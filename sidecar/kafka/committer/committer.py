@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
@@ -126,12 +127,11 @@ class Committer(threading.Thread):
 
     def _next(self) -> CommitBatch | Refresh | None:
         """Wait for work. If there is none for a while after a large batch, give back what it took."""
-        while self._was_large:
-            try:
+        if self._was_large:
+            with suppress(Empty):
                 return self._batches.get(timeout=QUIET)
-            except Empty:
-                self._was_large = False
-                trim_memory()
+            self._was_large = False
+            trim_memory()
         return self._batches.get()
 
     def _settle(self, batch: CommitBatch) -> CommitResult:

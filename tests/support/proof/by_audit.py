@@ -47,11 +47,14 @@ def _terms(evidence: Evidence) -> Terms:
 
 def _progress(evidence: Evidence) -> Iterator[tuple[tuple[str, int], Progress]]:
     """What is done of each partition, one by one: what was destroyed counts as done."""
-    for topic, name, former in _lives({**evidence.mains, **evidence.retries}, evidence):
-        rows = {**evidence.mains, **evidence.retries}[topic]
-        for number in {row.partition for row in rows}:
-            done = (row.offset for row in rows if row.partition == number and evidence.covers(topic, row))
-            yield (name, number + former), Progress(0, frozenset(done))
+    topics = {**evidence.mains, **evidence.retries}
+    for topic, name, former in _lives(topics, evidence):
+        done: dict[int, set[int]] = {row.partition: set() for row in topics[topic]}
+        for row in topics[topic]:
+            if evidence.covers(topic, row):
+                done[row.partition].add(row.offset)
+        for number, offsets in done.items():
+            yield (name, number + former), Progress(0, frozenset(offsets))
 
 
 def _lives(topics: Iterable[str], evidence: Evidence) -> Iterator[tuple[str, str, int]]:
