@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.api.probes import Operated, Scrape, json_answer, probes
+from sidecar.api.probes import Operated, Scrape, probes
 from sidecar.http.access import Access, AccessMiddleware
+from sidecar.http.json_answer import json_answer
 from sidecar.http.problems import problem
 from topics.durations import parse_duration
 

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,7 +18,8 @@ from sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordErr
 from sidecar.group_policy.hold_keeper import rows_of
 from sidecar.group_policy.hold_store import HoldStore, Selection, built
 from sidecar.http.audit import NO_TOKEN, TOKEN_NAME
-from sidecar.http.json_body import MEDIA_TYPE, Fields, RefusedError, read_fields, refusing
+from sidecar.http.json_answer import json_answer
+from sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from sidecar.http.problems import problem
 from topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, HoldRecord, read_key, read_level
 
@@ -38,14 +38,14 @@ class Holding(Protocol):
 
 
 class HoldCalls:
-    """The endpoints of holds. `store`: reads and writes the policy topic."""
+    """The endpoints of holds. `store`: returns what reads and writes the policy topic, with the credentials of now."""
 
-    def __init__(self, holding: Holding, store: HoldStore) -> None:
+    def __init__(self, holding: Holding, store: Callable[[], HoldStore]) -> None:
         self._holding, self._store = holding, store
 
     async def list(self, request: Request) -> Response:
         """Return the holds that this instance obeys."""
-        return _json(self._holding.status())
+        return json_answer(self._holding.status())
 
     async def begin(self, request: Request) -> Response:
         """Write a hold."""
@@ -60,19 +60,25 @@ class HoldCalls:
             raise RefusedError(f"{str(fault).capitalize()}.") from None
 
         def write() -> tuple[str, HoldRecord]:
-            return self._store.begin(selection, lasts, why, who, self._store.read())
+            store = self._store()
+            return store.begin(selection, lasts, why, who, store.read())
 
         ident, record = await asyncio.to_thread(write)
-        return _json(rows_of({ident: record})[0], 201)
+        return json_answer(rows_of({ident: record})[0], 201)
 
     async def release(self, request: Request) -> Response:
         """Write the release of a hold."""
         ident, who = request.path_params["id"], author_of(request)
-        await asyncio.to_thread(lambda: self._store.release([ident], who, self._store.read()))
+
+        def write() -> None:
+            store = self._store()
+            store.release([ident], who, store.read())
+
+        await asyncio.to_thread(write)
         return Response(status_code=204)
 
 
-def hold_routes(holding: Holding, store: HoldStore) -> list[Route]:
+def hold_routes(holding: Holding, store: Callable[[], HoldStore]) -> list[Route]:
     """Return the routes of holds."""
     calls = HoldCalls(holding, store)
     return [
@@ -120,8 +126,3 @@ def text_of(fields: Fields, name: str, longest: int) -> str | None:
     if isinstance(value, str) and len(value) <= longest and (is_key or (value and value.isprintable())):
         return value
     raise RefusedError(f"{name} must be a printable text of 1 to {longest} characters.")
-
-
-def _json(value: object, status: int = 200) -> Response:
-    headers = {"cache-control": "no-store"}
-    return Response(msgspec.json.encode(value), status, media_type=MEDIA_TYPE, headers=headers)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sidecar.http.json_answer import json_answer
 from sidecar.http.problems import problem
 from sidecar.observability.metrics import CONTENT_TYPE
 
@@ -63,8 +63,3 @@ def probes(sidecar: Operated, scrape: Scrape) -> list[Route]:
         Route("/startupz", started, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
-
-
-def json_answer(value: object) -> Response:
-    """Return a value as JSON, which no cache may keep."""
-    return Response(msgspec.json.encode(value), media_type="application/json", headers={"cache-control": "no-store"})

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +17,8 @@ from sidecar.delivery.outputs import OutputsRefusedError, read_outputs
 from sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
 from sidecar.delivery.pull.queue import PullQueue, Received
 from sidecar.delivery.verdict import VerdictFields, verdict_of
-from sidecar.http.json_body import MEDIA_TYPE, read_fields, refusing
+from sidecar.http.json_answer import json_answer
+from sidecar.http.json_body import read_fields, refusing
 from sidecar.http.problems import problem
 from topics.outputs import OutputTopics
 
@@ -68,7 +68,7 @@ class PullCalls:
                 received = [] if gone.done() else self._leases.receive(most, invisible)
         finally:
             gone.cancel()
-        return _json({"records": [_written(one) for one in received]})
+        return json_answer({"records": [_written(one) for one in received]})
 
     async def ack(self, request: Request) -> Response:
         """Commit records; `produce` beside one handle has records written in the same transaction."""
@@ -92,7 +92,7 @@ class PullCalls:
         fields = await read_fields(request, ("handle", "invisible"))
         handle = fields.handle()
         changed = self._leases.change(handle, fields.duration("invisible", self._shortest, LONGEST_INVISIBLE))
-        return _refusal(handle, changed) if isinstance(changed, HandleStatus) else _json({"handle": changed})
+        return _refusal(handle, changed) if isinstance(changed, HandleStatus) else json_answer({"handle": changed})
 
     async def reconsume_later(self, request: Request) -> Response:
         """Spend one retry. Delay, level, reason and expires are read as leniently as in the answer to a push."""
@@ -109,7 +109,9 @@ class PullCalls:
 
     def _settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome) -> Response:
         status = self._leases.settle(handle, verdict, outcome)
-        return _json({"handle": handle, "status": status}) if status is HandleStatus.OK else _refusal(handle, status)
+        return (
+            json_answer({"handle": handle, "status": status}) if status is HandleStatus.OK else _refusal(handle, status)
+        )
 
     def _settle_all(self, handles: Sequence[str], verdict: LeaseEnd, outcome: Outcome) -> Response:
         return self._results(
@@ -120,7 +122,7 @@ class PullCalls:
         """Return what became of each handle."""
         if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in results):
             return _conflict("At least one lease was over; `handles` says what became of each.", results)
-        return _json({"handles": results})
+        return json_answer({"handles": results})
 
 
 def _only_handle(handles: Sequence[str]) -> str:
@@ -172,7 +174,3 @@ def _refusal(handle: str, status: HandleStatus) -> Response:
 
 def _conflict(detail: str, results: Sequence[Mapping[str, Any]]) -> Response:
     return problem(409, detail, more={"handles": results})
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})

@@ -10,14 +10,14 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from sidecar.api.holds import author_of, text_of
 from sidecar.errors import BrokerError, ReconsumeError
-from sidecar.http.json_body import MEDIA_TYPE, Fields, RefusedError, read_fields, refusing
+from sidecar.http.json_answer import json_answer
+from sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from sidecar.http.problems import problem
 from topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
 from topics.retry_headers import ID
@@ -99,9 +99,7 @@ def answer_of(ident: str, how: str, settled: Settled) -> Response:
     decided = settled.decided
     state = None if decided.event is None else str(decided.event.state)
     fields = {"id": ident, "how": how, "done": decided.as_decided, "state": state, "older_instances": settled.queueless}
-    body = msgspec.json.encode(fields)
-    status = 200 if decided.as_decided else 202
-    return Response(body, status, media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
+    return json_answer(fields, 200 if decided.as_decided else 202)
 
 
 def refusal_of(fault: ReconsumeError) -> Response:

@@ -40,9 +40,8 @@ class LargestRecord:
             await asyncio.sleep(LOOK_EVERY if answered else AGAIN)
 
     def _look(self) -> bool:
-        kafka = {**self._kafka, **self._registry.newest.properties}
         try:
-            cluster = Cluster(kafka, "reconsume-largest-record")
+            cluster = Cluster(self._registry.with_newest(self._kafka), "reconsume-largest-record")
             found = cluster.settings(self._topics)
         except (BrokerError, ConfigError) as fault:
             _LOG.debug("the topics' limits are not known: %s", fault, extra={"event": "topic-limits-unknown"})

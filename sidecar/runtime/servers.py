@@ -33,6 +33,7 @@ from sidecar.http.access import LOOPBACK_NAMES
 from sidecar.http.bodies import LONGEST
 from sidecar.http.protocol import PROBE_LIMITS, Limits
 from sidecar.http.server import Server
+from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.observability.cached_answer import sparing
 from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from sidecar.runtime.lane_runner import LaneRunner
@@ -102,28 +103,37 @@ def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     return no_pull_routes(settings.deliver.mode)
 
 
-def hold_calls(settings: Settings, keeper: HoldKeeper) -> list[Route]:
+def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegistry) -> list[Route]:
     """Return the API calls for holds. A broadcast follows no policy topic, and has none."""
     if settings.deliver.broadcast:
         return []
-    return hold_routes(keeper, HoldStore(settings.kafka, settings.names))
+    return hold_routes(keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names))
 
 
-def settle_calls(settings: Settings, policy: Callable[[], Policy]) -> list[Route]:
+def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Route]:
     """Return the API call that settles a record that waits. A broadcast has no retries, and so none."""
     if settings.deliver.broadcast:
         return []
-    return settle_routes(None if settings.order_by is None else partial(_settle, settings, policy))
+    return settle_routes(None if settings.order_by is None else partial(_settle, settings, policy, registry))
 
 
-def _settle(settings: Settings, policy: Callable[[], Policy], ident: str, how: str, why: str, by: str) -> Settled:
+def _settle(
+    settings: Settings,
+    policy: Callable[[], Policy],
+    registry: CredentialRegistry,
+    ident: str,
+    how: str,
+    why: str,
+    by: str,
+) -> Settled:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
     from sidecar.dlq.queue_settler import QueueSettler
     from sidecar.dlq.topics import DlqTopics
     from sidecar.view.journey import events_since
 
-    there = DlqTopics(settings.kafka, settings.names, settings.topic_names)
-    events = events_since(settings.kafka, settings.names)
+    kafka = registry.with_newest(settings.kafka)
+    there = DlqTopics(kafka, settings.names, settings.topic_names)
+    events = events_since(kafka, settings.names)
     return QueueSettler(there, policy, settings.order_by, events).settle(ident, how, why, by)
 
 

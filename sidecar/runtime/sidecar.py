@@ -114,8 +114,8 @@ class Sidecar:
         self._view_service = build_view_service(settings, self._instance, registry)
         calls = [
             *policy_routes(self._controller),
-            *hold_calls(settings, self._controller.holds),
-            *settle_calls(settings, lambda: self._runners[-1].policy),
+            *hold_calls(settings, self._controller.holds, registry),
+            *settle_calls(settings, lambda: self._runners[-1].policy, registry),
             *pull_calls(settings, self._delivery),
             *view_calls(self._view_service),
         ]

@@ -59,6 +59,10 @@ class CredentialRegistry:
         self.newest = first
         self.clients: list[ClientCredentials] = []
 
+    def with_newest(self, config: Mapping[str, object]) -> dict[str, Any]:
+        """Return a client's configuration with the newest credentials."""
+        return {**config, **self.newest.properties}
+
     def refused_for(self, seconds: float) -> str:
         """Return why a client could not be made for so long, as a text for people; empty if there is none."""
         refused = [client.refused for client in self.clients if client.refused is not None]
@@ -90,7 +94,7 @@ class ClientCredentials:
 
     def newest(self, config: Mapping[str, object]) -> dict[str, Any]:
         """Return a client's configuration with the newest credentials."""
-        return {**config, **self._registry.newest.properties}
+        return self._registry.with_newest(config)
 
     def adopt(self, config: Mapping[str, object]) -> dict[str, Any]:
         """Return the same as `newest`, for a client that is made next.

@@ -24,6 +24,7 @@ from tests.support.proof.evidence import collect
 from tests.support.proof.ledger import Ledger
 from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
+from tests.support.service.puller import Puller
 from tests.support.service.service import Service
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
@@ -120,6 +121,9 @@ def test_a_password_changed_under_load_loses_nothing_and_repeats_nothing(scram: 
     assert scram.sidecar.metric("reconsume_credentials_reloaded_total") == 1
     # Longer than any login holds: whoever still had the old password would be out.
     scram.delivers(RATE * AGAIN_EVERY // 1_000 * 2)
+    hold = {"key": "nobody", "for": "1h", "why": "a call has a client of its own"}
+    held = Puller(scram.sidecar, scram.service.ledger).call("holds", hold)
+    assert held.status == 201, held.body
     assert scram.verify().duplicates == 0
 
 

@@ -63,7 +63,7 @@ def topic() -> Topic:
 def place(topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
     token: Path = tmp_path_factory.mktemp("holds") / "token"
     token.write_text("ann: secret\n")
-    app = build_app(Operation(), lambda: b"", Access(token, LOOPBACK_NAMES), calls=hold_routes(Keeper(), topic))
+    app = build_app(Operation(), lambda: b"", Access(token, LOOPBACK_NAMES), calls=hold_routes(Keeper(), lambda: topic))
     with serving(app) as place:
         yield place
 
