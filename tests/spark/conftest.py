@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark 4.0's `collect` leaves its socket to the garbage collector, which says so."""
     mark = pytest.mark.filterwarnings("ignore:.*socket.socket.*:pytest.PytestUnraisableExceptionWarning")
     for item in items:
-        if item.path.parent == Path(__file__).parent:
+        if item.nodeid.startswith("tests/spark/"):
             item.add_marker(mark)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import pyarrow as pa
 import pytest
 
 from spark.consumer.batches import BatchHandler, batch_handling, handle_rows
@@ -18,6 +16,9 @@ from spark.consumer.verdict import dead_letter, retry
 from spark.consumer.works import works_of
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState
+
+if TYPE_CHECKING:  # each worker collects all tests, and few use it
+    import pandas as pd
 
 RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
 NOW = time.time_ns() // 1_000_000
@@ -114,6 +115,8 @@ def test_a_wrong_number_of_answers_is_a_failure_of_all_rows(answers: Any) -> Non
 
 
 def test_the_results_are_arrows_rows() -> None:
+    import pyarrow as pa
+
     batches = [pa.RecordBatch.from_pylist(ROWS), pa.RecordBatch.from_pylist([], schema=pa.schema([]))]
     results, none = batch_handling(by_value, RULES)(batches)
     rows = results.to_pylist()

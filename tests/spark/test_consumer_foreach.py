@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pandas as pd
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +21,9 @@ from spark.consumer.works import BATCH_TIME
 from spark.consumer.writing import writer_options
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState, parse_retry_headers
+
+if TYPE_CHECKING:  # each worker collects all tests, and few use it
+    import pandas as pd
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "2s"], max_reconsume_times=2)
 OWN: Headers = [("trace", b"1"), ("tag", None), ("trace", b"\xff")]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -18,6 +17,9 @@ from spark.consumer.rules import build_rules
 from spark.consumer.verdict import retry
 from topics.render_headers import render_retry_headers
 from topics.retry_headers import Headers, RetryState
+
+if TYPE_CHECKING:  # each worker collects all tests, and few use it
+    import pandas as pd
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=3)
 NOW = 1_763_690_000_000

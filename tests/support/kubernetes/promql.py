@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,6 +110,7 @@ def exported_by(text: str) -> dict[str, Exported]:
     return found
 
 
+@cache
 def alerts() -> dict[str, dict[str, Any]]:
     """The alerts by name."""
     document = yaml.safe_load((MONITORING / "rules.yaml").read_text(encoding="utf-8"))
