@@ -18,7 +18,6 @@ from tests.sim.samples import record
 from tests.support.freed import nothing_left
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
-from tests.support.kafka.group_topics import set_config
 from tests.support.kafka.topic_io import dump
 from topics.transition_records import Copy
 from topics.transitions import Commit
@@ -57,8 +56,7 @@ async def post_together(writer: PostWriter, posts: Sequence[SettledRecord]) -> l
 
 
 def test_a_post_that_is_too_large_is_refused_alone(kafka: Broker, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    set_config(kafka.bootstrap, topic, "max.message.bytes", "200000")
+    topic = make_topic(max_message_bytes=200_000)
     values = [b"%d:" % number + dense(300_000 if number in LARGE else 1_000) for number in range(POSTS)]
     with writing(kafka) as writer:
         ends = asyncio.run(post_together(writer, [post_of(topic, value) for value in values]))
@@ -71,8 +69,7 @@ def test_posts_that_fit_alone_are_written_where_many_together_are_too_large(
     kafka: Broker, make_topic: MakeTopic
 ) -> None:
     """The client packs records up to its own limit, and Kafka refuses the pack: no post is to blame."""
-    topic = make_topic()
-    set_config(kafka.bootstrap, topic, "max.message.bytes", "4000")
+    topic = make_topic(max_message_bytes=4_000)
     with writing(kafka) as writer:
         ends = asyncio.run(post_together(writer, [post_of(topic, b"x" * 1_000)] * POSTS))
     assert ends == [None] * POSTS

@@ -143,8 +143,17 @@ def create_specs(
 
 
 def set_config(bootstrap: str, topic: str, name: str, value: str) -> None:
-    """Change one setting of a topic, as an operator would. Raises KafkaException."""
+    """Change one setting of a topic, as an operator would. Raises KafkaException.
+
+    The controller has it at its answer, and a broker some time later: it is waited until one tells it.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+
+    def told() -> bool:
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        return bool(admin.describe_configs([asked])[asked].result(SECONDS)[name].value == value)
+
+    until(told, SECONDS, f"the broker tells {name} = {value}")
