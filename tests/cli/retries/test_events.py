@@ -199,9 +199,11 @@ def test_what_is_ended_by_a_signal_leaves_no_file(
     folder = tmp_path / "watched"
     folder.mkdir()
     command = [sys.executable, "-m", "sidecar", "retries", "watch", "-o", "jsonl", "-c", str(file)]
+    before = signal.signal(number, signal.SIG_DFL)  # tests under nohup ignore SIGHUP, and so would what they start
     with subprocess.Popen(
         command, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
+        signal.signal(number, before)
         try:
             until(lambda: bool(list(folder.iterdir())), 60, "the copy is made")
             process.send_signal(number)
