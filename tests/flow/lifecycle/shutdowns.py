@@ -29,6 +29,7 @@ from tests.support.sidecar.process import SidecarProcess
 
 RECORDS = 120
 IN_FLIGHT = 8
+"""What one topic may have out. One place more is kept for the levels (contract 8.8)."""
 GRACE, DRAIN = 20.0, "8s"
 """Shorter than the defaults of 30 s and 25 s, and further apart: a loaded machine must not decide what is proven."""
 SOON = 90.0
@@ -63,7 +64,7 @@ class Play:
         produce(group.bootstrap, group.main, [b"order %d" % number for number in range(first, end)])
 
     def busy(self) -> None:
-        """Wait until all places are taken."""
+        """Wait until all places are taken that the topic may take."""
         self.sidecar.until(lambda: self.service.unanswered() >= IN_FLIGHT, SOON, "all places are taken")
 
     def under_way(self) -> None:
@@ -208,7 +209,7 @@ def play(plot: Plot, bootstrap: str, folder: Path) -> Shutdown:
         group = create_group(fresh_group(bootstrap if kafka is None else kafka.bootstrap))
         service = stack.enter_context(ServiceProcess(folder / "pod.jsonl", plot.work, plot.at_term))
         overrides = {
-            "deliver": {"concurrency": IN_FLIGHT, "timeout": "60s"},
+            "deliver": {"concurrency": IN_FLIGHT + 1, "timeout": "60s"},
             "retry": plot.retry,
             "drain_timeout": DRAIN,
         }
