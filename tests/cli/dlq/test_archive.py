@@ -99,15 +99,6 @@ def test_wrong_usage(call: Call, words: tuple[str, ...], said: str) -> None:
     assert said in shown.stderr
 
 
-@pytest.mark.long
-def test_a_broker_that_is_away_is_one_sentence(call: Call) -> None:
-    for words in (("list",), ("redrive", "--yes"), ("export",), ("purge", "--until", "1d")):
-        shown = call(*words, "--set", "kafka.bootstrap.servers=127.0.0.1:1")
-        assert (shown.exit_code, shown.stdout) == (1, "")
-        assert shown.stderr.startswith("reconsume: Kafka: no broker of 127.0.0.1:1 answered within 8 s")
-        break
-
-
 def test_a_file_that_is_no_export_is_given_up_early(tmp_path: Path) -> None:
     """Given lines without end that are no letters, or a line without end, then few are told, and little is kept."""
     policy, file = build_policy(good(tmp_path), "pod-0"), tmp_path / "dead.jsonl"
