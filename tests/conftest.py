@@ -17,6 +17,7 @@ from sidecar.dev.kafka.embedded import EmbeddedKafka
 from sidecar.dev.kafka.releases import lock_of
 from tests.support.canary import betraying, betrays
 from tests.support.compiled import compile_once
+from tests.support.drawn import Drawn
 from tests.support.kafka.broker import PROTOCOL, RELEASE, Broker, broker, embedded, release_of
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
@@ -104,6 +105,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("classic", "consumer"),
         help="Kafka's group protocol of the sidecars under test; consumer (KIP-848) needs Kafka 4.0",
     )
+    parser.addoption(
+        "--draw", metavar="SEED", help="also a few of the long tests, marked `drawn`: other ones by each seed"
+    )
     parser.addoption("--cpu", action="store_true", help="show what each file of tests costs, in seconds of CPU")
 
 
@@ -116,6 +120,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[PROTOCOL] = config.getoption("--group-protocol")
     if config.getoption("--cpu"):
         config.pluginmanager.register(Spent())
+    if seed := config.getoption("--draw"):
+        config.pluginmanager.register(Drawn(seed))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
