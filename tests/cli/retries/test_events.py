@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,11 @@ def test_what_is_ended_by_a_signal_leaves_no_file(
     command = [sys.executable, "-m", "sidecar", "retries", "watch", "-o", "jsonl", "-c", str(file)]
     before = signal.signal(number, signal.SIG_DFL)  # tests under nohup ignore SIGHUP, and so would what they start
     with subprocess.Popen(
-        command, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command,
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # under nohup it would be ignored, as nohup promises
     ) as process:
         signal.signal(number, before)
         try:
