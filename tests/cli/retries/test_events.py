@@ -200,7 +200,6 @@ def test_what_is_ended_by_a_signal_leaves_no_file(
     folder = tmp_path / "watched"
     folder.mkdir()
     command = [sys.executable, "-m", "sidecar", "retries", "watch", "-o", "jsonl", "-c", str(file)]
-    before = signal.signal(number, signal.SIG_DFL)  # tests under nohup ignore SIGHUP, and so would what they start
     with subprocess.Popen(
         command,
         env={**os.environ, "TMPDIR": str(folder)},
@@ -208,7 +207,6 @@ def test_what_is_ended_by_a_signal_leaves_no_file(
         stderr=subprocess.PIPE,
         preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # under nohup it would be ignored, as nohup promises
     ) as process:
-        signal.signal(number, before)
         try:
             until(lambda: bool(list(folder.iterdir())), 60, "the copy is made")
             process.send_signal(number)
