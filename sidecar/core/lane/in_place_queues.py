@@ -131,4 +131,8 @@ class InPlaceQueues:
     def _key(self, record: Record) -> Key:
         if self._by != "key":
             return record.source, None
-        return record.source, line_of(record, "key") if self._named else record.key
+        key = record.key
+        # Nearly all keys stand for themselves: this is asked three times for each record.
+        if self._named and (key is None or len(key) > LONGEST_NAME):
+            key = line_of(record, "key")
+        return record.source, key

@@ -9,6 +9,7 @@ Order comes from RETRY_ORDER alone, so that copies may be read, repeated and wri
     none      | it fails, or comes behind its head  | writing
     none      | its copy is read in the queue       | queued
     writing   | its copy is committed               | expected
+    writing   | the same, and all before it is read | queued
     writing   | its copy is read, then committed    | queued
     writing   | it ends otherwise                   | none
     expected  | its copy is read in the queue       | queued
@@ -126,17 +127,24 @@ class KeyLedger:
         self.heads.offer(line)  # a record that is written again as it is need not have been the head
         return [] if theirs is None else self.read(theirs)
 
-    def written(self, identity: Identity) -> list[int]:
-        """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more."""
+    def written(self, identity: Identity, copy: QueuedCopy | None = None) -> list[int]:
+        """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more.
+
+        `copy`: what would be read of it, where all before it was taken in; None: it is to be read.
+        """
         entry = self._entries.get(identity)
         if entry is None or entry.phase is not Phase.WRITING:
-            return []
-        entry.phase = Phase.EXPECTED
+            return [] if copy is None else self.read(copy)
         if entry.early is None and entry.later is None:
-            return []
-        late = [copy for copy in (entry.early, entry.later) if copy is not None]
+            if copy is not None and entry.due_ms == NO_COPY:  # as nearly always
+                self._lies(entry, copy)
+                return []
+            entry.phase = Phase.EXPECTED
+            return [] if copy is None else self.read(copy)
+        entry.phase = Phase.EXPECTED
+        late = [late for late in (entry.early, entry.later, copy) if late is not None]
         entry.early = entry.later = None
-        return [offset for copy in late for offset in self.read(copy)]
+        return [offset for one in late for offset in self.read(one)]
 
     def done(self, identity: Identity) -> list[int]:
         """Forget a record that is done or dead: the next of its key is the head. Return as `written` does."""
@@ -178,14 +186,8 @@ class KeyLedger:
         """Put a copy in the place of an older one; nothing of the record is out."""
         obsolete = [] if entry.offset < 0 else [entry.offset]
         same = moved_order(copy.identity, copy.order) == entry.moved
-        if same and entry.due_ms == NO_COPY:  # no heap knows it
-            entry.phase, entry.offset = Phase.QUEUED, copy.offset
-            if copy.counts != entry.counts:  # else those are held already
-                entry.counts = copy.counts
-            entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)
-            if self._parked or copy.due_ms >= NEVER:
-                self._note(entry)
-            self.heads.offer(self.lines.line_of(entry))
+        if same and entry.due_ms == NO_COPY:
+            self._lies(entry, copy)
             return obsolete
         new = self._queued(copy)
         if not same:  # the older one was forged, or this one is
@@ -197,6 +199,16 @@ class KeyLedger:
         # An entry of its own: the heads still have the old one, at the time when that was due.
         self.heads.offer(self.lines.replace(entry, new))
         return obsolete
+
+    def _lies(self, entry: Entry, copy: QueuedCopy) -> None:
+        """Note where a record lies of which no copy was known, so that the heads have never had it."""
+        entry.phase, entry.offset = Phase.QUEUED, copy.offset
+        if copy.counts != entry.counts:  # else those are held already
+            entry.counts = copy.counts
+        entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)
+        if self._parked or copy.due_ms >= NEVER:
+            self._note(entry)
+        self.heads.offer(self.lines.by_key[entry.key])
 
     def _queued(self, copy: QueuedCopy) -> Entry:
         moved, counts = moved_order(copy.identity, copy.order), UNCOUNTED if copy.counts == UNCOUNTED else copy.counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -40,7 +40,7 @@ UNCOUNTED = (0, 0)
 """The counts of a record that was never delivered."""
 
 
-class QueuedCopy(NamedTuple):
+class QueuedCopy(msgspec.Struct, frozen=True, gc=False):
     """A copy as it was read in the queue. `due_ms`: the steady time at which the record may go out."""
 
     offset: int

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
+from msgspec.structs import replace
+
 from sidecar.core.lane.key_ledger import KeyLedger
 from sidecar.core.lane.ledger_entry import QueuedCopy
 from topics.retry_order import Order
@@ -42,7 +44,7 @@ def test_a_record_behind_a_head_shares_what_it_has_in_common_with_the_others() -
 def test_the_copies_of_a_line_keep_their_order_when_newer_ones_come_in_their_place() -> None:
     ledger = KeyLedger()
     for number in (0, 2, 1, 3, 1, 0):
-        ledger.read(copy_of(number, 0)._replace(counts=(0, 1), offset=100 + len(list(ledger.entries())) + number * 7))
+        ledger.read(replace(copy_of(number, 0), counts=(0, 1), offset=100 + len(list(ledger.entries())) + number * 7))
         ledger.check()
     assert [entry.order.offset for entry in ledger.lines.largest(1)[0].entries] == [
         FIRST,
