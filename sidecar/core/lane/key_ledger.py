@@ -35,6 +35,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.due_heads import DueHeads
 from sidecar.core.lane.key_lines import KeyLines
 from sidecar.core.lane.ledger_entry import (
+    BITS,
     IN_QUEUE,
     NO_COPY,
     OUT,
@@ -45,6 +46,7 @@ from sidecar.core.lane.ledger_entry import (
     QueuedCopy,
     copy_of,
     moved_order,
+    packed,
     rank_of_copy,
 )
 from sidecar.core.record import NEVER
@@ -65,8 +67,9 @@ class KeyLedger:
     def __init__(self) -> None:
         self.lines = KeyLines()
         self.heads = DueHeads(self.lines)
-        self._entries: dict[Identity, Entry] = {}
-        self._parked: dict[Identity, Entry] = {}
+        self._entries: dict[int, Entry] = {}
+        """The records that wait, by `packed`."""
+        self._parked: dict[int, Entry] = {}
         """Those whose copy in the queue says that they are parked."""
         self._written_ms = self._weight = 0
         """Those of the copy that was read last, as `_shared` rounds them."""
@@ -78,17 +81,17 @@ class KeyLedger:
 
     def knows(self, identity: Identity, key: bytes) -> bool:
         """Return whether this record of a key waits here."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         return entry is not None and entry.key == key
 
     def has_other_key(self, identity: Identity, key: bytes) -> bool:
         """Return whether a record waits here under another key: what has these two is no copy of it."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         return entry is not None and entry.key != key
 
     def entry(self, identity: Identity) -> Entry | None:
         """Return the record of this identity, if it waits here."""
-        return self._entries.get(identity)
+        return self._entries.get(packed(identity))
 
     def entries(self) -> Iterator[Entry]:
         """Return all records that wait."""
@@ -113,11 +116,12 @@ class KeyLedger:
     def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> list[int]:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on. Return as `written`
         does. What waits under another key was forged: the lane has the record itself."""
-        entry = self._entries.get(identity)
+        number = identity[0] << BITS | identity[1]  # `packed`, without a call for each failure
+        entry = self._entries.get(number)
         if entry is not None and entry.key != key:
             return self._forget(entry) + self.writing(identity, key, order, counts)
         if entry is None:
-            entry = self._entries[identity] = Entry(identity, key, moved_order(identity, order), counts, Phase.WRITING)
+            entry = self._entries[number] = Entry(number, key, moved_order(identity, order), counts, Phase.WRITING)
             self.lines.insert(entry)  # a head is offered only once its copy was read
             return []
         # While this owner was frozen the next one has written a copy, which was read before the answer came.
@@ -132,7 +136,7 @@ class KeyLedger:
 
         `copy`: what would be read of it, where all before it was taken in; None: it is to be read.
         """
-        entry = self._entries.get(identity)
+        entry = self._entries.get(identity[0] << BITS | identity[1])
         if entry is None or entry.phase is not Phase.WRITING:
             return [] if copy is None else self.read(copy)
         if entry.early is None and entry.later is None:
@@ -148,7 +152,7 @@ class KeyLedger:
 
     def done(self, identity: Identity) -> list[int]:
         """Forget a record that is done or dead: the next of its key is the head. Return as `written` does."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         if entry is None:
             return []
         self._remove(entry)
@@ -166,7 +170,7 @@ class KeyLedger:
 
     def read(self, copy: QueuedCopy) -> list[int]:
         """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
-        entry = self._entries.get(copy.identity)
+        entry = self._entries.get(packed(copy.identity))
         if entry is None:
             self._insert(self._queued(copy))
             return []
@@ -194,7 +198,7 @@ class KeyLedger:
             self._remove(entry)
             self._insert(new)
             return obsolete
-        new.identity, new.moved, new.key = entry.identity, entry.moved, entry.key  # equal, and held already
+        new.number, new.moved, new.key = entry.number, entry.moved, entry.key  # equal, and held already
         self._note(new)
         # An entry of its own: the heads still have the old one, at the time when that was due.
         self.heads.offer(self.lines.replace(entry, new))
@@ -213,7 +217,7 @@ class KeyLedger:
     def _queued(self, copy: QueuedCopy) -> Entry:
         moved, counts = moved_order(copy.identity, copy.order), UNCOUNTED if copy.counts == UNCOUNTED else copy.counts
         where = (copy.offset, copy.due_ms, *self._shared(copy))
-        return Entry(copy.identity, copy.key, moved, counts, Phase.QUEUED, *where)
+        return Entry(packed(copy.identity), copy.key, moved, counts, Phase.QUEUED, *where)
 
     def _shared(self, copy: QueuedCopy) -> tuple[int, int]:
         """Return time and weight of a copy, rounded so that most records share them with others."""
@@ -232,15 +236,15 @@ class KeyLedger:
         self.heads.offer(self.lines.insert(entry))
 
     def _note(self, entry: Entry) -> None:
-        self._entries[entry.identity] = entry
+        self._entries[entry.number] = entry
         if entry.due_ms >= NEVER:  # until another copy of it is read, also while it is written again
-            self._parked[entry.identity] = entry
+            self._parked[entry.number] = entry
         elif self._parked:
-            self._parked.pop(entry.identity, None)
+            self._parked.pop(entry.number, None)
 
     def _remove(self, entry: Entry) -> None:
-        del self._entries[entry.identity]
-        self._parked.pop(entry.identity, None)
+        del self._entries[entry.number]
+        self._parked.pop(entry.number, None)
         if (line := self.lines.remove(entry)) is not None:
             self.heads.offer(line)
 
@@ -272,7 +276,7 @@ class KeyLedger:
 
     def taken(self, identity: Identity, offset: int) -> bool:
         """Note that the payload of a head was read; return whether it is still wanted from this offset."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         if entry is None or entry.phase is not Phase.REQUESTED or entry.offset != offset:
             return False
         entry.phase = Phase.TAKEN
@@ -280,14 +284,14 @@ class KeyLedger:
 
     def let_go(self, identity: Identity) -> None:
         """Note that the lane has dropped a record, or cannot read it now: it goes out later."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         if entry is not None and entry.phase in OUT:
             entry.phase = Phase.QUEUED
             self.heads.offer(self.lines.come_back(entry))
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        parked = {entry.identity for entry in self._entries.values() if entry.due_ms >= NEVER}
+        parked = {entry.number for entry in self._entries.values() if entry.due_ms >= NEVER}
         ensure(self._parked.keys() == parked, "what is parked is known")
         offsets = [entry.offset for entry in self._entries.values() if entry.offset >= 0]
         ensure(len(offsets) == len(set(offsets)), "no two records that wait have one copy")
@@ -295,7 +299,7 @@ class KeyLedger:
         ensure(len(in_lines) == len(self), "each record is in one line")
         for entry in in_lines:
             has_copy = entry.phase in (Phase.QUEUED, *OUT)
-            ensure(self._entries.get(entry.identity) is entry, f"{entry.identity} stands in its line as it is known")
+            ensure(self._entries.get(entry.number) is entry, f"{entry.identity} stands in its line as it is known")
             ensure((entry.offset >= 0) == has_copy, f"{entry.identity} has its copy's order")
         self.lines.check()
         self.heads.check()
