@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.in_place_queues import OrderBy, line_of
+from sidecar.core.lane.in_place_queues import OrderBy, line_by_key, line_of
 from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
@@ -33,7 +33,7 @@ class OwnedQueues:
         """The main partitions of the queues of which something has changed since they were looked at."""
         # The set's own method: each failure calls it, and one of ours would be a call more.
         self.look_at: Callable[[Partition], None] = self.stale.add
-        self.line_of: Callable[[Record], bytes] = partial(line_of, by=by)
+        self.line_of: Callable[[Record], bytes] = line_by_key if by == "key" else partial(line_of, by=by)
         """Returns the name of the line in which a record waits. As `look_at`."""
 
     # --- which there are ---------------------------------------------------------------------------------------------
