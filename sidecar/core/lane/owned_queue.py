@@ -58,6 +58,8 @@ class OwnedQueue:
     """Those whose copies are to be written again because they are old."""
     old_at_ms: int = -NEVER
     """The steady time (ms) at which old copies are looked for again."""
+    own_at_ms: int = 0
+    """The greatest timestamp (epoch ms) of the copies of our own that were taken in without being read."""
     out_of_reach: int = -1
     """The offset of a head that is due, too far from the first open record to be delivered; −1: there is none."""
     main_end: int = -1

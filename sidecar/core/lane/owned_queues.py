@@ -88,12 +88,14 @@ class OwnedQueues:
     def take_located(self, queue: LanePartition, owned: OwnedQueue) -> None:
         """Take in the copies of our own before which all of a queue is known."""
         while (copy := owned.located.take(queue.tracker.next)) is not None:
-            self.pass_own(queue, copy)
+            self.pass_own(queue, owned, copy)
             self.know(owned, copy)
 
-    def pass_own(self, queue: LanePartition, copy: QueuedCopy) -> None:
+    def pass_own(self, queue: LanePartition, owned: OwnedQueue, copy: QueuedCopy) -> None:
         """Go on behind a copy of our own that lies where all that is known of a queue ends. It waits there."""
         queue.tracker.put_off(copy.offset)
+        if copy.written_ms > owned.own_at_ms:
+            owned.own_at_ms = copy.written_ms
         if queue.last_at_ms == 0:  # else progress beyond it, before it is read, would be one of an unread log
             queue.read_up_to(copy.written_ms)
 

@@ -88,7 +88,7 @@ class QueueCopies:
         identity, queue = identity_of(record), self._ties.ownership.partitions[owned.source]
         copy = located_copy(entry, state, identity, self._queues.line_of(record), where, now)
         if owned.located.comes_next(self._transaction, copy.offset, queue.tracker.next):
-            self._queues.pass_own(queue, copy)
+            self._queues.pass_own(queue, owned, copy)
             self._ended(owned, record, owned.ledger.written(identity, copy))
             owned.unseen.discard(identity)
         else:
@@ -126,7 +126,7 @@ class QueueCopies:
             owned = self._queues.by_main[main]
             queue = partitions[owned.source]
             self._queues.take_located(queue, owned)
-            self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, records)
+            self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, owned.own_at_ms, records)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
