@@ -65,8 +65,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """One record that waits. Thousands may wait behind one head, so what they have in common is one object.
 
     `number`: its identity in one number (`packed`). `moved`: the order of one that was redriven; None: its order is its
-    offset. `offset`: of its copy (−1: none is known). `early`: a copy that was read while the lane does not know that it
-    is committed. `later`: a copy with greater counts than those that the lane has.
+    offset. `offset`: of its copy (−1: none is known). `early`: a copy that was read before the lane knows that it is
+    committed. `later`: a copy with greater counts than those that the lane has.
 
     The ledger writes all of it, but for `listed`, which the heads write, and `key`, which its line may replace.
     """
