@@ -102,7 +102,7 @@ class QueueIntake:
     def take(self, messages: Iterable[Message]) -> None:
         runs: dict[Partition, list[Record]] = {}
         ends: dict[Partition, int] = {}
-        seen = set[Partition]()
+        sources = set[Partition]()
         until = time.monotonic() + PATIENCE
         for message in messages:
             source = Partition(message.topic() or "", message.partition() or 0)
@@ -110,7 +110,7 @@ class QueueIntake:
             if reading is None or offset is None or reading.rests_until:
                 continue
             if error is None and offset >= reading.position:
-                seen.add(source)
+                sources.add(source)
                 if (record := self._unknown(source, reading, message, offset, until)) is not None:
                     runs.setdefault(source, []).append(record)
             elif error is not None:
@@ -122,7 +122,7 @@ class QueueIntake:
         if others := self._appends.others():
             raise RuntimeError(f"{others[0]} was made anew: a copy was appended below what was read of it")
         self._recent.keep([record for records in runs.values() for record in records])
-        for source in ends.keys() | seen:
+        for source in ends.keys() | sources:
             if (reading := self._readings.get(source)) is not None:
                 self.hand_over(source, reading, runs.get(source, []), ends.get(source))
 
