@@ -71,8 +71,12 @@ class KeyLedger:
         """The records that wait, by `packed`."""
         self._parked: dict[int, Entry] = {}
         """Those whose copy in the queue says that they are parked."""
-        self._written_ms = self._weight = 0
-        """Those of the copy that was read last, as `_shared` rounds them."""
+        self.early: dict[int, QueuedCopy] = {}
+        """By `packed`: copies that were read before the lane knows that they are committed."""
+        self.later: dict[int, QueuedCopy] = {}
+        """By `packed`: copies with greater counts than those that the lane has."""
+        self._extent = (0, 0)
+        """That of the copy that was taken in last, as `_shared` rounds it."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -125,9 +129,10 @@ class KeyLedger:
             self.lines.insert(entry)  # a head is offered only once its copy was read
             return []
         # While this owner was frozen the next one has written a copy, which was read before the answer came.
-        theirs = copy_of(entry) if entry.phase in IN_QUEUE else entry.early
+        early = self.early.pop(number, None)
+        theirs = copy_of(entry) if entry.phase in IN_QUEUE else early
         line = self.lines.come_back(entry)
-        entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
+        entry.phase, entry.counts, entry.offset = Phase.WRITING, counts, -1
         self.heads.offer(line)  # a record that is written again as it is need not have been the head
         return [] if theirs is None else self.read(theirs)
 
@@ -136,54 +141,58 @@ class KeyLedger:
 
         `copy`: what would be read of it, where all before it was taken in; None: it is to be read.
         """
-        entry = self._entries.get(identity[0] << BITS | identity[1])
+        number = identity[0] << BITS | identity[1]
+        entry = self._entries.get(number)
         if entry is None or entry.phase is not Phase.WRITING:
             return [] if copy is None else self.read(copy)
-        if entry.early is None and entry.later is None:
-            if copy is not None and entry.due_ms == NO_COPY:  # as nearly always
-                self._lies(entry, copy)
-                return []
-            entry.phase = Phase.EXPECTED
-            return [] if copy is None else self.read(copy)
+        late = self._take_late(number) if self.early or self.later else []
+        if copy is not None and entry.due_ms == NO_COPY and not late:  # as nearly always
+            self._lies(entry, copy)
+            return []
         entry.phase = Phase.EXPECTED
-        late = [late for late in (entry.early, entry.later, copy) if late is not None]
-        entry.early = entry.later = None
-        return [offset for one in late for offset in self.read(one)]
+        return [offset for one in (late if copy is None else [*late, copy]) for offset in self.read(one)]
+
+    def _take_late(self, number: int) -> list[QueuedCopy]:
+        """Remove and return the copies of a record that were read before they could stand for it."""
+        late = (self.early.pop(number, None), self.later.pop(number, None))
+        return [copy for copy in late if copy is not None]
 
     def done(self, identity: Identity) -> list[int]:
         """Forget a record that is done or dead: the next of its key is the head. Return as `written` does."""
-        entry = self._entries.get(packed(identity))
+        entry = self._entries.get(number := packed(identity))
         if entry is None:
             return []
         self._remove(entry)
         obsolete = [entry.offset] if entry.phase in IN_QUEUE else []  # the record that has ended was not read there
-        if entry.early is not None:
-            obsolete.append(entry.early.offset)
-        return obsolete if entry.later is None else obsolete + self.read(entry.later)
+        if (early := self.early.pop(number, None)) is not None:
+            obsolete.append(early.offset)
+        later = self.later.pop(number, None)
+        return obsolete if later is None else obsolete + self.read(later)
 
     def _forget(self, entry: Entry) -> list[int]:
         """Forget a record with all copies that lie in the queue; return their offsets."""
-        later, entry.later = entry.later, None
+        later = self.later.pop(entry.number, None)
         return self.done(entry.identity) + ([] if later is None else [later.offset])
 
     # --- the queue is read -------------------------------------------------------------------------------------------
 
     def read(self, copy: QueuedCopy) -> list[int]:
         """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
-        entry = self._entries.get(packed(copy.identity))
+        entry = self._entries.get(number := packed(copy.identity))
         if entry is None:
             self._insert(self._queued(copy))
             return []
         if copy.counts < entry.counts or copy.key != entry.key:
             return [copy.offset]
         if entry.phase is Phase.WRITING and copy.counts == entry.counts:
-            before, entry.early = entry.early, copy
+            before, self.early[number] = self.early.get(number), copy
             return [] if before is None else [before.offset]
         if entry.phase in (Phase.EXPECTED, Phase.QUEUED):
             return self._replace(entry, copy)
         if copy.counts == entry.counts:  # the lane has the same record already
             return [copy.offset]
-        before, entry.later = entry.later, copy if entry.later is None else max(entry.later, copy, key=rank_of_copy)
+        before = self.later.get(number)
+        self.later[number] = copy if before is None else max(before, copy, key=rank_of_copy)
         return [] if before is None else [min(before, copy, key=rank_of_copy).offset]
 
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
@@ -209,27 +218,23 @@ class KeyLedger:
         entry.phase, entry.offset = Phase.QUEUED, copy.offset
         if copy.counts != entry.counts:  # else those are held already
             entry.counts = copy.counts
-        entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)
+        entry.due_ms, entry.extent = copy.due_ms, self._shared(copy)
         if self._parked or copy.due_ms >= NEVER:
             self._note(entry)
         self.heads.offer(self.lines.by_key[entry.key])
 
     def _queued(self, copy: QueuedCopy) -> Entry:
         moved, counts = moved_order(copy.identity, copy.order), UNCOUNTED if copy.counts == UNCOUNTED else copy.counts
-        where = (copy.offset, copy.due_ms, *self._shared(copy))
+        where = (copy.offset, copy.due_ms, self._shared(copy))
         return Entry(packed(copy.identity), copy.key, moved, counts, Phase.QUEUED, *where)
 
     def _shared(self, copy: QueuedCopy) -> tuple[int, int]:
         """Return time and weight of a copy, rounded so that most records share them with others."""
-        written_ms, weight = (
-            copy.written_ms - copy.written_ms % AGE_STEP_MS,
-            -(-copy.weight // WEIGHT_STEP) * WEIGHT_STEP,
-        )
-        if written_ms != self._written_ms:
-            self._written_ms = written_ms
-        if weight != self._weight:
-            self._weight = weight
-        return self._written_ms, self._weight
+        written_ms, weight = copy.written_ms, copy.weight
+        extent = written_ms - written_ms % AGE_STEP_MS, -(-weight // WEIGHT_STEP) * WEIGHT_STEP
+        if extent != self._extent:
+            self._extent = extent
+        return self._extent
 
     def _insert(self, entry: Entry) -> None:
         self._note(entry)
@@ -293,6 +298,7 @@ class KeyLedger:
         """Raise BrokenInvariantError if an invariant does not hold."""
         parked = {entry.number for entry in self._entries.values() if entry.due_ms >= NEVER}
         ensure(self._parked.keys() == parked, "what is parked is known")
+        ensure(self.early.keys() | self.later.keys() <= self._entries.keys(), "late copies are of what waits")
         offsets = [entry.offset for entry in self._entries.values() if entry.offset >= 0]
         ensure(len(offsets) == len(set(offsets)), "no two records that wait have one copy")
         in_lines = [entry for line in self.lines.lines() for entry in line.entries]

@@ -65,8 +65,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """One record that waits. Thousands may wait behind one head, so what they have in common is one object.
 
     `number`: its identity in one number (`packed`). `moved`: the order of one that was redriven; None: its order is its
-    offset. `offset`: of its copy (−1: none is known). `early`: a copy that was read before the lane knows that it is
-    committed. `later`: a copy with greater counts than those that the lane has.
+    offset. `offset`: of its copy (−1: none is known). `extent`: that copy's `written_ms` and `weight`, rounded.
 
     The ledger writes all of it, but for `listed`, which the heads write, and `key`, which its line may replace.
     """
@@ -78,12 +77,19 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     phase: Phase
     offset: int = -1
     due_ms: int = NO_COPY
-    written_ms: int = 0
-    weight: int = 0
+    extent: tuple[int, int] = (0, 0)
     listed: bool = False
     """Whether it waits for its time, for main records before it, or to be asked for."""
-    early: QueuedCopy | None = None
-    later: QueuedCopy | None = None
+
+    @property
+    def written_ms(self) -> int:
+        """About when its copy was written, epoch ms."""
+        return self.extent[0]
+
+    @property
+    def weight(self) -> int:
+        """About the bytes that its record takes in memory."""
+        return self.extent[1]
 
     @property
     def identity(self) -> Identity:
@@ -125,7 +131,7 @@ def moved_order(identity: Identity, order: Order) -> Order | None:
 def copy_of(entry: Entry) -> QueuedCopy:
     """Return the copy at which a record lies in the queue."""
     what = (entry.offset, entry.identity, entry.key, entry.order, entry.counts)
-    return QueuedCopy(*what, entry.due_ms, entry.written_ms, entry.weight)
+    return QueuedCopy(*what, entry.due_ms, *entry.extent)
 
 
 def rank_of_copy(copy: QueuedCopy) -> tuple[tuple[int, int], int]:
