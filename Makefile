@@ -12,9 +12,11 @@ PAGES := $(VENV)/.pages
 GAUGES := $(VENV)/.gauges
 # As pyproject.toml has it.
 UV := 'uv>=0.9,<1'
-# uv shows what it fetches, and how large it is. Settings of pip, such as a mirror, are unknown to it: then pip goes on.
+# uv shows what it fetches, and how large it is. Settings of pip, such as a mirror, are unknown to it: then pip goes on,
+# of a version that knows --group: Python 3.11 to 3.13 come with an older one.
 install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
-	{ echo "uv cannot install this, pip tries" >&2; $(BIN)/python -m pip install $(1); }
+	{ echo "uv cannot install this, pip tries" >&2; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' && $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-view test test-all soak-sim compat check docs reference bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage mutants

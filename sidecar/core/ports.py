@@ -35,9 +35,12 @@ The number is that of crashes (`taken-up`, `crashing-record`), or of copies that
 """
 
 
-Filling: TypeAlias = Callable[[Partition, int, int, Mapping[str, int]], None]
-"""Called for the log when much waits in the queue of a main partition: how many records do, how many may, and of how
-many the largest keys are, by the id of their first record."""
+Filling: TypeAlias = Callable[[Partition, int, int, float, Mapping[str, int]], None]
+"""Called for the log when much waits in the queue of a main partition.
+
+How many records do, how many may, which share of what may wait that is (`queue_facts.fill_of`), and of how many the
+largest keys are, by the id of their first record.
+"""
 
 
 Recall: TypeAlias = Callable[..., None]
@@ -137,7 +140,7 @@ def nobody_to_tell(what: str, partition: Partition, number: int, offset: int) ->
     """Do nothing: for a lane that has no log."""
 
 
-def nobody_to_name(partition: Partition, waiting: int, most: int, keys: Mapping[str, int]) -> None:
+def nobody_to_name(partition: Partition, waiting: int, most: int, fill: float, keys: Mapping[str, int]) -> None:
     """Do nothing, as `nobody_to_tell`."""
 
 

@@ -224,7 +224,8 @@ class PolicyFollower(threading.Thread):
                 self._first = self._first or (after, message.timestamp()[1])
                 caught_up |= after >= self._end
             elif error.code() == KafkaError._PARTITION_EOF:
-                caught_up = True
+                # A leader that was elected just now may tell an earlier end than was committed (KIP-207).
+                caught_up |= (message.offset() or 0) >= self._end
             else:
                 self._stumble(consumer, error)
         if live:

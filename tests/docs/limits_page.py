@@ -197,6 +197,18 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "",
                 "the partition pauses",
             ),
+            setting(
+                "records that wait in the queue of a partition",
+                "retry.ordered_max_waiting",
+                number(int(str(default_of("retry.ordered_max_waiting")))),
+                "the partition pauses",
+            ),
+            Limit(
+                "distance of the end of a queue from the first record that waits there",
+                f"{number(progress_bounds.SPAN)} offsets",
+                "",
+                "the partition pauses",
+            ),
             Limit(
                 "metadata beside a committed offset",
                 f"{number(progress_bounds.LONGEST)} characters",

@@ -17,7 +17,7 @@ from rich.console import Console
 from sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak import faults_network, faults_nodes, faults_operator, faults_ordered, faults_pods, faults_service
 from tests.soak.account import collect
-from tests.soak.growth import Growth
+from tests.soak.growth import LOOK, WINDOW, Growth
 from tests.soak.journal import Journal
 from tests.soak.layout import SLOTS, Layout
 from tests.soak.load import SoakLoad
@@ -99,6 +99,8 @@ def soak(schedule: Schedule, folder: Path, console: Console, sets: Mapping[str, 
             load.start()
         _carry_out(world, schedule)
         rest, bound = _come_to_rest(world, watch)
+        watch.phase = "a last look at what the pods hold"
+        world.sleep(WINDOW + 2 * LOOK)  # the last person's call has clients of its own until its time is over
         faulthandler.dump_traceback_later(JUDGING, exit=True)
         watch.phase = "checking"
         for growth, pods in zip(growths, world.all_pods, strict=True):

@@ -17,6 +17,10 @@ from sidecar.core.record import NEVER, Now, Partition, Record
 from topics.retry_order import Order
 from topics.transitions import put_behind
 
+GOES_ON = 0.75
+"""The share of what may wait below which a main partition goes on that was paused at the whole: at the bound itself it
+would be paused and resumed with each record."""
+
 
 class BehindKeys:
     """The main records of one lane that are to be written behind their keys.
@@ -38,28 +42,21 @@ class BehindKeys:
             return True
         if owned.ledger.heads.waits_for_main():
             self._queues.look_at(main.source)
-        if not self.fills(owned, self._queues.spans.delivered):
+        if not self._fills(owned, 1):
             return True
         self._ties.paused.pause(main, run.records[0].offset, NEVER, Because.BEHIND_KEYS)
         return False
 
-    def fills(self, owned: OwnedQueue, span: int) -> bool:
-        """Return whether as much waits as may. `span`: offsets from the first open record of the queue that may be
-        taken; below the whole span, the same share of the records that may wait counts."""
-        queue, ledger = self._ties.ownership.partitions.get(owned.source), owned.ledger
-        if queue is None or ledger.heads.waits_for_main():  # what waits for main records could never go
+    def _fills(self, owned: OwnedQueue, share: float) -> bool:
+        """Return whether such a share of what may wait does."""
+        if owned.ledger.heads.waits_for_main():  # what waits for main records could never go
             return False
-        most = self._ties.policy().max_waiting
-        share = max(1, most * span // self._queues.spans.delivered)
-        return len(ledger) >= share or queue.tracker.span(queue.tracker.next) >= span
+        return self._queues.fill_of(owned) >= share
 
     def have_room_again(self, main: LanePartition, owned: OwnedQueue) -> bool:
-        """Return whether a main partition is paused since so much waited, and a quarter less than may wait does now.
-
-        At the bound itself it would be paused and resumed with each record.
-        """
+        """Return whether a main partition is paused since so much waited, and a quarter less than may wait does now."""
         is_paused = main.paused is not None and main.paused.because is Because.BEHIND_KEYS
-        return is_paused and not self.fills(owned, self._queues.spans.delivered * 3 // 4)
+        return is_paused and not self._fills(owned, GOES_ON)
 
     def main_ended(self, main: LanePartition, end: int) -> None:
         """Note that a main partition was read up to its end."""

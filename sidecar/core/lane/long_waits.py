@@ -221,8 +221,9 @@ class LongWaits:
             hop(self._ties, queue, owned, self._queues.spans, now)
         if self.mains.have_room_again(main, owned):
             self._ties.paused.go_on(main, now.steady_ms)
-        if begins_to_fill(owned, most := self._ties.policy().max_waiting):
-            self._ties.filling(main.source, len(ledger), most, named(owned, ledger.lines.largest(LARGEST_NAMED)))
+        if begins_to_fill(owned, fill := self._queues.fill_of(owned)):
+            most, keys = self._ties.policy().max_waiting, named(owned, ledger.lines.largest(LARGEST_NAMED))
+            self._ties.filling(main.source, len(ledger), most, fill, keys)
         if now.steady_ms >= owned.keep_at_ms:
             owned.keep_at_ms = now.steady_ms + KEEP_MS
             self._ties.commits.soon(queue)
@@ -249,8 +250,8 @@ class LongWaits:
 
     def facts(self) -> dict[Partition, QueueFacts]:
         """Return what waits in each queue, by its main partition."""
-        most = self._ties.policy().max_waiting
-        return {main: queue_facts_of(owned, most) for main, owned in self._queues.by_main.items()}
+        fill_of = self._queues.fill_of
+        return {main: queue_facts_of(owned, fill_of(owned)) for main, owned in self._queues.by_main.items()}
 
     def oldest(self) -> dict[Partition, int]:
         """Return the timestamp (epoch ms) of the oldest first record of a key, by main partition. Slow: all keys are

@@ -10,6 +10,7 @@ from sidecar.core.lane.in_place_queues import OrderBy, line_of
 from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.queue_facts import fill_of
 from sidecar.core.lane.queue_hops import HOP_SPAN, Spans
 from sidecar.core.progress_bounds import SPAN
 from sidecar.core.record import Partition, Record
@@ -63,6 +64,11 @@ class OwnedQueues:
             return owned
         partition = self._ties.ownership.partitions.get(record.source)
         return None if partition is None or partition.under is None else self._by_main.get(partition.under)
+
+    def fill_of(self, owned: OwnedQueue) -> float:
+        """Return the share of what may wait in a queue that does."""
+        queue = self._ties.ownership.partitions.get(owned.source)
+        return fill_of(owned, queue, self._ties.policy().max_waiting, self.spans.delivered)
 
     # --- which are to be looked at -----------------------------------------------------------------------------------
 

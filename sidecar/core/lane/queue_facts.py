@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 from sidecar.core.lane.key_lines import KeyLine
 from sidecar.core.lane.owned_queue import OwnedQueue
+from sidecar.core.lane.partition import LanePartition
 
+FILLS, STILL_FILLS = 0.75, 0.5
+"""Shares of what may wait, from which a queue is named, and below which it may be named again."""
 LARGEST_NAMED = 5
 """Keys that the warning names: a queue that fills has one or two hot ones, or very many."""
 
@@ -16,34 +19,40 @@ class QueueFacts(NamedTuple):
     """What waits in the queue of one main partition.
 
     `blocked_keys`: keys of which a record waits; a record without a key is one of its own. `behind_records`: what waits
-    behind the first record of its key. `most`: how many records may wait (`retry.ordered_max_waiting`). `parked_keys`:
-    those of the blocked keys whose first record waits for a person.
+    behind the first record of its key. `fill`: as `fill_of`. `parked_keys`: those of the blocked keys whose first
+    record waits for a person.
     """
 
     blocked_keys: int
     behind_records: int
-    most: int
+    fill: float
     parked_keys: int = 0
 
-    @property
-    def fill(self) -> float:
-        """The share of what may wait that waits; above 1 where a predecessor had a larger bound."""
-        return (self.blocked_keys + self.behind_records) / self.most
+
+def fill_of(owned: OwnedQueue, queue: LanePartition | None, most: int, reach: int) -> float:
+    """Return the share of what may wait that does (contract 5.10); above 1 where a predecessor had a larger bound.
+
+    There are two bounds, and the fuller one counts: `most` records (`retry.ordered_max_waiting`), and `reach` offsets
+    from the first of them to the end of the queue, which hold the markers of transactions too. `queue`: None if it was
+    not opened yet; then nothing waits.
+    """
+    if queue is None:
+        return 0.0
+    return max(len(owned.ledger) / most, queue.tracker.span(queue.tracker.next) / reach)
 
 
-def queue_facts_of(owned: OwnedQueue, most: int) -> QueueFacts:
-    """Return the facts of a queue in which `most` records may wait."""
+def queue_facts_of(owned: OwnedQueue, fill: float) -> QueueFacts:
+    """Return the facts of a queue that is so full."""
     keys = len(owned.ledger.lines)
-    return QueueFacts(keys, len(owned.ledger) - keys, most, owned.ledger.parked_keys)
+    return QueueFacts(keys, len(owned.ledger) - keys, fill, owned.ledger.parked_keys)
 
 
-def begins_to_fill(owned: OwnedQueue, most: int) -> bool:
+def begins_to_fill(owned: OwnedQueue, fill: float) -> bool:
     """Note whether three quarters of what may wait do; return True if that is news. It is again after half of it."""
-    waiting = len(owned.ledger)
     if owned.filling:
-        owned.filling = 2 * waiting >= most
+        owned.filling = fill >= STILL_FILLS
         return False
-    owned.filling = 4 * waiting >= 3 * most
+    owned.filling = fill >= FILLS
     return owned.filling
 
 

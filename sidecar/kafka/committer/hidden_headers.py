@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
@@ -26,6 +26,10 @@ SECONDS = 3.0
 their partition, or a quota lets this client read little. What was read meanwhile goes on."""
 NEAR = 500
 """Records between two that are wanted which are read over. To begin anew costs as much."""
+SURE_AFTER_S = 60.0
+"""For so long the log of a partition must end before a record until the record counts as gone, and its copy has the
+headers that it was read with. A leader that was elected just now may not know yet that the record is committed
+(KIP-207): until the other replicas have asked it, or for `replica.lag.time.max.ms` (30 s) are no longer waited for."""
 _TO_THE_END: Mapping[str, object] = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
 """Where the first records are deleted, read from what is left on; and hear where a partition ends."""
 
@@ -40,11 +44,15 @@ class Looked(NamedTuple):
 class HiddenHeaders:
     """The look at the headers of one committer's records. Its client is made at the first record without headers.
 
-    `config`: of a client that reads topics. All calls come from one thread.
+    `config`: of a client that reads topics. `sure_after_s`: as SURE_AFTER_S. All calls come from one thread.
     """
 
-    def __init__(self, config: Mapping[str, object], credentials: ClientCredentials) -> None:
-        self._config, self._credentials = {**config, **_TO_THE_END}, credentials
+    def __init__(
+        self, config: Mapping[str, object], credentials: ClientCredentials, sure_after_s: float = SURE_AFTER_S
+    ) -> None:
+        self._config, self._credentials, self._sure_after_s = {**config, **_TO_THE_END}, credentials, sure_after_s
+        self._short_since: dict[Partition, float] = {}
+        """Since when the log of a partition ends before a record that was looked for (monotonic seconds)."""
         self._reader: NativeReader | None = None
         self._made_of = 0
         """The number of the credentials that the client was made of."""
@@ -65,23 +73,36 @@ class HiddenHeaders:
         if not left:
             return Looked(frozenset(), frozenset())
         reader, hidden, deadline = self._opened(), set[RecordId](), time.monotonic() + SECONDS
-        for partition, offsets in left.items():
-            reader.start(partition, offsets[0])
+        ended: dict[Partition, deque[int]] = {}
+        began = {partition: offsets[0] for partition, offsets in left.items()}
+        for partition, offset in began.items():
+            reader.start(partition, offset)
         while left and (found := reader.take(deadline)) is not None:
             wanted = left.get(found.partition)
             if wanted is None or found.error not in (0, KafkaError._PARTITION_EOF):
                 continue
             if _is_among(wanted, found) and found.hides:
                 hidden.add((found.partition, found.offset))
-            if not wanted:
+            # Where the log ends before an offset, the client tells its end, or begins again where the log begins.
+            if not wanted or found.error or found.offset < began[found.partition]:
                 reader.stop(found.partition)
-                del left[found.partition]
+                ended[found.partition] = left.pop(found.partition)
             elif wanted[0] > found.offset + NEAR:
+                began[found.partition] = wanted[0]
                 reader.start(found.partition, wanted[0])
+        left |= {partition: offsets for partition, offsets in ended.items() if self._may_come(partition, offsets)}
         if left:  # a client may be of no more use, as after its topic was made anew: the next look has another one
             self.close()
         unread = frozenset((partition, offset) for partition, offsets in left.items() for offset in offsets)
         return Looked(frozenset(hidden), unread)
+
+    def _may_come(self, partition: Partition, behind: Collection[int]) -> bool:
+        """Return whether records may come yet that lie behind the end of a log. `behind`: their offsets, if any."""
+        if not behind:
+            self._short_since.pop(partition, None)
+            return False
+        now = time.monotonic()
+        return now < self._short_since.setdefault(partition, now) + self._sure_after_s
 
     def _opened(self) -> NativeReader:
         number = self._credentials.newest_number
@@ -98,9 +119,12 @@ class HiddenHeaders:
 
 
 def _is_among(wanted: deque[int], record: UnreadRecord) -> bool:
-    """Whether what was found is wanted. Take it out, and what comes before it: that is gone, and nobody knows more."""
-    last = -1
-    while wanted and (record.error or wanted[0] <= record.offset):
+    """Whether what was found is wanted. Take it out, and what comes before it: that is gone, and nobody knows more.
+
+    The end of a log is found at the offset behind its last record.
+    """
+    last, end = -1, record.offset + (not record.error)
+    while wanted and wanted[0] < end:
         last = wanted.popleft()
     return last == record.offset
 

@@ -134,17 +134,19 @@ class Payloads:
     def _take(self, client: Consumer, source: Partition, message: Message) -> None:
         error, offset = message.error(), message.offset()
         wanted = self._wanted.get(source, set())
-        if error is not None:
-            ends = error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
-            if ends and wanted:
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if error.code() == KafkaError._AUTO_OFFSET_RESET and wanted:
                 self._miss(source, min(wanted))
-            if error.code() != KafkaError._PARTITION_EOF or ends:
-                self._leave(client, source)
+            self._leave(client, source)
             return
-        assert offset is not None  # a consumed message has one
+        assert offset is not None  # a consumed message has one, and so has the end of a log
         for passed in [one for one in wanted if self._at[source] <= one < offset]:
             self._miss(source, passed)
-        self._at[source] = offset + 1
+        self._at[source] = offset + (error is None)
+        if error is not None:
+            # Only what lies below the end was passed. A record at the end, or behind it, was committed there, and a
+            # leader that was elected just now may not know that yet (KIP-207): it comes when the leader does.
+            return
         if offset in wanted:
             wanted.discard(offset)
             self._doubts.pop((source, offset), None)

@@ -5,7 +5,7 @@ back. Then its end is requested, as of that moment, whatever is committed. Then 
 is committed: the last transactions of a dead owner end meanwhile, and later ones are refused by their generation.
 
 Where a queue does not exist, nothing waits in it, and the lane goes on without it. It is looked for again, more often
-while a ladder is in force, and opened once it is there (contract 5.5).
+while a ladder is in force, and opened once it is there (contract 5.11).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class QueueOpening:
         """Return whether a queue that is not open is to be looked for now.
 
         One that was absent is looked for without a ladder too: redrives, other instances, and copies that were refused
-        before the ladder ended may be written there (5.5).
+        before the ladder ended may be written there (5.11).
         """
         if not reading.absent:
             return True

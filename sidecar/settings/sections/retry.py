@@ -127,8 +127,8 @@ class Retry(Section):
     ordered_max_waiting: Annotated[int, whole(100, 1_000_000)] = Field(
         default=20_000,
         description=(
-            "How many records of one partition may wait by `ordered_ladder`, with those behind them. Beyond that the "
-            "partition is paused until some are done."
+            "How many records of one partition may wait by `ordered_ladder`, with those behind them. Beyond that, or "
+            "16384 offsets of its queue, the partition is paused until some are done."
         ),
     )
     nack_redelivery_delay: Annotated[int, duration("1s", "10d")] = Field(

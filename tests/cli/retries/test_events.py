@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,11 @@ def test_what_is_ended_by_a_signal_leaves_no_file(
     folder.mkdir()
     command = [sys.executable, "-m", "sidecar", "retries", "watch", "-o", "jsonl", "-c", str(file)]
     with subprocess.Popen(
-        command, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command,
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # under nohup it would be ignored, as nohup promises
     ) as process:
         try:
             until(lambda: bool(list(folder.iterdir())), 60, "the copy is made")

@@ -56,13 +56,29 @@ def clients() -> frozenset[str]:
 def test_only_records_with_too_many_headers_are_named_wherever_the_others_went(
     headers: HiddenHeaders, group: GroupTopics
 ) -> None:
-    """Deleted, there, far apart, behind the end, in an empty partition, and in a topic that does not exist."""
-    here, empty, missing = Partition(group.main, 0), Partition(group.main, 1), Partition("nowhere", 0)
-    wanted = [(here, at) for at in (0, GONE - 1, GONE, 4, *HIDDEN, LAST, LAST + 50)] + [(empty, 0), (missing, 7)]
+    """Deleted, there, far apart, and in a topic that does not exist."""
+    here, missing = Partition(group.main, 0), Partition("nowhere", 0)
+    wanted = [(here, at) for at in (0, GONE - 1, GONE, 4, *HIDDEN, LAST)] + [(missing, 7)]
     for _ in range(2):  # the same client is asked again
         looked = headers.look(record(offset, source=source) for source, offset in wanted)
         assert looked.hidden == {(here, at) for at in HIDDEN}
         assert looked.unread == {(missing, 7)}
+
+
+def test_what_lies_behind_the_end_of_its_log_may_come_yet_and_is_gone_when_it_has_not_come_for_long(
+    group: GroupTopics,
+) -> None:
+    """Behind the last record, and in an empty partition: a leader may be behind what is committed, for a while."""
+    here, empty = Partition(group.main, 0), Partition(group.main, 1)
+    behind = {(here, LAST + 50), (empty, 0)}
+    wanted = [record(offset, source=source) for source, offset in ((here, 4), (here, HIDDEN[0]), *behind)]
+    config = reader_config({"bootstrap.servers": group.bootstrap}, group.group, "test")
+    for sure_after_s, unread in ((60.0, behind), (0.0, set())):
+        with closing(HiddenHeaders(config, unchanging(), sure_after_s)) as headers:
+            for _ in range(2):
+                looked = headers.look(wanted)
+                assert looked.hidden == {(here, HIDDEN[0])}
+                assert looked.unread == unread
 
 
 def test_a_partition_that_nobody_answers_for_is_named_and_nothing_is_left_of_the_client() -> None:

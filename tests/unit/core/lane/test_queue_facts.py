@@ -8,8 +8,10 @@ from sidecar.core.lane.facts import LaneFacts, PartitionFacts
 from sidecar.core.lane.key_ledger import KeyLedger
 from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.owned_queue import OwnedQueue
-from sidecar.core.lane.queue_facts import QueueFacts, begins_to_fill, named, queue_facts_of
+from sidecar.core.lane.partition import LanePartition
+from sidecar.core.lane.queue_facts import QueueFacts, begins_to_fill, fill_of, named, queue_facts_of
 from sidecar.core.overdue import Standing
+from sidecar.core.progress import Progress, ProgressTracker
 from sidecar.core.record import NEVER, Now, Partition
 from sidecar.core.status import keys_status, statuses
 from tests.sim.samples import ORDERS, WALL
@@ -33,24 +35,37 @@ def wait(ledger: KeyLedger, offset: int, key: bytes) -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ((), QueueFacts(0, 0, MOST)),
-        ((b"a",), QueueFacts(1, 0, MOST)),
-        ((b"a", b"b", b"a", b"a"), QueueFacts(2, 2, MOST)),
-        ((b"",) * 4, QueueFacts(1, 3, MOST)),
+        ((), QueueFacts(0, 0, 0.5)),
+        ((b"a",), QueueFacts(1, 0, 0.5)),
+        ((b"a", b"b", b"a", b"a"), QueueFacts(2, 2, 0.5)),
+        ((b"",) * 4, QueueFacts(1, 3, 0.5)),
     ],
 )
 def test_each_key_that_waits_is_blocked_and_what_is_not_its_first_is_behind(
     keys: tuple[bytes, ...], expected: QueueFacts
 ) -> None:
-    facts = queue_facts_of(queue(*keys), MOST)
-    assert facts == expected
-    assert facts.fill == len(keys) / MOST
+    assert queue_facts_of(queue(*keys), 0.5) == expected
+
+
+@pytest.mark.parametrize(
+    ("waiting", "end", "expected"),
+    [(0, 0, 0), (25, 40, 0.25), (25, 200, 0.5), (50, 100, 0.5), (1, 400, 1.0), (150, 200, 1.5)],
+)
+def test_of_the_records_and_the_offsets_that_they_lie_between_the_fuller_bound_counts(
+    waiting: int, end: int, expected: float
+) -> None:
+    # A transaction for each copy leaves a marker behind it: half of the offsets are no records.
+    partition = LanePartition(ORDERS, 1, ProgressTracker(Progress(0)), None, "main")
+    for offset in (0, end - 1) if end else ():
+        partition.tracker.begin(offset)
+    assert fill_of(queue(*[b"a"] * waiting), partition, MOST, 400) == expected
+    assert fill_of(queue(*[b"a"] * waiting), None, MOST, 400) == 0
 
 
 def test_a_key_that_waits_for_a_person_is_told_beside_the_blocked_ones() -> None:
     owned = queue(b"a", b"b", b"b")
     owned.ledger.read(QueuedCopy(2_000, (9, WALL), b"c", Order(9), (0, 0), NEVER))
-    assert queue_facts_of(owned, MOST) == QueueFacts(3, 1, MOST, parked_keys=1)
+    assert queue_facts_of(owned, 0.5) == QueueFacts(3, 1, 0.5, parked_keys=1)
 
 
 def test_a_queue_is_named_at_three_quarters_and_again_only_after_it_was_half_full() -> None:
@@ -61,7 +76,7 @@ def test_a_queue_is_named_at_three_quarters_and_again_only_after_it_was_half_ful
             wait(owned.ledger, len(owned.ledger), b"a")
         while len(owned.ledger) > waiting:
             owned.ledger.done((len(owned.ledger) - 1, WALL - len(owned.ledger) + 1))
-        if begins_to_fill(owned, MOST):
+        if begins_to_fill(owned, waiting / MOST):
             named_at.append(waiting)
     assert named_at == [75, 75]
 
@@ -87,7 +102,7 @@ def test_status_shows_what_waits_of_the_partitions_that_have_queues() -> None:
         {},
         0,
         {},
-        {ORDERS: QueueFacts(2, 3, MOST, 1), other: QueueFacts(0, 0, MOST)},
+        {ORDERS: QueueFacts(2, 3, 0.5, 1), other: QueueFacts(0, 0, 0.5)},
     )
     shown = statuses(lane, Standing(), Now(WALL, 0), {ORDERS: WALL - 700})
     fields = [(one.blocked_keys, one.behind_records, one.parked_keys, one.oldest_for) for one in shown]
