@@ -93,6 +93,16 @@ class KeyLedger:
         entry = self._entries.get(packed(identity))
         return entry is not None and entry.key != key
 
+    def fault_of(self, identity: Identity, key: bytes, counts: tuple[int, int]) -> str:
+        """Return why a copy in the queue cannot be one of what waits here; empty if it may be.
+
+        Each copy of a record is written behind the one before and counts no less, so one that says less was forged.
+        """
+        entry = self._entries.get(identity)
+        if entry is None or (entry.key == key and entry.counts <= counts):
+            return ""
+        return "its key is not the one of" if entry.key != key else "it says fewer attempts than"
+
     def entry(self, identity: Identity) -> Entry | None:
         """Return the record of this identity, if it waits here."""
         return self._entries.get(packed(identity))
