@@ -98,7 +98,7 @@ class KeyLedger:
 
         Each copy of a record is written behind the one before and counts no less, so one that says less was forged.
         """
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         if entry is None or (entry.key == key and entry.counts <= counts):
             return ""
         return "its key is not the one of" if entry.key != key else "it says fewer attempts than"

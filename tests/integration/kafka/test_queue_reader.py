@@ -18,6 +18,7 @@ from sidecar.core.progress_stamp import encode_at
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.queues.own_appends import OwnAppends
+from sidecar.kafka.queues.queue_intake import FAR_AHEAD
 from sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import rules
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
@@ -133,8 +134,15 @@ class Play:
 
     def write(self, queue: Partition) -> None:
         """A transaction of some copies; half of the time they are the lane's own, which it tells of at once."""
-        count, is_committed = self.random.randint(1, 6), self.random.random() < 0.8
-        life, begin, is_own = self.lives[queue, self.epochs[queue]], self.ends[queue], self.random.random() < 0.5
+        self.transact(queue, self.random.randint(1, 6), is_own=self.random.random() < 0.5)
+
+    def write_many(self, queue: Partition) -> None:
+        """A transaction of so many copies of the lane's own that the reader need not fetch them."""
+        self.transact(queue, self.random.randint(FAR_AHEAD, 3 * FAR_AHEAD), is_own=True)
+
+    def transact(self, queue: Partition, count: int, *, is_own: bool) -> None:
+        is_committed = self.random.random() < 0.8
+        life, begin = self.lives[queue, self.epochs[queue]], self.ends[queue]
         if is_own:  # a lane writes only what belongs to a partition whose queue it knows
             self.settle(queue)
         self.broker.transact(queue, count, is_committed, [], None)
@@ -143,7 +151,7 @@ class Play:
             self.committed[queue] += range(begin, begin + count)
         if is_own and is_committed:
             life.known_to = begin + count
-            self.thread.known(queue, self.epochs[queue], begin + count, [])
+            self.thread.known(queue, self.epochs[queue], begin + count, int(time.time() * 1_000), [])
 
     def fetch(self, queue: Partition) -> None:
         """A record is due that the lane knows."""
@@ -225,7 +233,7 @@ def run(play: Play, steps: Sequence[str]) -> None:
         play.check(key)
 
 
-WEIGHTS = {"write": 10, "fetch": 8, "open": 2, "commit": 1, "cut": 1}
+WEIGHTS = {"write": 10, "write_many": 2, "fetch": 8, "open": 2, "commit": 1, "cut": 1}
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
