@@ -37,6 +37,21 @@ def removed_levels(names: Names, mains: Collection[str], there: Collection[str])
     )
 
 
+def removed_queues(names: Names, mains: Collection[str], there: Collection[str]) -> dict[str, str]:
+    """Return the topic of each queue in `there` that is none of `mains` with this prefix, sorted by name.
+
+    By its name alone a queue may be another group's.
+    """
+    present, before, behind = names.queues_of(mains), f"{names.group}-ORDERED-", f"-{names.group}-ORDERED"
+    queues = dict[str, str]()
+    for name in sorted(name for name in there if "-ORDERED" in name and name not in present):
+        if name.startswith(before):
+            queues[name] = name.removeprefix(before)
+        elif name.endswith(behind):
+            queues[name] = name.removesuffix(behind)
+    return queues
+
+
 def removed_role(names: Names, name: str, mains: Collection[str]) -> Role | None:
     """Return the meaning of a name as a level of a topic not in `mains`. None if it has not exactly this form."""
     prefix = name.rpartition("-RETRY-")[0]

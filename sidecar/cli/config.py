@@ -17,6 +17,7 @@ from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load_with_origins
 from sidecar.settings.addresses import is_loopback
 from sidecar.settings.checks import ignored
+from sidecar.settings.checks_of_order import overlapping
 from sidecar.settings.checks_of_topics import without_effect
 from sidecar.settings.checks_of_urls import exposed
 from sidecar.settings.sections.deliver import Deliver
@@ -57,7 +58,7 @@ def check(options: Options) -> None:
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    for sentence in (*ignored(settings), *exposed(settings), *without_effect(settings)):
+    for sentence in (*ignored(settings), *exposed(settings), *without_effect(settings), *overlapping(settings)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)

@@ -112,7 +112,7 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now_ms: in
 def _after_failure(record: Record, failure: Failed, policy: Policy, now_ms: int) -> Decision:
     if policy.in_place is not None:
         return _in_place(record, failure, policy, policy.in_place, now_ms)
-    if policy.queued:  # what was tried in place before the ladder began is no retry of the ladder
+    if policy.queued and record.again:  # what was tried in place before the ladder began is no retry of the ladder
         record = record.untried()
     return DONE if policy.broadcast else transitions.after_failure(record, failure, policy, now_ms)
 

@@ -232,7 +232,10 @@ class ProgressTracker:
 
     def put_off(self, offset: int) -> bool:
         """Begin an offset and let it go at once, as its record is not kept; return False if it is done already."""
-        if not self.begin(offset):
+        if offset >= self.next and self._inherited is NONE:  # as nearly always: `begin`, without a call
+            self.next = self._top = offset + 1
+            self._order.append(offset)
+        elif not self.begin(offset):
             return False
         self.dropped.add(offset)
         self._to_reread = None

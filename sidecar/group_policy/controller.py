@@ -52,6 +52,9 @@ values, because a policy topic without a leader must not stop the records. In st
 MOST_NAMED = 30
 """Level topics that one sentence names. There are 18 by default, and a policy record may ask for thousands."""
 
+ORDERED_LADDER = "ordered_ladder"
+"""The key of the ladder that keeps the order. One that was ended is there as null, or among what was."""
+
 Apply = Callable[[Settings, Collection[str]], None]
 """Have the lanes use these settings, and also read these level topics."""
 
@@ -72,11 +75,13 @@ class PolicyController:
         clock: Callable[[], Now] = now,
         forms_every: float = CHECKED_EVERY,
         settle: Settle = lambda _ident, _record: None,
+        expect_queues: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with the configuration.
 
         `allow_far`: take in whether all instances read progress of any distance. `obey`: deliver nothing that is held.
-        `settle`: take in what a person has decided about a record that waits.
+        `settle`: take in what a person has decided about a record that waits. `expect_queues`: hear that the group's
+        policy has begun, changed or ended a ladder that keeps the order, so that records may wait in queues.
         """
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
@@ -90,7 +95,7 @@ class PolicyController:
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
         self.holds = HoldKeeper(obey, clock)
         self._file, self._apply, self._known_within, self._clock = settings, apply, known_within, clock
-        self._settlements = HeardSettlements(settle)
+        self._settlements, self._expect_queues = HeardSettlements(settle), expect_queues
         self._members = GroupMembers(instance, self.subscription)
         self._subscriptions = SubscriptionLog(self._members, clock)
         self._forms = ProgressForms(self._members, allow_far, clock, forms_every)
@@ -221,6 +226,8 @@ class PolicyController:
         match heard:
             case PolicyHeard(record=record):
                 self._newest, self._newer = record, None
+                if record is not None and ORDERED_LADDER in {*record.policy, *record.was}:
+                    self._expect_queues()
             case InstanceHeard(instance=instance, record=subscribed):
                 self._members.hear(instance, subscribed, self._clock(), live=live)
                 self._forms.hear(subscribed)

@@ -33,12 +33,12 @@ class LadderGate:
     ) -> None:
         self._runners, self._wanted, self._interval, self._others = runners, policy, interval, others
         self._closed = False
-        self._expect_queues()
+        self._expect_wanted()
 
     def shaped(self, policy: Policy, interval: int) -> Policy:
         """Return the policy to apply instead of this one."""
         self._wanted, self._interval = policy, interval
-        self._expect_queues()
+        self._expect_wanted()
         if policy.queued:  # it may be the first with a ladder, and nothing may be written before the others are known
             self._note(self._others())
         return self._in_force()
@@ -49,10 +49,14 @@ class LadderGate:
             for runner in self._runners:
                 runner.apply_policy(self._in_force(), {})
 
-    def _expect_queues(self) -> None:
-        """Tell the lanes of a ladder, in force or not: what a former owner wrote may wait in any queue."""
-        for runner in self._runners if self._wanted.queued else ():
+    def expect_queues(self) -> None:
+        """Tell the lanes of a ladder, in force, ended or not begun: what a former owner wrote may wait in any queue."""
+        for runner in self._runners:
             runner.expect_queues()
+
+    def _expect_wanted(self) -> None:
+        if self._wanted.queued:
+            self.expect_queues()
 
     def _in_force(self) -> Policy:
         if not self._wanted.queued or not self._closed:

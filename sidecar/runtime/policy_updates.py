@@ -92,6 +92,7 @@ def build_policy_controller(settings: Settings, governed: PolicyTargets) -> Poli
         allow_far=governed.allow_far,
         obey=governed.obey,
         settle=governed.settle,
+        expect_queues=governed.gate.expect_queues,
     )
 
 

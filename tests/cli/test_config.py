@@ -122,6 +122,26 @@ def test_a_setting_without_effect_is_taken_and_told(tmp_path: Path) -> None:
     assert "warning: view.storm_outage has no effect any more" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("sets", "warned"),
+    [
+        (("deliver.order=key",), True),
+        (("deliver.order=key", "deliver.timeout=30s"), False),
+        (("deliver.order=partition", "deliver.timeout=31s"), True),
+        (("deliver.order=key", "deliver.timeout=30s", "lock_timeout=29s"), True),
+        (("deliver.order=key", "deliver.timeout=10s", "topics=[{name: orders, timeout: 1m}]"), True),
+        ((), False),
+    ],
+)
+def test_a_delivery_that_may_outlast_its_partition_is_a_warning_in_an_ordered_group(
+    tmp_path: Path, sets: tuple[str, ...], warned: bool
+) -> None:
+    words = [word for one in sets for word in ("--set", one)]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *words)
+    assert shown.exit_code == 0, shown.stderr
+    assert ("two records of a key may be out at once" in shown.stderr) == warned
+
+
 def test_urls_to_which_run_would_send_nothing_are_faults(tmp_path: Path) -> None:
     """Given a path that a request line cannot carry, and an address where a cloud serves its metadata."""
     sets = [

@@ -133,9 +133,18 @@ class Faults(KafkaFaults):
         topics = sorted(topic for topic in world.kafka.sizes if not topic.endswith(("DLQ", "EVENTS")))
         topic = topics[fault.whom % len(topics)]
         world.kafka.create(topic, world.kafka.sizes[topic] + 1)
+        if world.plan.queued and topic in world.mains:
+            self._grow_later(world.everything.names.ordered(topic), topic, fault.lasts)
         for coordinator in world.groups.values():
             coordinator.topics_changed()
             coordinator.deal_soon(1_000)
+
+    def _grow_later(self, queue: str, main: str, after: int) -> None:
+        """Copies for partitions that a queue lacks are refused meanwhile."""
+        world = self.world
+        world.refused, self.ended = True, max(self.ended, world.steady_ms + after)
+        sizes = world.kafka.sizes
+        world.later(after, lambda: world.kafka.create(queue, max(sizes[queue], sizes[main])) and None)
 
     def _held(self, fault: Fault) -> None:
         """An operator holds some of the records."""

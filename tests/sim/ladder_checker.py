@@ -122,11 +122,13 @@ def each_attempt_is_counted_once(found: Found, origin: str) -> None:
     assert sorted(times for times, _ in dues) == list(range(1, k + 1)), (origin, dues)
     assert len(found.dead[origin]) <= 1, f"{origin} has died twice"
     failed = {d.record.times for d in found.deliveries[origin] if isinstance(d.outcome, Failed | Rejected)}
-    last = any(life.parked for life in copies) or bool(found.dead[origin])
+    # One that was parked by a lower limit than the present one may have been tried on.
+    parked = any(life.parked and life.times == k for life in copies)
+    last = parked or bool(found.dead[origin])
     if quarantined(found, origin) or any(
         copy.retry_state.reason.startswith(BY_OPERATOR) for copy in found.dead[origin]
     ):
-        last = any(life.parked for life in copies)
+        last = parked
     assert set(range(k + last)) <= failed, f"{origin}: what was no attempt was counted"
     for copy in found.dead[origin]:
         assert copy.retry_state.times == k

@@ -56,7 +56,7 @@ class Reader:
         assert (queue, epoch) in self.opened
         self.wanted.append(offset)
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
         assert (queue, epoch) in self.opened
         self.known_to = end
         self.at_hand += at_hand

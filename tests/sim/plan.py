@@ -25,6 +25,9 @@ class Config(NamedTuple):
     ladder: str = "pulsar"
     in_place: bool = False
     """Whether failures are retried in place although the plan has queues: what waits there is drained."""
+    retries: int | None = None
+    parks: bool | None = None
+    """As of the plan; None: those of the plan."""
 
 
 class Fault(NamedTuple):

@@ -248,13 +248,25 @@ class QueueModel:
         assert self._host.lane.queues is not None
         self._host.lane.queues.read(run, self._process.now(), caught_up=caught_up)
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
         self._at_hand |= {(queue, record.offset): record for record in at_hand if self._random.random() < 0.7}
-        self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end))
+        self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end, at_ms))
 
-    def _know(self, queue: Partition, epoch: int, end: int) -> None:
-        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
-            reading.known_to = max(reading.known_to, end)
+    def _know(self, queue: Partition, epoch: int, end: int, at_ms: int) -> None:
+        if (reading := self._readings.get(queue)) is None or reading.epoch != epoch:
+            return
+        reading.known_to = max(reading.known_to, end)
+        if reading.caught_up and reading.position < end and end % 3 == 0:
+            self._pass(queue, reading, end, at_ms)
+
+    def _pass(self, queue: Partition, reading: Reading, end: int, at_ms: int) -> None:
+        """Go on behind what the lane knows without reading it, as it writes in masses."""
+        last_at_ms = max(reading.last_at_ms, at_ms)
+        if (log := reading.log) is not None and self._log(queue) is log:
+            passed = [stored for stored in log.records if reading.position <= stored.offset < end]
+            assert all(stored.appended <= last_at_ms for stored in passed), "none of it is younger than the lane says"
+        reading.position, reading.last_at_ms = end, last_at_ms
+        self._look_soon(queue, reading)
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         self._process.later(self._random.choice((1, 5, 200)), partial(self._fetch, queue, epoch, offset))

@@ -106,13 +106,13 @@ class World:
         policy = samples.policy(
             ladder=config.ladder,
             table=config.table,
-            retries=plan.retries,
+            retries=plan.retries if config.retries is None else config.retries,
             deaths=plan.deaths,
             topics=config.topics,
             queued=plan.queued,
         )
         if plan.queued:
-            policy = replace(policy, max_waiting=plan.most_waiting, parks=plan.parks)
+            policy = replace(policy, max_waiting=plan.most_waiting, parks=config.parks or plan.parks)
             in_place = InPlace(INTERVAL, plan.tries)
             return replace(policy, queued=False, drained=True, in_place=in_place) if config.in_place else policy
         return policy if plan.order is None else replace(policy, in_place=InPlace(INTERVAL, plan.tries))

@@ -197,18 +197,26 @@ def findings(step: Step) -> list[Row]:
 
 
 def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
-    """Return a row for each level of a main topic that left the configuration and still has retries there."""
+    """Return a row for each level of a main topic that left the configuration and still has retries there, and for
+    each queue in which records wait that nobody reads."""
     from sidecar.group_policy.removed_topics import leftovers
+    from sidecar.group_policy.unowned_queues import unowned_queues
 
-    levels = () if settings.deliver.broadcast else leftovers(cluster, settings.names, settings.topic_names)
-    return [
+    if settings.deliver.broadcast:
+        return []
+    levels: list[Row] = [
         {
             "topic": level.name,
             "finding": f"up to {waiting} retries of topic {level.topic}, which left the configuration, wait here",
             "mend": f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them",
         }
-        for level, waiting in levels
+        for level, waiting in leftovers(cluster, settings.names, settings.topic_names)
     ]
+    queues: list[Row] = [
+        {"topic": one.name, "finding": f"up to {one.waiting} records wait here unread: {one.because}", "mend": one.mend}
+        for one in unowned_queues(cluster, settings.names, settings.topic_names)
+    ]
+    return levels + queues
 
 
 def spec_of(step: Step) -> TopicSpec:

@@ -97,8 +97,8 @@ def partition_findings(spec: TopicSpec, actual: int) -> Iterable[Finding]:
             yield Finding(f"{has}, and its main topic has {spec.partitions}: {why}", wider)
         case Kind.ORDERED:
             finding = f"{has}, and its main topic has {spec.partitions}: nobody reads what waits in the others"
-            mend = "settle what waits there (reconsume retries list --blocked)"
-            yield Finding(finding, f"{mend}, then delete it, and reconsume topics apply")
+            mend = f"give the main topic {actual} again if anything waits there (reconsume doctor, leftovers)"
+            yield Finding(finding, f"{mend}; else delete it while no instance runs, and reconsume topics apply")
         case Kind.POLICY:
             finding = f"{has} and must have 1: the last policy would not be known"
             yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then reconsume topics apply")

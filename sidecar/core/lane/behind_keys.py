@@ -71,10 +71,10 @@ class BehindKeys:
     def keeps(self, main: LanePartition, record: Record) -> bool:
         """Return whether a main record that begins is not to be delivered: its copy waits, or its key is blocked."""
         owned = self._queues.by_main.get(record.source)
-        if owned is None or not len(owned.ledger):
+        if owned is None or not owned.ledger.lines.by_key:
             return False
         line = self._queues.line_of(record)
-        if not owned.ledger.lines.has(line):
+        if line not in owned.ledger.lines.by_key:
             return False
         if owned.ledger.knows(identity_of(record), line):  # the progress beside its copy was lost
             self._ties.finish(main, record)
@@ -89,7 +89,7 @@ class BehindKeys:
         """Let the next record of a key go: out, or behind what waits of the key."""
         waiting, owned = self._ties.waiting, self._queues.by_main.get(record.source)
         following = waiting.next_of(record)
-        if owned is None or not len(owned.ledger):  # as nearly always: no key is blocked
+        if owned is None or not owned.ledger.lines.by_key:  # as nearly always: no key is blocked
             if following is not None:
                 waiting.let_next(following)
             return

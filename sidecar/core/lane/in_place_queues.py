@@ -29,8 +29,11 @@ def line_of(record: Record, by: OrderBy) -> bytes:
     Records without a key have no order among themselves: each is a line of its own. Two keys with one name, by a
     chance or by intent, only wait for each other.
     """
-    if by == "partition":
-        return b""
+    return b"" if by == "partition" else line_by_key(record)
+
+
+def line_by_key(record: Record) -> bytes:
+    """Return the name of a record's line where records are ordered by key."""
     key = record.key
     if key is None:
         return b"\0" + record.id.encode()
@@ -131,4 +134,8 @@ class InPlaceQueues:
     def _key(self, record: Record) -> Key:
         if self._by != "key":
             return record.source, None
-        return record.source, line_of(record, "key") if self._named else record.key
+        key = record.key
+        # Nearly all keys stand for themselves: this is asked three times for each record.
+        if self._named and (key is None or len(key) > LONGEST_NAME):
+            key = line_by_key(record)
+        return record.source, key

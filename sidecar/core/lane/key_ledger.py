@@ -9,6 +9,7 @@ Order comes from RETRY_ORDER alone, so that copies may be read, repeated and wri
     none      | it fails, or comes behind its head  | writing
     none      | its copy is read in the queue       | queued
     writing   | its copy is committed               | expected
+    writing   | the same, and all before it is read | queued
     writing   | its copy is read, then committed    | queued
     writing   | it ends otherwise                   | none
     expected  | its copy is read in the queue       | queued
@@ -34,6 +35,7 @@ from sidecar.core.invariant import ensure
 from sidecar.core.lane.due_heads import DueHeads
 from sidecar.core.lane.key_lines import KeyLines
 from sidecar.core.lane.ledger_entry import (
+    BITS,
     IN_QUEUE,
     NO_COPY,
     OUT,
@@ -44,6 +46,7 @@ from sidecar.core.lane.ledger_entry import (
     QueuedCopy,
     copy_of,
     moved_order,
+    packed,
     rank_of_copy,
 )
 from sidecar.core.record import NEVER
@@ -64,11 +67,16 @@ class KeyLedger:
     def __init__(self) -> None:
         self.lines = KeyLines()
         self.heads = DueHeads(self.lines)
-        self._entries: dict[Identity, Entry] = {}
-        self._parked: dict[Identity, Entry] = {}
+        self._entries: dict[int, Entry] = {}
+        """The records that wait, by `packed`."""
+        self._parked: dict[int, Entry] = {}
         """Those whose copy in the queue says that they are parked."""
-        self._written_ms = self._weight = 0
-        """Those of the copy that was read last, as `_shared` rounds them."""
+        self.early: dict[int, QueuedCopy] = {}
+        """By `packed`: copies that were read before the lane knows that they are committed."""
+        self.later: dict[int, QueuedCopy] = {}
+        """By `packed`: copies with greater counts than those that the lane has."""
+        self._extent = (0, 0)
+        """That of the copy that was taken in last, as `_shared` rounds it."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -77,17 +85,27 @@ class KeyLedger:
 
     def knows(self, identity: Identity, key: bytes) -> bool:
         """Return whether this record of a key waits here."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         return entry is not None and entry.key == key
 
     def has_other_key(self, identity: Identity, key: bytes) -> bool:
         """Return whether a record waits here under another key: what has these two is no copy of it."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         return entry is not None and entry.key != key
+
+    def fault_of(self, identity: Identity, key: bytes, counts: tuple[int, int]) -> str:
+        """Return why a copy in the queue cannot be one of what waits here; empty if it may be.
+
+        Each copy of a record is written behind the one before and counts no less, so one that says less was forged.
+        """
+        entry = self._entries.get(packed(identity))
+        if entry is None or (entry.key == key and entry.counts <= counts):
+            return ""
+        return "its key is not the one of" if entry.key != key else "it says fewer attempts than"
 
     def entry(self, identity: Identity) -> Entry | None:
         """Return the record of this identity, if it waits here."""
-        return self._entries.get(identity)
+        return self._entries.get(packed(identity))
 
     def entries(self) -> Iterator[Entry]:
         """Return all records that wait."""
@@ -112,123 +130,136 @@ class KeyLedger:
     def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> list[int]:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on. Return as `written`
         does. What waits under another key was forged: the lane has the record itself."""
-        entry = self._entries.get(identity)
+        number = identity[0] << BITS | identity[1]  # `packed`, without a call for each failure
+        entry = self._entries.get(number)
         if entry is not None and entry.key != key:
             return self._forget(entry) + self.writing(identity, key, order, counts)
         if entry is None:
-            entry = self._entries[identity] = Entry(identity, key, moved_order(identity, order), counts, Phase.WRITING)
+            entry = self._entries[number] = Entry(number, key, moved_order(identity, order), counts, Phase.WRITING)
             self.lines.insert(entry)  # a head is offered only once its copy was read
             return []
         # While this owner was frozen the next one has written a copy, which was read before the answer came.
-        theirs = copy_of(entry) if entry.phase in IN_QUEUE else entry.early
+        early = self.early.pop(number, None)
+        theirs = copy_of(entry) if entry.phase in IN_QUEUE else early
         line = self.lines.come_back(entry)
-        entry.phase, entry.counts, entry.offset, entry.early = Phase.WRITING, counts, -1, None
+        entry.phase, entry.counts, entry.offset = Phase.WRITING, counts, -1
         self.heads.offer(line)  # a record that is written again as it is need not have been the head
         return [] if theirs is None else self.read(theirs)
 
-    def written(self, identity: Identity) -> list[int]:
-        """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more."""
-        entry = self._entries.get(identity)
+    def written(self, identity: Identity, copy: QueuedCopy | None = None) -> list[int]:
+        """Note that the copy of a record is in Kafka. Return the offsets of copies that mean nothing any more.
+
+        `copy`: what would be read of it, where all before it was taken in; None: it is to be read.
+        """
+        number = identity[0] << BITS | identity[1]
+        entry = self._entries.get(number)
         if entry is None or entry.phase is not Phase.WRITING:
+            return [] if copy is None else self.read(copy)
+        late = self._take_late(number) if self.early or self.later else []
+        if copy is not None and entry.due_ms == NO_COPY and not late:  # as nearly always
+            self._lies(entry, copy)
             return []
         entry.phase = Phase.EXPECTED
-        if entry.early is None and entry.later is None:
-            return []
-        late = [copy for copy in (entry.early, entry.later) if copy is not None]
-        entry.early = entry.later = None
-        return [offset for copy in late for offset in self.read(copy)]
+        return [offset for one in (late if copy is None else [*late, copy]) for offset in self.read(one)]
+
+    def _take_late(self, number: int) -> list[QueuedCopy]:
+        """Remove and return the copies of a record that were read before they could stand for it."""
+        late = (self.early.pop(number, None), self.later.pop(number, None))
+        return [copy for copy in late if copy is not None]
 
     def done(self, identity: Identity) -> list[int]:
         """Forget a record that is done or dead: the next of its key is the head. Return as `written` does."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(number := packed(identity))
         if entry is None:
             return []
         self._remove(entry)
         obsolete = [entry.offset] if entry.phase in IN_QUEUE else []  # the record that has ended was not read there
-        if entry.early is not None:
-            obsolete.append(entry.early.offset)
-        return obsolete if entry.later is None else obsolete + self.read(entry.later)
+        if (early := self.early.pop(number, None)) is not None:
+            obsolete.append(early.offset)
+        later = self.later.pop(number, None)
+        return obsolete if later is None else obsolete + self.read(later)
 
     def _forget(self, entry: Entry) -> list[int]:
         """Forget a record with all copies that lie in the queue; return their offsets."""
-        later, entry.later = entry.later, None
+        later = self.later.pop(entry.number, None)
         return self.done(entry.identity) + ([] if later is None else [later.offset])
 
     # --- the queue is read -------------------------------------------------------------------------------------------
 
     def read(self, copy: QueuedCopy) -> list[int]:
         """Take in a copy of the queue. Return the offsets of copies that mean nothing any more, which are done."""
-        entry = self._entries.get(copy.identity)
+        entry = self._entries.get(number := packed(copy.identity))
         if entry is None:
             self._insert(self._queued(copy))
             return []
         if copy.counts < entry.counts or copy.key != entry.key:
             return [copy.offset]
         if entry.phase is Phase.WRITING and copy.counts == entry.counts:
-            before, entry.early = entry.early, copy
+            before, self.early[number] = self.early.get(number), copy
             return [] if before is None else [before.offset]
         if entry.phase in (Phase.EXPECTED, Phase.QUEUED):
             return self._replace(entry, copy)
         if copy.counts == entry.counts:  # the lane has the same record already
             return [copy.offset]
-        before, entry.later = entry.later, copy if entry.later is None else max(entry.later, copy, key=rank_of_copy)
+        before = self.later.get(number)
+        self.later[number] = copy if before is None else max(before, copy, key=rank_of_copy)
         return [] if before is None else [min(before, copy, key=rank_of_copy).offset]
 
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
         """Put a copy in the place of an older one; nothing of the record is out."""
         obsolete = [] if entry.offset < 0 else [entry.offset]
         same = moved_order(copy.identity, copy.order) == entry.moved
-        if same and entry.due_ms == NO_COPY:  # no heap knows it
-            entry.phase, entry.offset = Phase.QUEUED, copy.offset
-            if copy.counts != entry.counts:  # else those are held already
-                entry.counts = copy.counts
-            entry.due_ms, entry.written_ms, entry.weight = copy.due_ms, *self._shared(copy)
-            if self._parked or copy.due_ms >= NEVER:
-                self._note(entry)
-            self.heads.offer(self.lines.line_of(entry))
+        if same and entry.due_ms == NO_COPY:
+            self._lies(entry, copy)
             return obsolete
         new = self._queued(copy)
         if not same:  # the older one was forged, or this one is
             self._remove(entry)
             self._insert(new)
             return obsolete
-        new.identity, new.moved, new.key = entry.identity, entry.moved, entry.key  # equal, and held already
+        new.number, new.moved, new.key = entry.number, entry.moved, entry.key  # equal, and held already
         self._note(new)
         # An entry of its own: the heads still have the old one, at the time when that was due.
         self.heads.offer(self.lines.replace(entry, new))
         return obsolete
 
+    def _lies(self, entry: Entry, copy: QueuedCopy) -> None:
+        """Note where a record lies of which no copy was known, so that the heads have never had it."""
+        entry.phase, entry.offset = Phase.QUEUED, copy.offset
+        if copy.counts != entry.counts:  # else those are held already
+            entry.counts = copy.counts
+        entry.due_ms, entry.extent = copy.due_ms, self._shared(copy)
+        if self._parked or copy.due_ms >= NEVER:
+            self._note(entry)
+        self.heads.offer(self.lines.by_key[entry.key])
+
     def _queued(self, copy: QueuedCopy) -> Entry:
         moved, counts = moved_order(copy.identity, copy.order), UNCOUNTED if copy.counts == UNCOUNTED else copy.counts
-        where = (copy.offset, copy.due_ms, *self._shared(copy))
-        return Entry(copy.identity, copy.key, moved, counts, Phase.QUEUED, *where)
+        where = (copy.offset, copy.due_ms, self._shared(copy))
+        return Entry(packed(copy.identity), copy.key, moved, counts, Phase.QUEUED, *where)
 
     def _shared(self, copy: QueuedCopy) -> tuple[int, int]:
         """Return time and weight of a copy, rounded so that most records share them with others."""
-        written_ms, weight = (
-            copy.written_ms - copy.written_ms % AGE_STEP_MS,
-            -(-copy.weight // WEIGHT_STEP) * WEIGHT_STEP,
-        )
-        if written_ms != self._written_ms:
-            self._written_ms = written_ms
-        if weight != self._weight:
-            self._weight = weight
-        return self._written_ms, self._weight
+        written_ms, weight = copy.written_ms, copy.weight
+        extent = written_ms - written_ms % AGE_STEP_MS, -(-weight // WEIGHT_STEP) * WEIGHT_STEP
+        if extent != self._extent:
+            self._extent = extent
+        return self._extent
 
     def _insert(self, entry: Entry) -> None:
         self._note(entry)
         self.heads.offer(self.lines.insert(entry))
 
     def _note(self, entry: Entry) -> None:
-        self._entries[entry.identity] = entry
+        self._entries[entry.number] = entry
         if entry.due_ms >= NEVER:  # until another copy of it is read, also while it is written again
-            self._parked[entry.identity] = entry
+            self._parked[entry.number] = entry
         elif self._parked:
-            self._parked.pop(entry.identity, None)
+            self._parked.pop(entry.number, None)
 
     def _remove(self, entry: Entry) -> None:
-        del self._entries[entry.identity]
-        self._parked.pop(entry.identity, None)
+        del self._entries[entry.number]
+        self._parked.pop(entry.number, None)
         if (line := self.lines.remove(entry)) is not None:
             self.heads.offer(line)
 
@@ -260,7 +291,7 @@ class KeyLedger:
 
     def taken(self, identity: Identity, offset: int) -> bool:
         """Note that the payload of a head was read; return whether it is still wanted from this offset."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         if entry is None or entry.phase is not Phase.REQUESTED or entry.offset != offset:
             return False
         entry.phase = Phase.TAKEN
@@ -268,22 +299,23 @@ class KeyLedger:
 
     def let_go(self, identity: Identity) -> None:
         """Note that the lane has dropped a record, or cannot read it now: it goes out later."""
-        entry = self._entries.get(identity)
+        entry = self._entries.get(packed(identity))
         if entry is not None and entry.phase in OUT:
             entry.phase = Phase.QUEUED
             self.heads.offer(self.lines.come_back(entry))
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        parked = {entry.identity for entry in self._entries.values() if entry.due_ms >= NEVER}
+        parked = {entry.number for entry in self._entries.values() if entry.due_ms >= NEVER}
         ensure(self._parked.keys() == parked, "what is parked is known")
+        ensure(self.early.keys() | self.later.keys() <= self._entries.keys(), "late copies are of what waits")
         offsets = [entry.offset for entry in self._entries.values() if entry.offset >= 0]
         ensure(len(offsets) == len(set(offsets)), "no two records that wait have one copy")
         in_lines = [entry for line in self.lines.lines() for entry in line.entries]
         ensure(len(in_lines) == len(self), "each record is in one line")
         for entry in in_lines:
             has_copy = entry.phase in (Phase.QUEUED, *OUT)
-            ensure(self._entries.get(entry.identity) is entry, f"{entry.identity} stands in its line as it is known")
+            ensure(self._entries.get(entry.number) is entry, f"{entry.identity} stands in its line as it is known")
             ensure((entry.offset >= 0) == has_copy, f"{entry.identity} has its copy's order")
         self.lines.check()
         self.heads.check()

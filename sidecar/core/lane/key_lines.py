@@ -6,6 +6,7 @@ A key whose line is not empty is blocked for main records behind its head (contr
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from heapq import nlargest
 from operator import attrgetter
 
@@ -34,15 +35,13 @@ class KeyLines:
 
     def __init__(self) -> None:
         self._lines: dict[bytes, KeyLine] = {}
+        self.by_key: Mapping[bytes, KeyLine] = self._lines
+        """The lines; asked for each record that begins, where a method of ours would be a call more."""
 
     def __len__(self) -> int:
         return len(self._lines)
 
     # --- questions --------------------------------------------------------------------------------------------------
-
-    def has(self, key: bytes) -> bool:
-        """Return whether any record of a key waits here."""
-        return key in self._lines
 
     def blocks(self, key: bytes, offset: int) -> bool:
         """Return whether a main record at `offset` must wait: an earlier one of its key does, or any of its key is
@@ -115,10 +114,6 @@ class KeyLines:
         if line.out is entry:
             line.out = None
         return line
-
-    def line_of(self, entry: Entry) -> KeyLine:
-        """Return the line in which an entry stands."""
-        return self._lines[entry.key]
 
     def lines(self) -> list[KeyLine]:
         """Return all lines."""

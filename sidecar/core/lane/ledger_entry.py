@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from sidecar.core.record import NEVER, Record
 from topics.group_rules import offset_of
-from topics.retry_order import LAST, Order
+from topics.retry_order import LARGEST_OFFSET, LAST, Order
 
 Identity: TypeAlias = tuple[int, int]
 """A record of the main partition: its offset and its timestamp. The timestamp tells it from a record at the same offset
 of a former log, after the main topic was deleted and made anew."""
+
+
+BITS = 63
+"""Of an offset, or a timestamp: neither is negative, nor larger than a long."""
 
 
 class Phase(Enum):
@@ -40,7 +44,7 @@ UNCOUNTED = (0, 0)
 """The counts of a record that was never delivered."""
 
 
-class QueuedCopy(NamedTuple):
+class QueuedCopy(msgspec.Struct, frozen=True, gc=False):
     """A copy as it was read in the queue. `due_ms`: the steady time at which the record may go out."""
 
     offset: int
@@ -60,36 +64,47 @@ class QueuedCopy(NamedTuple):
 class Entry(msgspec.Struct, eq=False, gc=False):
     """One record that waits. Thousands may wait behind one head, so what they have in common is one object.
 
-    `moved`: the order of one that was redriven; None: its order is its offset. `offset`: of its copy (−1: none is
-    known). `early`: a copy that was read while the lane does not know yet that it is committed. `later`: a copy with
-    greater counts than those that the lane has.
+    `number`: its identity in one number (`packed`). `moved`: the order of one that was redriven; None: its order is its
+    offset. `offset`: of its copy (−1: none is known). `extent`: that copy's `written_ms` and `weight`, rounded.
 
     The ledger writes all of it, but for `listed`, which the heads write, and `key`, which its line may replace.
     """
 
-    identity: Identity
+    number: int
     key: bytes
     moved: Order | None
     counts: tuple[int, int]
     phase: Phase
     offset: int = -1
     due_ms: int = NO_COPY
-    written_ms: int = 0
-    weight: int = 0
+    extent: tuple[int, int] = (0, 0)
     listed: bool = False
     """Whether it waits for its time, for main records before it, or to be asked for."""
-    early: QueuedCopy | None = None
-    later: QueuedCopy | None = None
+
+    @property
+    def written_ms(self) -> int:
+        """About when its copy was written, epoch ms."""
+        return self.extent[0]
+
+    @property
+    def weight(self) -> int:
+        """About the bytes that its record takes in memory."""
+        return self.extent[1]
+
+    @property
+    def identity(self) -> Identity:
+        """Which record of the main partition it is."""
+        return self.number >> BITS, self.number & LARGEST_OFFSET
 
     @property
     def order(self) -> Order:
         """Its order among those of its key."""
-        return Order(self.identity[0]) if self.moved is None else self.moved
+        return Order(self.number >> BITS) if self.moved is None else self.moved
 
     @property
     def rank(self) -> tuple[int, int]:
         """As `Order.rank`."""
-        return (self.identity[0], LAST) if self.moved is None else self.moved.rank
+        return (self.number >> BITS, LAST) if self.moved is None else self.moved.rank
 
     @property
     def is_parked(self) -> bool:
@@ -97,10 +112,15 @@ class Entry(msgspec.Struct, eq=False, gc=False):
         return self.due_ms >= NEVER and self.phase is Phase.QUEUED
 
     @property
-    def at(self) -> tuple[tuple[int, int], Identity]:
+    def at(self) -> tuple[tuple[int, int], int]:
         """What the records of a key are sorted by. The identity parts two redrives that were given one order, and
         records of two logs."""
-        return self.rank, self.identity
+        return self.rank, self.number
+
+
+def packed(identity: Identity) -> int:
+    """Return an identity in one number, of which thousands take less memory. It sorts as the identity does."""
+    return identity[0] << BITS | identity[1]
 
 
 def moved_order(identity: Identity, order: Order) -> Order | None:
@@ -111,7 +131,7 @@ def moved_order(identity: Identity, order: Order) -> Order | None:
 def copy_of(entry: Entry) -> QueuedCopy:
     """Return the copy at which a record lies in the queue."""
     what = (entry.offset, entry.identity, entry.key, entry.order, entry.counts)
-    return QueuedCopy(*what, entry.due_ms, entry.written_ms, entry.weight)
+    return QueuedCopy(*what, entry.due_ms, *entry.extent)
 
 
 def rank_of_copy(copy: QueuedCopy) -> tuple[tuple[int, int], int]:

@@ -132,8 +132,8 @@ class LongWaits:
                 due_ms += state.due_at - now.wall_ms
             identity, line, count = identity_of(record), self._queues.line_of(record), (state.redrives, state.times)
             at, weight = record.timestamp, record.weight
-            if owned.ledger.has_other_key(identity, line):
-                why = f"bad-header: its key is not the one of {record.id}, which waits here"
+            if fault := owned.ledger.fault_of(identity, line, count):
+                why = f"bad-header: {fault} {record.id}, which waits here"
                 self._give_up(queue, replace(record, retry_state=None, fault=why), now)
                 return
             self._settlements.bind(owned, identity, state)

@@ -58,6 +58,8 @@ class OwnedQueue:
     """Those whose copies are to be written again because they are old."""
     old_at_ms: int = -NEVER
     """The steady time (ms) at which old copies are looked for again."""
+    own_at_ms: int = 0
+    """The greatest timestamp (epoch ms) of the copies of our own that were taken in without being read."""
     out_of_reach: int = -1
     """The offset of a head that is due, too far from the first open record to be delivered; −1: there is none."""
     main_end: int = -1
@@ -86,9 +88,8 @@ class OwnedQueue:
         entries = list(self.ledger.entries())
         at_rest = {entry.offset for entry in entries if entry.phase in (Phase.QUEUED, Phase.REQUESTED)}
         taken = {entry.offset for entry in entries if entry.phase is Phase.TAKEN}
-        early = {entry.early.offset for entry in entries if entry.early is not None}
-        later = {entry.later.offset for entry in entries if entry.later is not None}
-        waiting = at_rest | early | later
+        late = {copy.offset for copy in (*self.ledger.early.values(), *self.ledger.later.values())}
+        waiting = at_rest | late
         ensure(queue.requested <= self.requested.keys(), f"what {queue.source} waits for is being read")
         ensure(queue.tracker.dropped == waiting, f"{queue.source} has let go what waits in it, and nothing else")
         ensure(taken <= self.inside.keys(), f"{queue.source} has {taken - self.inside.keys()} nowhere")

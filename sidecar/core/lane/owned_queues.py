@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.in_place_queues import OrderBy, line_of
+from sidecar.core.lane.in_place_queues import OrderBy, line_by_key, line_of
 from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
@@ -34,7 +34,7 @@ class OwnedQueues:
         """The main partitions of the queues of which something has changed since they were looked at."""
         # The set's own method: each failure calls it, and one of ours would be a call more.
         self.look_at: Callable[[Partition], None] = self.stale.add
-        self.line_of: Callable[[Record], bytes] = partial(line_of, by=by)
+        self.line_of: Callable[[Record], bytes] = line_by_key if by == "key" else partial(line_of, by=by)
         """Returns the name of the line in which a record waits. As `look_at`."""
 
     # --- which there are ---------------------------------------------------------------------------------------------
@@ -94,14 +94,16 @@ class OwnedQueues:
     def take_located(self, queue: LanePartition, owned: OwnedQueue) -> None:
         """Take in the copies of our own before which all of a queue is known."""
         while (copy := owned.located.take(queue.tracker.next)) is not None:
-            self.take_in(queue, owned, copy)
+            self.pass_own(queue, owned, copy)
+            self.know(owned, copy)
 
-    def take_in(self, queue: LanePartition, owned: OwnedQueue, copy: QueuedCopy) -> None:
-        """Take in a copy of our own that lies behind all that is known of a queue."""
+    def pass_own(self, queue: LanePartition, owned: OwnedQueue, copy: QueuedCopy) -> None:
+        """Go on behind a copy of our own that lies where all that is known of a queue ends. It waits there."""
         queue.tracker.put_off(copy.offset)
+        if copy.written_ms > owned.own_at_ms:
+            owned.own_at_ms = copy.written_ms
         if queue.last_at_ms == 0:  # else progress beyond it, before it is read, would be one of an unread log
             queue.read_up_to(copy.written_ms)
-        self.know(owned, copy)
 
     def pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
         """Mark copies as done that mean nothing any more."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sidecar.core.commit_batch import SettledRecord, WrittenAt
 from sidecar.core.invariant import ensure
-from sidecar.core.lane.ledger_entry import QueuedCopy, identity_of
+from sidecar.core.lane.ledger_entry import identity_of
 from sidecar.core.lane.located_copies import as_read_back, located_copy
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.owned_queues import OwnedQueues
@@ -51,15 +51,16 @@ class QueueCopies:
         """
         if (owned := self._queues.of(record)) is None:
             return False
-        if self._is_other(owned, record, decision):
-            return False
         if isinstance(decision, COPIED):
+            # A main record that is to wait takes its way, whatever waits as if it were the same.
+            if partition.under is not None and self._is_other(owned, record):
+                return False
             state, line = decision.retry_state, self._queues.line_of(record)
             assert state.order is not None, "a copy in a queue has its order"
             counts = (state.redrives, state.times)
             if obsolete := owned.ledger.writing(identity_of(record), line, state.order, counts):
                 self._queues.pass_over(owned, obsolete)
-        elif decision == DONE and partition.under is not None:
+        elif decision == DONE and partition.under is not None and not self._is_other(owned, record):
             self._ended(owned, record, owned.ledger.done(identity_of(record)))
             self._ties.finish(partition, record)
             return True
@@ -67,46 +68,41 @@ class QueueCopies:
 
     def written(self, entry: SettledRecord, where: WrittenAt | None, now: Now) -> None:
         """Note that a decision is in Kafka. `where`: its copy lies there in the queue; None: that is to be read."""
-        record, owned = entry.record, self._queues.of(entry.record)
-        if owned is None:
+        record, decision = entry.record, entry.decision
+        if (owned := self._queues.of(record)) is None:
             return
-        identity, decision = identity_of(record), entry.decision
+        state = decision.retry_state if isinstance(decision, COPIED) else None
         # Of one with a fault the ledger has never heard, and its offset is another's identity.
-        if record.fault or self._is_other(owned, record, decision):
+        if record.fault or ((state is None or record.source == owned.source) and self._is_other(owned, record)):
             self._ended(owned, record, ())
-            return
-        if not isinstance(decision, COPIED):
-            self._ended(owned, record, owned.ledger.done(identity))
-            return
-        self._ended(owned, record, owned.ledger.written(identity))
-        if where is not None and owned.opened and not self._ties.ownership.partitions[owned.main].closing:
-            copy = located_copy(entry, decision.retry_state, identity, self._queues.line_of(record), where, now)
-            self._take_in(owned, copy)
-            self._keep_at_hand(owned, entry, decision.retry_state, where, now)
-            # A copy that is not read back would else never be seen to be the one that a person has decided about.
-            self._settlements.bind(owned, identity, decision.retry_state)
+        elif state is None:
+            self._ended(owned, record, owned.ledger.done(identity_of(record)))
+        elif where is None or not owned.opened or self._ties.ownership.partitions[owned.main].closing:
+            self._ended(owned, record, owned.ledger.written(identity_of(record)))
+        else:
+            self._lies(owned, entry, state, where, now)
 
-    def _take_in(self, owned: OwnedQueue, copy: QueuedCopy) -> None:
-        queue = self._ties.ownership.partitions[owned.source]
+    def _lies(self, owned: OwnedQueue, entry: SettledRecord, state: RetryState, where: WrittenAt, now: Now) -> None:
+        """Note where the copy of an entry lies."""
+        record = entry.record
+        identity, queue = identity_of(record), self._ties.ownership.partitions[owned.source]
+        copy = located_copy(entry, state, identity, self._queues.line_of(record), where, now)
         if owned.located.comes_next(self._transaction, copy.offset, queue.tracker.next):
-            self._queues.take_in(queue, owned, copy)
+            self._queues.pass_own(queue, owned, copy)
+            self._ended(owned, record, owned.ledger.written(identity, copy))
+            owned.unseen.discard(identity)
         else:
             owned.located.add(self._transaction, copy)
-
-    def _keep_at_hand(
-        self, owned: OwnedQueue, entry: SettledRecord, state: RetryState, where: WrittenAt, now: Now
-    ) -> None:
+            self._ended(owned, record, owned.ledger.written(identity))
         at_hand = self._at_hand.setdefault(owned.main, [])
         if state.due_at <= now.wall_ms + SOON_MS and self._at_hand_bytes < self._ties.memory.room // AT_HAND_SHARE:
-            record = as_read_back(entry, state, owned.source, where)
-            self._at_hand_bytes += record.weight
-            at_hand.append(record)
+            at_hand.append(kept := as_read_back(entry, state, owned.source, where))
+            self._at_hand_bytes += kept.weight
+        # A copy that is not read back would else never be seen to be the one that a person has decided about.
+        self._settlements.bind(owned, identity, state)
 
-    def _is_other(self, owned: OwnedQueue, record: Record, decision: Commit | Written) -> bool:
-        """Return whether what waits as this record is another one, and stays; a main record that is to wait takes its
-        way."""
-        if record.source == owned.main and isinstance(decision, COPIED):
-            return False
+    def _is_other(self, owned: OwnedQueue, record: Record) -> bool:
+        """Return whether what waits as this record is another one, and stays."""
         return owned.ledger.has_other_key(identity_of(record), self._queues.line_of(record))
 
     def _ended(self, owned: OwnedQueue, record: Record, obsolete: Sequence[int]) -> None:
@@ -130,7 +126,7 @@ class QueueCopies:
             owned = self._queues.by_main[main]
             queue = partitions[owned.source]
             self._queues.take_located(queue, owned)
-            self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, records)
+            self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, owned.own_at_ms, records)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

@@ -17,7 +17,9 @@ AWAITED = (Phase.WRITING, Phase.EXPECTED)
 
 def await_unseen(owned: OwnedQueue, end: int, steady_ms: int) -> None:
     """Note which copies are awaited while the log is cut, at a steady time. `end`: where it ends then."""
-    owned.unseen |= {entry.identity for entry in owned.ledger.entries() if entry.phase in AWAITED and not entry.early}
+    ledger = owned.ledger
+    awaited = (entry for entry in ledger.entries() if entry.phase in AWAITED and entry.number not in ledger.early)
+    owned.unseen.update(entry.identity for entry in awaited)
     owned.unseen_until_ms, owned.end_seen = steady_ms + SURE_AFTER_MS, False
     owned.unseen_end = end
 

@@ -37,6 +37,9 @@ class WaitingRecords:
         self.ready = ReadyFlows()
         self._delayed = DelayQueue(room)
         self._in_place = None if order is None else InPlaceQueues(order, named=named)
+        self.next_of: Callable[[Record], Record | None] = _no_next if self._in_place is None else self._in_place.finish
+        """Notes that a record is done, as `done` does, but returns the next one of its key: the caller lets it go. Each
+        record of an ordered lane comes here, and a method of ours would be a call more."""
         self._withheld: dict[Partition, list[Record]] = {}
         self._held: dict[Partition, list[Record]] = {}
 
@@ -118,10 +121,6 @@ class WaitingRecords:
         """Note that a record is done: the next one of its key is ready."""
         if self._in_place is not None and (following := self._in_place.finish(record)) is not None:
             self.ready.append(following)
-
-    def next_of(self, record: Record) -> Record | None:
-        """Note that a record is done, as `done` does, but return the next one of its key: the caller lets it go."""
-        return None if self._in_place is None else self._in_place.finish(record)
 
     def let_next(self, record: Record) -> None:
         """Let a record go that `next_of` has returned."""
@@ -227,3 +226,7 @@ class WaitingRecords:
             offsets = [record.offset for record in records]
             ensure(bool(offsets), f"{source} has withheld records, or no list of them")
             ensure(offsets == sorted(set(offsets)), f"the withheld records of {source} stand by their offsets")
+
+
+def _no_next(_record: Record) -> None:
+    """Nothing comes after a record of a lane without an order."""

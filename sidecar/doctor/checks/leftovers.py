@@ -1,12 +1,14 @@
-"""Check whether topics that left the configuration still have retries in levels of their own.
+"""Check whether topics that left the configuration still have retries in levels or queues of their own.
 
-This is only possible with the prefix `{topic}-{group}`. A running sidecar passes these retries on.
+Levels of their own they have only with the prefix `{topic}-{group}`, and a running sidecar passes these retries on.
+What waits in a queue stays there, and nobody reads it.
 """
 
 from __future__ import annotations
 
 from sidecar.doctor.findings import Finding, listed, ok, warn
 from sidecar.group_policy.removed_topics import leftovers
+from sidecar.group_policy.unowned_queues import unowned_queues
 from sidecar.kafka.admin.cluster import Cluster
 from topics.acls import GroupShape
 
@@ -14,15 +16,27 @@ MEND = "put {topic} back into topics: until its retries are done, or let a runni
 
 
 def removed_topics(cluster: Cluster, group: GroupShape) -> list[Finding]:
-    """Report each removed topic whose levels hold retries."""
-    if group.broadcast or not group.names.per_topic:
-        return [ok("levels belong to no single main topic")]
+    """Report each removed topic whose levels hold retries, and each queue of which partitions hold records unread."""
+    if group.broadcast:
+        return [ok("a broadcast has no retries")]
+    findings = [*_in_levels(cluster, group), *_in_queues(cluster, group)]
+    return findings or [ok("no topic that left the configuration has retries")]
+
+
+def _in_queues(cluster: Cluster, group: GroupShape) -> list[Finding]:
+    text = "up to {} records wait in {}[{}], which nobody reads: {}"
+    return [
+        warn(text.format(one.waiting, one.name, listed(map(str, one.partitions)), one.because), one.mend)
+        for one in unowned_queues(cluster, group.names, group.topics)
+    ]
+
+
+def _in_levels(cluster: Cluster, group: GroupShape) -> list[Finding]:
     waiting: dict[str, dict[str, int]] = {}
     for level, count in leftovers(cluster, group.names, group.topics):
         waiting.setdefault(level.topic, {})[level.name] = count
     text = "topic {} left the configuration, and up to {} retries of it wait in {}"
-    findings = [
+    return [
         warn(text.format(topic, sum(counts.values()), listed(counts)), MEND.format(topic=topic))
         for topic, counts in waiting.items()
     ]
-    return findings or [ok("no topic that left the configuration has retries")]

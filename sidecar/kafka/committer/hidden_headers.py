@@ -67,33 +67,33 @@ class HiddenHeaders:
 
     def look(self, records: Iterable[Record]) -> Looked:
         """Read the records once more. Blocks for SECONDS at most."""
-        left: dict[Partition, deque[int]] = {}
+        pending: dict[Partition, deque[int]] = {}
         for partition, offset in sorted({(record.source, record.offset) for record in records}):
-            left.setdefault(partition, deque()).append(offset)
-        if not left:
+            pending.setdefault(partition, deque()).append(offset)
+        if not pending:
             return Looked(frozenset(), frozenset())
         reader, hidden, deadline = self._opened(), set[RecordId](), time.monotonic() + SECONDS
         ended: dict[Partition, deque[int]] = {}
-        began = {partition: offsets[0] for partition, offsets in left.items()}
+        began = {partition: offsets[0] for partition, offsets in pending.items()}
         for partition, offset in began.items():
             reader.start(partition, offset)
-        while left and (found := reader.take(deadline)) is not None:
-            wanted = left.get(found.partition)
-            if wanted is None or found.error not in (0, KafkaError._PARTITION_EOF):
+        while pending and (record := reader.take(deadline)) is not None:
+            wanted = pending.get(record.partition)
+            if wanted is None or record.error not in (0, KafkaError._PARTITION_EOF):
                 continue
-            if _is_among(wanted, found) and found.hides:
-                hidden.add((found.partition, found.offset))
+            if _is_among(wanted, record) and record.hides:
+                hidden.add((record.partition, record.offset))
             # Where the log ends before an offset, the client tells its end, or begins again where the log begins.
-            if not wanted or found.error or found.offset < began[found.partition]:
-                reader.stop(found.partition)
-                ended[found.partition] = left.pop(found.partition)
-            elif wanted[0] > found.offset + NEAR:
-                began[found.partition] = wanted[0]
-                reader.start(found.partition, wanted[0])
-        left |= {partition: offsets for partition, offsets in ended.items() if self._may_come(partition, offsets)}
-        if left:  # a client may be of no more use, as after its topic was made anew: the next look has another one
+            if not wanted or record.error or record.offset < began[record.partition]:
+                reader.stop(record.partition)
+                ended[record.partition] = pending.pop(record.partition)
+            elif wanted[0] > record.offset + NEAR:
+                began[record.partition] = wanted[0]
+                reader.start(record.partition, wanted[0])
+        pending |= {partition: offsets for partition, offsets in ended.items() if self._may_come(partition, offsets)}
+        if pending:  # a client may be of no more use, as after its topic was made anew: the next look has another one
             self.close()
-        unread = frozenset((partition, offset) for partition, offsets in left.items() for offset in offsets)
+        unread = frozenset((partition, offset) for partition, offsets in pending.items() for offset in offsets)
         return Looked(frozenset(hidden), unread)
 
     def _may_come(self, partition: Partition, behind: Collection[int]) -> bool:

@@ -19,26 +19,38 @@ class OwnAppends:
     def __init__(self) -> None:
         self._read_to: dict[Partition, int] = {}
         """The offset below which each queue was read."""
+        self._ends: dict[Partition, int] = {}
+        """The offset behind the copy that was appended last to each queue."""
         self._others: list[Partition] = []
         self._lock = threading.Lock()
 
     def appended(self, entries: Sequence[SettledRecord], located: Mapping[int, WrittenAt]) -> None:
         """Note the copies that are being committed: `located` says where they lie, by the index of their entry."""
-        lowest: dict[tuple[str, int], int] = {}
+        edges: dict[tuple[str, int], list[int]] = {}
         for index, (offset, _) in located.items():
             copy = entries[index].writes[0]
-            name = copy.topic, copy.spread
-            if offset < lowest.get(name, offset + 1):
-                lowest[name] = offset
+            if (edge := edges.get(name := (copy.topic, copy.spread))) is None:
+                edges[name] = [offset, offset]
+            elif offset > edge[1]:  # as nearly always
+                edge[1] = offset
+            elif offset < edge[0]:
+                edge[0] = offset
         with self._lock:
-            for name, offset in lowest.items():
-                if offset < self._read_to.get(queue := Partition(*name), 0):
-                    self._others.append(queue)
+            for name, (lowest, highest) in edges.items():
+                if (read_to := self._read_to.get(queue := Partition(*name))) is not None:
+                    self._ends[queue] = highest + 1
+                    if lowest < read_to:
+                        self._others.append(queue)
 
     def read_up_to(self, queue: Partition, offset: int) -> None:
         """Note that a queue was read below an offset: what is appended from now on lies there or behind it."""
         with self._lock:
             self._read_to[queue] = offset
+
+    def end_of_own(self, queue: Partition) -> int:
+        """Return the offset behind the copy that was appended last to a queue; 0 if none was since it is read."""
+        with self._lock:
+            return self._ends.get(queue, 0)
 
     def others(self) -> list[Partition]:
         """Return the queues that are another log than was read, since a copy was appended below that."""
@@ -49,4 +61,5 @@ class OwnAppends:
         """Forget a queue that is read no more."""
         with self._lock:
             self._read_to.pop(queue, None)
+            self._ends.pop(queue, None)
             self._others = [other for other in self._others if other != queue]

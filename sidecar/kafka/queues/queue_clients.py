@@ -30,6 +30,8 @@ class QueueClients:
         self._config = {**config, "auto.offset.reset": "error"}
         self._credentials, self._stopping = credentials, stopping
         self._has_both = False
+        self._followed = set[Partition]()
+        """The queues that `following` is assigned."""
         self.following: Consumer
         """Reads what is committed, from where the group has read each queue to."""
         self.reader: Consumer
@@ -60,11 +62,19 @@ class QueueClients:
             closed(self.following)
             closed(self.reader)
             self._has_both = False
+            self._followed.clear()
+
+    def follow(self, queue: Partition, offset: int) -> None:
+        """Follow a queue from an offset on."""
+        self.leave(queue)
+        self.following.incremental_assign([TopicPartition(*queue, offset)])
+        self._followed.add(queue)
 
     def leave(self, queue: Partition) -> None:
-        """Follow a queue no more."""
-        if self._has_both:
+        """Follow a queue no more, if it was followed."""
+        if queue in self._followed:
             self.following.incremental_unassign([TopicPartition(*queue)])
+            self._followed.discard(queue)
 
     def edges(self, queue: Partition) -> tuple[int, int]:
         """Return where the log of a queue begins and ends now. Raises KafkaException."""

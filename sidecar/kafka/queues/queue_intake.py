@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition, Record
@@ -22,6 +22,11 @@ from sidecar.kafka.queues.queue_reading import QueueReading, name_cut
 PATIENCE = 0.05
 """Seconds of a turn in which what the lane does not know yet waits for the lane. Mostly that is a copy that it has
 written itself, and whose commit it learns at the same time. To parse it and to hand it over takes long."""
+FAR_AHEAD = 64
+"""Offsets by which the lane must know more of a queue than was read for the reader to pass them and to rest."""
+REST = 0.2
+"""Seconds in which a queue is not followed then: what others write there comes so much later. To fetch and to skip one
+copy of our own takes 4 us, a twentieth of what an ordered failure costs."""
 _LOG = logging.getLogger("reconsume.queues")
 
 
@@ -63,32 +68,51 @@ class QueueIntake:
     ) -> None:
         self._readings, self._clients, self._payloads, self._recent = readings, clients, payloads, recent
         self._appends, self._logs, self._listener, self._headers = appends, logs, listener, headers
-        self._news: SimpleQueue[tuple[Partition, int, int]] = SimpleQueue()
-        """Queues with their epochs, and up to where the lane knows them. Other threads put them there."""
+        self._news: SimpleQueue[tuple[Partition, int, int, int]] = SimpleQueue()
+        """Queues with their epochs, up to where the lane knows them, and up to which time. Other threads put them
+        there."""
 
-    def known(self, queue: Partition, epoch: int, end: int) -> None:
-        """Hand over nothing below an offset; called on the lane's thread."""
-        self._news.put((queue, epoch, end))
+    def known(self, queue: Partition, epoch: int, end: int, at_ms: int) -> None:
+        """Hand over nothing below an offset, as `QueueReads.known`; called on the lane's thread."""
+        self._news.put((queue, epoch, end, at_ms))
+
+    def rest(self) -> None:
+        """Pass what the lane itself writes without reading it, where that is much; look now and then for what others
+        write."""
+        while self._hear(0):
+            pass
+        for queue, reading in self._readings.items():
+            if not reading.rests_until:
+                self._leave_if_far(queue, reading)
+            elif time.monotonic() >= reading.rests_until:
+                reading.pass_known()
+                self._clients.follow(queue, reading.position)
+                reading.rests_until = 0.0
+
+    def _leave_if_far(self, queue: Partition, reading: QueueReading) -> None:
+        """Let a queue rest of which the lane knows far more than was read."""
+        if reading.caught_up and reading.known_to >= reading.position + FAR_AHEAD:
+            reading.pass_known()
+            self._leave(queue, reading)
+
+    def _leave(self, queue: Partition, reading: QueueReading) -> None:
+        reading.rests_until = time.monotonic() + REST
+        self._clients.leave(queue)
 
     def take(self, messages: Iterable[Message]) -> None:
         runs: dict[Partition, list[Record]] = {}
         ends: dict[Partition, int] = {}
-        known = set[Partition]()
+        sources = set[Partition]()
         until = time.monotonic() + PATIENCE
         for message in messages:
             source = Partition(message.topic() or "", message.partition() or 0)
             reading, error, offset = self._readings.get(source), message.error(), message.offset()
-            if reading is None or offset is None:
+            if reading is None or offset is None or reading.rests_until:
                 continue
             if error is None and offset >= reading.position:
-                reading.last_at_ms = max(reading.last_at_ms or 0, message.timestamp()[1])
-                # To parse headers is most of what a record costs here, so it is asked before.
-                if self._is_known(reading, offset, until):
-                    known.add(source)
-                else:
-                    record = to_record(message, source, reading.epoch, self._headers)
+                sources.add(source)
+                if (record := self._unknown(source, reading, message, offset, until)) is not None:
                     runs.setdefault(source, []).append(record)
-                reading.position = offset + 1
             elif error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
                     ends[source] = reading.position = max(reading.position, offset)
@@ -98,9 +122,24 @@ class QueueIntake:
         if others := self._appends.others():
             raise RuntimeError(f"{others[0]} was made anew: a copy was appended below what was read of it")
         self._recent.keep([record for records in runs.values() for record in records])
-        for source in runs.keys() | ends.keys() | known:
+        for source in ends.keys() | sources:
             if (reading := self._readings.get(source)) is not None:
                 self.hand_over(source, reading, runs.get(source, []), ends.get(source))
+
+    def _unknown(
+        self, queue: Partition, reading: QueueReading, message: Message, offset: int, until: float
+    ) -> Record | None:
+        """Return what lies at an offset; None if the lane knows it, or is about to."""
+        # To parse headers is most of what a record costs here, so it is asked before.
+        if self._is_known(reading, offset, until):
+            reading.pass_by(offset, message.timestamp()[1])
+            self._leave_if_far(queue, reading)
+        elif self._is_told_soon(queue, reading, offset):
+            self._leave(queue, reading)
+        else:
+            reading.pass_by(offset, message.timestamp()[1])
+            return to_record(message, queue, reading.epoch, self._headers)
+        return None
 
     def _is_known(self, reading: QueueReading, offset: int, until: float) -> bool:
         """Return whether the lane knows what lies at an offset; if it does not, wait a while for it to say so.
@@ -109,13 +148,25 @@ class QueueIntake:
         """
         may_wait = reading.caught_up and not self._payloads
         while offset >= reading.known_to:
-            patience = max(0, until - time.monotonic()) if may_wait else 0
-            try:
-                queue, epoch, end = self._news.get(block=patience > 0, timeout=patience)
-            except Empty:
+            if not self._hear(max(0, until - time.monotonic()) if may_wait else 0):
                 return False
-            if (known := self._readings.get(queue)) is not None and known.epoch == epoch:
-                known.known_to = end
+        return True
+
+    def _is_told_soon(self, queue: Partition, reading: QueueReading, offset: int) -> bool:
+        """Return whether the lane is about to know what lies at an offset, as we have written it; once for each."""
+        if not reading.waited_to <= offset < (end := self._appends.end_of_own(queue)) or not reading.caught_up:
+            return False
+        reading.waited_to = end
+        return True
+
+    def _hear(self, patience: float) -> bool:
+        """Take in one word of the lane's; return False if none comes within so many seconds."""
+        try:
+            queue, epoch, end, at_ms = self._news.get(block=patience > 0, timeout=patience)
+        except Empty:
+            return False
+        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
+            reading.known_to, reading.known_at_ms = end, max(at_ms, reading.known_at_ms)
         return True
 
     def hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
@@ -147,5 +198,4 @@ class QueueIntake:
         name_cut(queue, reading.position, low)
         reading.position = max(low, reading.position)
         self._listener.queue_cut(queue, reading.epoch, high)
-        self._clients.following.incremental_unassign([TopicPartition(*queue)])
-        self._clients.following.incremental_assign([TopicPartition(*queue, reading.position)])
+        self._clients.follow(queue, reading.position)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from math import inf
 
-from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaException
 
 from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.policy import Policy
@@ -188,6 +188,6 @@ class QueueOpening:
         reading.position, reading.end, reading.missing_since = start.next, edges[1], inf
         reading.last_at_ms = start.last_at_ms
         self._logs.begin(queue, ReadSoFar(end_of_done(start), start.last_at_ms or 0))
-        self._clients.following.incremental_assign([TopicPartition(*queue, start.next)])
+        self._clients.follow(queue, start.next)
         self._listener.queue_opened(AssignedPartition(queue, reading.epoch, start))
         self._intake.hand_over(queue, reading, [], None)

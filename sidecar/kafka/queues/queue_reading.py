@@ -43,6 +43,12 @@ class QueueReading:
     asked_at: float = -inf
     last_at_ms: int | None = None
     """The greatest timestamp (epoch ms) of what was read; None: nothing says it."""
+    known_at_ms: int = 0
+    """The greatest time (epoch ms) of what the lane knows without having read it."""
+    rests_until: float = 0.0
+    """Until when it is not followed, as the lane itself writes what comes there (monotonic seconds); 0: it is."""
+    waited_to: int = 0
+    """The offset below which what the lane does not know is read: it had time to hear of it."""
     told_at_ms: int | None = None
     """The time up to which the log is known to be the same, as the lane was told; None: it was not."""
 
@@ -50,6 +56,15 @@ class QueueReading:
     def read(self) -> ReadSoFar:
         """How far it was read."""
         return ReadSoFar(self.position, self.last_at_ms or 0)
+
+    def pass_by(self, offset: int, at_ms: int) -> None:
+        """Go on behind what was read at an offset. `at_ms`: its timestamp (epoch ms)."""
+        self.position, self.last_at_ms = offset + 1, max(self.last_at_ms or 0, at_ms)
+
+    def pass_known(self) -> None:
+        """Go on behind what the lane knows."""
+        if self.known_to > self.position:
+            self.position, self.last_at_ms = self.known_to, max(self.last_at_ms or 0, self.known_at_ms)
 
     def doubt(self) -> None:
         """Note a look that did not say that the queue is missing: the next such answer begins anew."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message
 
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition, Record
@@ -96,12 +96,12 @@ class QueueThread(threading.Thread):
         else:
             self._commands.put(lambda: self._want(queue, epoch, offset))
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
         """Hand over nothing below an offset (port `QueueReads`)."""
         self._recent.keep([record for record in at_hand if not retry_state_of(record).behind])
         self._recent.fill([record for record in at_hand if retry_state_of(record).behind])
         self._appends.read_up_to(queue, end)
-        self._intake.known(queue, epoch, end)
+        self._intake.known(queue, epoch, end, at_ms)
 
     def close(self, queue: Partition) -> None:
         """Read a queue no more (port `QueueReads`)."""
@@ -139,6 +139,7 @@ class QueueThread(threading.Thread):
         if due or self._opening.is_due:  # a queue that was just seen to exist is opened at once
             self._opening.open_more()
         self._look_at_logs()
+        self._intake.rest()
         if not self._listener.queue_full():
             self._intake.take(
                 next_messages(self._clients.following, BUSY_POLL if self._payloads else POLL, at_once=AT_ONCE)
@@ -180,8 +181,10 @@ class QueueThread(threading.Thread):
     def _begin_anew(self) -> None:
         """Have clients that were just made read on where the last ones were."""
         self._payloads.begin_anew()
-        positions = [TopicPartition(*queue, one.position) for queue, one in self._readings.items() if one.position >= 0]
-        self._clients.following.assign(positions)
+        for queue, reading in self._readings.items():
+            if reading.position >= 0:
+                reading.rests_until = 0.0
+                self._clients.follow(queue, reading.position)
 
     def _want(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)

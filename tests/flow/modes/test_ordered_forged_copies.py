@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+from confluent_kafka import TopicPartition
+
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_ladder import assert_in_order
 from tests.flow.modes.test_ordered_park import put
+from tests.integration.kafka.test_consumer import commit
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.quiet import await_quiet
@@ -91,3 +94,32 @@ def test_forged_copies_are_dead_letters_while_records_wait_and_nothing_waits_for
     for before, after in itertools.pairwise((first, *behind)):
         assert after[0].received >= (before[-1].answered or 0)
     assert_in_order(group, service.ledger)
+
+
+def test_of_copies_that_disagree_before_a_new_owner_none_is_gone_without_a_word(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Each genuine copy lies behind a forged one: under its key with more attempts, and under another key."""
+    group = create_group(replace(new_group(), delays=(), queued=True), 1)
+    service = start_service(BadFails())
+    first, second = put(group, (b"first", b"a"), (b"second", b"b"))
+    at = [row.timestamp for row in dump(group.bootstrap, group.main)]
+
+    def copy(number: int, key: bytes, value: bytes, times: int) -> Out:
+        ident, order = (first, second)[number], Order(number)
+        headers = copy_of(group, id=ident, order=order, times=times, timestamp=at[number], due_at=1)
+        return Out(value, key, tuple(headers))
+
+    copies = [copy(0, b"a", b"forged", 9), copy(1, b"z", b"forged", 1), copy(0, b"a", b"first", 2)]
+    produce(group.bootstrap, group.queues[0], [*copies, copy(1, b"b", b"second", 1)])
+    commit(group.bootstrap, group.group, TopicPartition(group.main, 0, 2))
+    (free,) = put(group, (b"free", b"a"))
+    sidecar = start_sidecar(group, service.url, overrides=LADDER)
+    sidecar.until(lambda: bool(service.ledger.of(free)), 60, "the key goes on")
+    sidecar.until(lambda: len(dump(group.bootstrap, group.dlq)) == 2, 60, "the genuine copies are dead letters")
+    await_quiet(group, 60)
+    assert sidecar.stop().code == 0
+    dead = {row.value: dict(row.headers)["RETRY_REASON"] or b"" for row in dump(group.bootstrap, group.dlq)}
+    assert b"it says fewer attempts than" in dead[b"first"]
+    assert b"its key is not the one of" in dead[b"second"]
+    assert {d.value for ident in (first, second) for d in service.ledger.of(ident)} == {b"forged"}

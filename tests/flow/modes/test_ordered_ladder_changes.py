@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.flow.modes.test_ordered_absence import counts_of
+from tests.flow.modes.test_ordered_ladder import assert_in_order
 from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
+from tests.support.kafka.topic_io import SECONDS, Out, create_topic, delete_topics, dump, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import TOOK
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, Answer, BadFails, Behaviour, Request, by_name
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.config import config_of
 from tests.support.sidecar.redrive import DlqProcess
+from topics.names import Kind
 
 ORDERED = {"deliver": {"order": "key", "outage_failures": None}, "retry": {"ordered_interval": "200ms"}}
 LADDER = {
@@ -118,3 +125,66 @@ def test_what_waits_of_a_main_topic_that_was_made_anew_goes_on(
     taken = next(d for d in service.ledger.of(head) if d.means == TOOK)
     assert service.ledger.of(behind)[0].received >= (taken.answered or 0)
     assert sidecar.stop().code == 0
+
+
+@pytest.mark.long
+def test_what_waits_in_partitions_that_main_has_no_more_is_named_and_goes_on_once_it_has_them_again(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    group, bad = create_group(replace(new_group(), delays=(), queued=True), 2), BadFails()
+    service = start_service(bad)
+    sidecar = start_sidecar(group, service.url, overrides=LADDER | {"retry": {"ordered_ladder": ["1s"]}})
+    values = (b"free", b"bad", b"behind")
+    places = produce(group.bootstrap, group.main, [Out(value, b"a", (), 1) for value in values])
+    _, head, behind = (f"{group.main}:{number}:{offset}" for number, offset in places)
+    sidecar.until(lambda: len(service.ledger.of(head)) > 1, 30, "the head waits in the queue")
+    assert sidecar.stop().code == 0
+    delete_topics(group.bootstrap, group.main)
+    create_topic(group.bootstrap, group.main, 1)
+    bad.well.set()
+    sidecar.start()
+    file = tmp_path / "doctor.json"
+    file.write_text(json.dumps(config_of(group, service.url, sidecar.port, LADDER)), encoding="utf-8")
+    checked = reconsume("topics", "check", "-c", file)
+    assert (checked.exit_code, f"give {group.main} 2 partitions again" in checked.stdout) == (1, True), checked.output
+    tried = len(service.ledger.of(head))
+    admin = AdminClient({"bootstrap.servers": group.bootstrap})
+    admin.create_partitions([NewPartitions(group.main, 2)])[group.main].result(SECONDS)
+    sidecar.until(lambda: bool(service.ledger.of(behind)), 200, "what waits goes on")
+    assert sidecar.stop().code == 0
+    deliveries = service.ledger.of(head)
+    assert len(deliveries) == tried + 1
+    assert [d.times for d in deliveries] == list(range(len(deliveries))), "each attempt is counted once"
+    assert service.ledger.of(behind)[0].received >= (deliveries[-1].answered or 0)
+
+
+@pytest.mark.long
+def test_two_configurations_that_live_at_once_keep_order_and_counts_under_kills(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    """One has a ladder, the other drains the queues and retries in place; then a third has another ladder and parks."""
+    group, bad = create_group(replace(new_group(), delays=(), queued=True), 4, also=[Kind.POLICY]), BadFails()
+    service = start_service(bad)
+    ladder = {**LADDER, "retry": {"ordered_ladder": ["1s"], "max_reconsume_times": 100}}
+    pods = [start_sidecar(group, service.url, "pod-0", ladder), start_sidecar(group, service.url, "pod-1", ORDERED)]
+    heads = put(group, *((b"bad:%d" % key, b"%d" % key) for key in range(12)))
+    behind = put(group, *((b"behind:%d" % key, b"%d" % key) for key in range(12)))
+    for pod in (*pods, *pods):
+        tried = {head: len(service.ledger.of(head)) for head in heads}
+        pod.kill()
+        pod.start()
+        pod.until(
+            lambda tried=tried: all(len(service.ledger.of(head)) > tried[head] for head in heads), 90, "all go on"
+        )
+    parking = {**ladder, "retry": {"ordered_ladder": ["2s", "1s"], "ordered_exhausted": "park"}}
+    last = start_sidecar(group, service.url, "pod-2", parking)
+    assert [pod.stop().code for pod in pods] == [0, 0]
+    assert not any(service.ledger.of(ident) for ident in behind)
+    bad.well.set()
+    last.until(lambda: len(service.ledger.taken()) == 24, 90, "all are taken")
+    await_quiet(group, 60)
+    assert last.stop().code == 0
+    assert_in_order(group, service.ledger)
+    for counts in counts_of(dump(group.bootstrap, group.queues[0])).values():
+        assert sorted(counts) == list(range(1, len(counts) + 1)), "each attempt is counted once"
+    assert (dump(group.bootstrap, group.dlq), violations(group, tmp_path, ladder)) == ([], [])

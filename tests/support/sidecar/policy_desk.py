@@ -24,6 +24,7 @@ class Seen:
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
         self.far: list[bool] = []
+        self.expects_queues = False
         self._passed = 0
         self.desk = PolicyController(
             *(settings, "me", self._apply),
@@ -31,11 +32,15 @@ class Seen:
             allow_far=self.far.append,
             clock=self._now,
             forms_every=0.01,
+            expect_queues=self._expect,
         )
 
     def _now(self) -> Now:
         present = now()
         return Now(present.wall_ms + self._passed, present.steady_ms + self._passed)
+
+    def _expect(self) -> None:
+        self.expects_queues = True
 
     def pass_time(self, ms: int) -> None:
         """Let the desk's clock go on."""

@@ -32,6 +32,7 @@ def test_the_lowest_of_a_transaction_decides(
     appends.read_up_to(QUEUE, read_to)
     appends.appended([copy_for_the_queue()] * 2, located)
     assert appends.others() == others
+    assert appends.end_of_own(QUEUE) == 1 + max(offset for offset, _ in located.values())
 
 
 def test_a_queue_that_is_read_no_more_is_forgotten_and_no_other_one() -> None:
@@ -41,6 +42,6 @@ def test_a_queue_that_is_read_no_more_is_forgotten_and_no_other_one() -> None:
     appends.forget(Partition(QUEUE.topic, 4))
     assert appends.others() == [QUEUE]
     appends.forget(QUEUE)
-    assert appends.others() == []
+    assert (appends.others(), appends.end_of_own(QUEUE)) == ([], 0)
     appends.appended([copy_for_the_queue()], {0: (7, WALL)})
     assert appends.others() == []

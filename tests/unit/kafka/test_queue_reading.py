@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from confluent_kafka import KafkaError
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.progress import Progress
 from sidecar.kafka.queues.own_appends import OwnAppends
+from sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
 from sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import QUEUE, rules
 from tests.sim.samples import WALL
@@ -56,9 +58,15 @@ class Reader:
         )
         registry: Any = SimpleNamespace(register=lambda _name: None)
         policy = rules()
-        more: Any = (registry, 1 << 20, lambda _wanted: frozenset(), OwnAppends())
+        self.appends = OwnAppends()
+        more: Any = (registry, 1 << 20, lambda _wanted: frozenset(), self.appends)
         self.thread = QueueThread({"bootstrap.servers": "localhost:1"}, "billing", "c", listener, lambda: policy, *more)
-        client: Any = SimpleNamespace(incremental_assign=lambda _assigned: None)
+        self.followed: list[int] = []
+        """From where the queue was followed, and −1 where it was left."""
+        client: Any = SimpleNamespace(
+            incremental_assign=lambda assigned: self.followed.append(assigned[0].offset),
+            incremental_unassign=lambda _left: self.followed.append(-1),
+        )
         clients = self.thread._clients
         clients.following = clients.reader = client
         self.thread._open(QUEUE, 1)
@@ -67,7 +75,7 @@ class Reader:
 
     def take(self, *messages: Copy, known_to: int) -> list[FetchedRecords]:
         """Take in messages, of which the lane knows those below `known_to`; return what the lane is told."""
-        self.thread.known(QUEUE, 1, known_to, [])
+        self.thread.known(QUEUE, 1, known_to, WALL, [])
         told, self.told[:] = len(self.told), self.told[:]
         taken: Any = messages
         self.thread._intake.take(taken)
@@ -94,3 +102,81 @@ def test_what_the_lane_knows_is_handed_over_no_more() -> None:
 def test_what_the_lane_does_not_know_is_handed_over(known_to: int) -> None:
     (run,) = Reader().take(Copy(0), Copy(1), known_to=known_to)
     assert [record.offset for record in run.records] == [0, 1][known_to:]
+
+
+class Busy(Reader):
+    """The reader of a queue into which its own lane writes much, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 100.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.seconds)
+        super().__init__()
+
+    def hear(self, known_to: int, at_ms: int = WALL) -> list[int]:
+        """Hear up to where the lane knows the queue; return from where it is followed since, and −1 if it was left."""
+        before = len(self.followed)
+        self.thread.known(QUEUE, 1, known_to, at_ms, [])
+        self.thread._intake.rest()
+        return self.followed[before:]
+
+
+def test_what_the_lane_writes_in_masses_is_passed_without_being_read_and_others_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Busy(monkeypatch)
+    assert reader.hear(FAR_AHEAD - 1) == [], "so little is read on the way"
+    assert reader.hear(FAR_AHEAD) == [-1]
+    reader.seconds += REST / 2
+    assert reader.hear(3_000, WALL + 9) == []
+    reader.seconds += REST
+    assert reader.hear(3_100) == [3_100]
+    (run,) = reader.take(Copy(3_099, WALL + 99), Copy(3_100, WALL + 5), known_to=3_100)
+    assert [record.offset for record in run.records] == [3_100], "what others write is handed over"
+    assert reader.thread._readings[QUEUE].read == (3_101, WALL + 9), "none below it is younger, read or not"
+
+
+def test_a_queue_rests_as_soon_as_a_copy_of_our_own_is_read_that_lies_far_below_what_the_lane_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Busy(monkeypatch)
+    (run,) = reader.take(Copy(0), Copy(1), Copy(9_000), known_to=9_000)
+    assert (run.records, reader.followed) == ([], [0, -1])
+    reader.seconds += REST
+    assert reader.hear(9_000) == [9_000], "what came with it is read then"
+
+
+def test_a_copy_of_our_own_that_the_lane_does_not_know_yet_is_read_later_and_at_most_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lane hears of a commit after thousands of others on its loop; to parse and hand it over costs more."""
+    reader = Busy(monkeypatch)
+    copied: Any = SimpleNamespace(writes=[SimpleNamespace(topic=QUEUE.topic, spread=QUEUE.number)])
+    reader.appends.appended([copied], {0: (7, WALL)})
+    assert reader.take(Copy(6), Copy(7), known_to=0) == []
+    reader.seconds += REST
+    assert reader.hear(0) == [0]
+    (run,) = reader.take(Copy(6), Copy(7, WALL + 3), Copy(8), known_to=0)
+    assert [record.offset for record in run.records] == [6, 7, 8], "nothing waits for ever"
+
+
+def test_a_queue_is_read_up_to_its_first_end_whatever_the_lane_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Busy(monkeypatch)
+    reader.thread._readings[QUEUE].caught_up = False
+    assert reader.hear(9_000) == []
+
+
+def test_other_clients_follow_a_queue_that_rests_from_where_the_lane_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Busy(monkeypatch)
+    assert reader.hear(9_000) == [-1]
+    reader.thread._begin_anew()
+    assert reader.followed[-1] == 9_000
+    reader.seconds += REST
+    assert reader.hear(9_001) == [], "it rests no more"
+
+
+def test_a_queue_that_rests_is_closed_without_being_left_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Busy(monkeypatch)
+    assert reader.hear(9_000) == [-1]
+    reader.thread._close(QUEUE)
+    reader.thread._intake.rest()
+    assert reader.followed == [0, -1]

@@ -98,3 +98,20 @@ def test_a_forged_copy_under_its_key_lets_nothing_stand(times: int, offset: int,
     seen = play(rig, first, COMMITTED)
     assert {at for at, *_ in seen} == {0, 1, 2}
     assert rig.queue().next == rig.end
+
+
+@pytest.mark.parametrize("counts", [(0, 1), (0, 0)])
+def test_a_copy_that_says_fewer_attempts_than_one_before_it_is_a_dead_letter(counts: tuple[int, int]) -> None:
+    """It may be the genuine one, so it is not passed over without a word."""
+    rig = LadderRig()
+    rig.put(waiting(0, 2, 60_000, timestamp=WALL), b"a", value=FORGED)
+    rig.put(waiting(0, counts[1], 60_000, timestamp=WALL, redrives=counts[0]), b"a")
+    rig.take_over(main=Progress(1))
+    rig.run(20)
+    (dead,) = [copy for entry in rig.conclude().entries for copy in entry.writes if copy.topic.endswith("-DLQ")]
+    assert dead.value == b"v"
+    assert dict(dead.headers or ())["RETRY_REASON"].startswith(b"bad-header: it says fewer attempts than orders:0:0,")  # type: ignore[union-attr]
+    rig.flow(70_000)
+    rig.take_it(0)
+    rig.flow()
+    assert rig.queue().next == rig.end

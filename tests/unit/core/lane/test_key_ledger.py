@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sidecar.core.lane import key_ledger as module
 from sidecar.core.lane.key_ledger import KeyLedger
@@ -45,6 +46,7 @@ ACTS: dict[str, Callable[[KeyLedger], object]] = {
     "it fails": lambda ledger: ledger.writing(ONE, KEY, Order(7), (0, 2)),
     "its copy is read in the queue": lambda ledger: ledger.read(copy()),
     "its copy is committed": lambda ledger: ledger.written(ONE),
+    "the same, and all before it is read": lambda ledger: ledger.written(ONE, copy()),
     "its copy is read, then committed": lambda ledger: (ledger.read(copy()), ledger.written(ONE)),
     "it ends otherwise": lambda ledger: ledger.done(ONE),
     "a newer copy is read": lambda ledger: ledger.read(copy(4, 2)),
@@ -255,7 +257,7 @@ class Model:
 
     def append(self, written: QueuedCopy) -> None:
         for _ in range(1 + (self.random.random() < 0.1)):
-            self.log.append(written._replace(offset=len(self.log)))
+            self.log.append(replace(written, offset=len(self.log)))
             self.open.add(len(self.log) - 1)
 
     def finish(self, gone: list[int]) -> None:

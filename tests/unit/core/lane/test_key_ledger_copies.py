@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import astuple
 
 from sidecar.core.lane.key_ledger import KeyLedger
 from sidecar.core.lane.ledger_entry import QueuedCopy
@@ -49,7 +50,7 @@ def test_a_copy_with_another_key_is_none_of_the_record_that_waits(times: int, or
     assert ledger.has_other_key(ONE, OTHER)
     assert ledger.read(copy(4, times, key=OTHER, order=order)) == [4]
     ledger.check()
-    assert (ledger.lines.blocks(KEY, 8), ledger.lines.has(OTHER)) == (True, False)
+    assert (ledger.lines.blocks(KEY, 8), OTHER in ledger.lines.by_key) == (True, False)
     assert not ledger.has_other_key(ONE, KEY)
     assert (ledger.knows(ONE, KEY), ledger.knows(ONE, OTHER)) == (True, False)
 
@@ -73,7 +74,7 @@ def test_the_record_itself_takes_the_way_of_a_copy_with_another_key(phase: str) 
     lies = {"queued": [3], "requested": [3], "early": [4], "later": [4]}.get(phase, [])
     assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 1)) == lies
     ledger.check()
-    assert (ledger.lines.blocks(KEY, 8), ledger.lines.has(OTHER), len(ledger)) == (True, False, 1)
+    assert (ledger.lines.blocks(KEY, 8), OTHER in ledger.lines.by_key, len(ledger)) == (True, False, 1)
     assert not ledger.taken(ONE, 3), "the copy that was asked for is wanted no more"
 
 
@@ -85,6 +86,35 @@ def test_a_copy_that_was_read_before_the_commit_is_kept_when_its_record_is_writt
     ledger.written(ONE)
     ledger.check()
     assert [entry.offset for entry in ledger.entries()] == [3]
+
+
+BEFORE = {
+    "nothing": [],
+    "an early one": [copy(3, 1)],
+    "a later one": [copy(3, 2)],
+    "another key's": [copy(3, 2, key=OTHER)],
+    "one that was parked": [copy(3, 0, due_ms=NEVER)],
+}
+
+
+@pytest.mark.parametrize("parks", [False, True])
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+def test_a_copy_that_is_told_with_its_commit_is_taken_in_as_if_it_were_read_after_it(
+    before: list[QueuedCopy], *, parks: bool
+) -> None:
+    told, read = KeyLedger(), KeyLedger()
+    own = copy(9, 1, due_ms=NEVER if parks else 60)
+    for ledger in (told, read):
+        ledger.read(copy(2, 0, at=8, due_ms=NEVER))
+        ledger.writing(ONE, KEY, own.order, own.counts)
+        for one in before:
+            ledger.read(one)
+    assert told.written(ONE, own) == read.written(ONE) + read.read(own)
+    told.check()
+    assert [astuple(entry) for entry in told.entries()] == [astuple(entry) for entry in read.entries()]
+    assert (told.parked_keys, told.heads.next_at()) == (read.parked_keys, read.heads.next_at())
+    assert told.written((99, 1), copy(12, 0, at=99)) == [], "one of which nothing was known"
+    assert told.entry((99, 1)) is not None
 
 
 def test_a_number_that_a_redrive_gave_is_kept_with_the_order() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from sidecar.core.lane.key_ledger import KeyLedger
 from sidecar.core.lane.ledger_entry import QueuedCopy
 from sidecar.core.record import NEVER
@@ -35,7 +37,7 @@ def test_a_key_stays_parked_while_its_head_is_written_again_and_until_it_is_read
     parked = QueuedCopy(20, identity, b"a", Order(7), counts, NEVER)
     ledger.read(parked)
     seen = list[int]()
-    for copy in (parked._replace(offset=21), parked._replace(offset=22, due_ms=5)):
+    for copy in (replace(parked, offset=21), replace(parked, offset=22, due_ms=5)):
         entry = ledger.entry(identity)
         assert entry is not None
         assert ledger.take_aside(entry)
