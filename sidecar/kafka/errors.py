@@ -1,6 +1,11 @@
 """Errors of the Kafka client that pass by themselves, by cause, and requests that are repeated while they last.
 
 The client marks few of them as retriable, and returns them at once (2.16). Callers say which causes count for a call.
+
+A request that fails while another error is being handled keeps that error for ever, with all frames that it passed and
+what is in them: clients with their threads, and records (confluent-kafka 2.16: each error of a request leaks its
+KafkaError, which has the handled error as its context). So no request is made inside an `except`, nor below one: the
+handler notes what it needs, and the request follows it.
 """
 
 from __future__ import annotations

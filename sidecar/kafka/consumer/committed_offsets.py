@@ -51,13 +51,8 @@ def committed(
     left out if one is held back.
     """
     topic_partitions = [TopicPartition(*source) for source in partitions]
-    try:
-        answers = (
-            consumer.committed(topic_partitions, timeout=COMMITTED_WITHIN if patient else ONE_WITHIN)
-            if topic_partitions
-            else []
-        )
-    except KafkaException as refusal:
+    answers, refusal = _all(consumer, topic_partitions, COMMITTED_WITHIN if patient else ONE_WITHIN)
+    if refusal:
         answers = _each(consumer, topic_partitions) if patient else []
         _held_back(len(topic_partitions) - len(answers) if patient else 0, refusal)
     answered = {
@@ -75,6 +70,18 @@ def committed(
         elif why := misplaced(source, topic_partition.offset, topic_partition.metadata):
             passed_over.misplaced(source, why)
     return {source: _progress(source, topic_partition) for source, topic_partition in answered.items()}
+
+
+def _all(
+    consumer: Consumer, topic_partitions: list[TopicPartition], within_s: float
+) -> tuple[list[TopicPartition], str]:
+    """Return the answers to one request, and why there are none."""
+    if not topic_partitions:
+        return [], ""
+    try:
+        return consumer.committed(topic_partitions, timeout=within_s), ""
+    except KafkaException as failure:
+        return [], str(failure)  # the next request comes after it (why: kafka/errors.py)
 
 
 def _each(consumer: Consumer, topic_partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
