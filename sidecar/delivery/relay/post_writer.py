@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sidecar.core.commit_batch import Refusal, SettledRecord
 from sidecar.core.record import weight_of
 from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
 from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from sidecar.observability.thread_watch import StopRequest, WatchedThread
@@ -228,13 +228,12 @@ class PostWriter(threading.Thread):
         producer = self._supply.usable()
         if producer is None:  # stopped before there was one
             return {}, "unknown"
-        try:
-            producer.write(entries, self._supply.partitions)
-        except Aborted as aborted:
-            return self._after_abort(entries, aborted), "aborted"
-        except OutcomeUnknown as unsure:
-            self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), unsure)
-            _fail(jobs, Failure(UnknownError, str(unsure)))
+        outcome = outcome_of(lambda: producer.write(entries, self._supply.partitions))
+        if isinstance(outcome, Aborted):
+            return self._after_abort(entries, outcome), "aborted"
+        if isinstance(outcome, OutcomeUnknown):
+            self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), outcome)
+            _fail(jobs, Failure(UnknownError, str(outcome)))
             self._supply.replace()
             return None, "unknown"
         for job in jobs:

@@ -20,7 +20,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import Appended
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
 from sidecar.kafka.committer.unknown_outcome import result_in_doubt
 from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.consumer.assignment import Assignment
@@ -166,27 +166,29 @@ class Committer(threading.Thread):
             return None, "refused"
         if refusals := self._supply.missing_targets(batch.entries) or self._hidden_headers.refusals(batch.entries):
             return _refused(batch, refusals), "refused"
-        try:
-            located = producer.commit(batch.entries, offsets, membership.metadata, self._supply.partitions)
-        except Aborted as aborted:
-            adapted = self._supply.adapt(aborted)
-            if aborted.producer_unusable or adapted:
-                self._supply.replace()
-            if adapted:
-                return None, "aborted"
-            return self._after_abort(batch, aborted, membership), "aborted"
-        except OutcomeUnknown as unsure:
-            self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
-            self._supply.replace()
-            written, config = self._written.last, self._reader_config
-            return result_in_doubt(batch, written, self._supply, config, self._stopping), "unknown"
+        partitions = self._supply.partitions
+        outcome = outcome_of(lambda: producer.commit(batch.entries, offsets, membership.metadata, partitions))
+        if isinstance(outcome, Aborted):
+            return self._after_abort(batch, outcome, membership), "aborted"
+        if isinstance(outcome, OutcomeUnknown):
+            return self._in_doubt(batch, outcome), "unknown"
         slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
         most = self._written.most if self._written.confirm() else None
         made = self._supply.made
-        result = CommitResult(batch, True, done=batch.entries, apart=slow, most=most, located=located, producer=made)
+        result = CommitResult(batch, True, done=batch.entries, apart=slow, most=most, located=outcome, producer=made)
         return result, "committed"
 
+    def _in_doubt(self, batch: CommitBatch, unsure: OutcomeUnknown) -> CommitResult | None:
+        self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
+        self._supply.replace()
+        return result_in_doubt(batch, self._written.last, self._supply, self._reader_config, self._stopping)
+
     def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
+        adapted = self._supply.adapt(aborted)
+        if aborted.producer_unusable or adapted:
+            self._supply.replace()
+        if adapted:
+            return None
         if aborted.throttled:
             self._supply.warn(
                 "throttled",

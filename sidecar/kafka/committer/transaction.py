@@ -167,6 +167,17 @@ class TransactionalProducer:
             raise Aborted(DOUBTFUL, (), producer_unusable=True)
         self._begin()
         try:
+            # Behind the handlers: what the abort asks may fail, and a failure there would keep what is handled.
+            if (error := self._run(entries, partitions, then)) is not None:
+                self._abort(error, entries, stalled=error is STALLED)
+        finally:
+            self._look_back()
+
+    def _run(
+        self, entries: Sequence[SettledRecord], partitions: Mapping[str, int], then: Callable[[], None]
+    ) -> KafkaError | None:
+        """Make the calls of a transaction. Return why it must be aborted. Raises OutcomeUnknown if a call hangs."""
+        try:
             self._producer.begin_transaction()
             self._produce(entries, partitions)
             if written := sum(len(entry.writes) for entry in entries):
@@ -179,15 +190,14 @@ class TransactionalProducer:
         except CallTimeoutError as stuck:
             raise OutcomeUnknown(f"{stuck} did not come back") from None
         except Stalled:
-            self._abort(STALLED, entries, stalled=True)
+            return STALLED
         except QuotaExceeded:
-            self._abort(THROTTLED, entries)
+            return THROTTLED
         except RecordsRefused:
-            self._abort(DENIED if self._log.denied else REFUSED, entries)
+            return DENIED if self._log.denied else REFUSED
         except (KafkaException, SystemError) as failure:
-            self._abort(error_in(failure), entries)
-        finally:
-            self._look_back()
+            return error_in(failure)
+        return None
 
     def _begin(self) -> None:
         """Forget the transaction before, and what its client's log said."""
@@ -278,6 +288,7 @@ class TransactionalProducer:
 
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._refused):
+            self._hear()  # here nothing is handled; `_look_back` would hear a fatal error while this one is raised
             raise Aborted(error, (), producer_unusable=True) if self._records_only else OutcomeUnknown(error.str())
         self._hear()
         code = next((error.code() for error, _ in self._errors.values() if error.code() not in PRODUCER_ERRORS), 0)

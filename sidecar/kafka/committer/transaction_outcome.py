@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from confluent_kafka import KafkaError
 
 from sidecar.core.commit_batch import Refusal
@@ -24,6 +27,8 @@ THROTTLED = KafkaError(KafkaError.THROTTLING_QUOTA_EXCEEDED, "a quota holds reco
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed", False, False, True)
 TOO_MANY = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, f"more than {MOST_HEADERS} headers")
 DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
+
+T = TypeVar("T")
 
 
 # A producer with unconfirmed or refused records cannot go on: librdkafka gives their sequence numbers to the next
@@ -69,3 +74,16 @@ class QuotaExceeded(Exception):  # noqa: N818
 
 class RecordsRefused(Exception):  # noqa: N818
     """Kafka has refused records, so the client sends no more of the transaction."""
+
+
+def outcome_of(transact: Callable[[], T]) -> T | Aborted | OutcomeUnknown:
+    """Return what a transaction returns, or how else it has ended: for callers who ask Kafka what to make of that.
+
+    A request that fails while an error is handled keeps that error for ever (`kafka/errors.py`): here, the batch and
+    the client. The outcome has neither the frames that it has passed nor the error before it.
+    """
+    try:
+        return transact()
+    except (Aborted, OutcomeUnknown) as ended:
+        ended.__cause__ = ended.__context__ = None
+        return ended.with_traceback(None)

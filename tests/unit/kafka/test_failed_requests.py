@@ -6,13 +6,17 @@ No broker is needed: nobody listens at the address, and each request fails in th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from sidecar.kafka.committer import unknown_outcome
+from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from sidecar.kafka.consumer import committed_offsets
 from sidecar.kafka.consumer.committed_offsets import committed
+from sidecar.kafka.credentials.registry import unchanging
+from tests.unit.kafka.test_committer import INVALID, Refusing, settled
 from topics.partition import Partition
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
@@ -72,3 +76,48 @@ def test_offsets_that_do_not_come_leave_nothing_of_the_call(
     for name in ("COMMITTED_WITHIN", "ONE_WITHIN"):
         monkeypatch.setattr(committed_offsets, name, WITHIN_S)
     assert left_of(lambda: committed(consumer, [QUEUE, Partition("queue", 1)], patient=patient)) is None
+
+
+class Failing(Refusing):
+    """Its transactions end so, with a client at hand; and what is asked then fails."""
+
+    def __init__(self, consumer: Consumer, ended: Callable[[], Exception]) -> None:
+        super().__init__(frozenset())
+        self.held: list[weakref.ref[Held]] = []
+        self.asked = 0
+        self.credentials = unchanging()
+        self._consumer, self._ended = consumer, ended
+
+    def answers(self) -> bool:
+        self.asked += 1
+        with pytest.raises(KafkaException):
+            self._consumer.list_topics(timeout=WITHIN_S)
+        return True
+
+    def warn(self, event: str, text: str, *args: object, about: object = ()) -> None:
+        if event == "progress-unanswered":
+            self.asked += 1
+            self.stop()
+
+    def commit(self, entries: object, offsets: object, metadata: object, partitions: Mapping[str, int]) -> None:
+        held = Held()
+        self.held.append(weakref.ref(held))
+        raise self._ended()
+
+
+ENDS = {
+    "aborted": lambda: Aborted(INVALID, (), producer_unusable=False),
+    "in doubt": lambda: OutcomeUnknown("did not come back"),
+}
+
+
+@pytest.mark.parametrize("ended", ENDS.values(), ids=ENDS)
+def test_a_transaction_whose_end_is_asked_about_in_vain_leaves_nothing(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, ended: Callable[[], Exception]
+) -> None:
+    """Neither its batch nor its producer, of which each outage kept some."""
+    monkeypatch.setattr(unknown_outcome, "ASK_LIMIT", WITHIN_S)
+    supply = Failing(consumer, ended)
+    settled(supply, 1)
+    assert supply.asked
+    assert [one() for one in supply.held] == [None] * len(supply.held) != []
