@@ -66,7 +66,8 @@ def expect_decidable(there: DlqTopics, policy: Policy, ident: str) -> Settlement
     ended = ended_of(there, policy, settlements)
     if not ended:
         raise ContractError(f"{MOST_OPEN} records are settled and not done yet: are the instances of the group well?")
-    SettlementWriter(there.kafka, there.names).forget(ended)
+    with SettlementWriter(there.kafka, there.names) as writer:
+        writer.forget(ended)
     return settlements
 
 
@@ -97,17 +98,23 @@ def decide(there: DlqTopics, waiting: WaitingRecord, decision: SettlementRecord,
     on an event that cannot be read is one that has not come.
     """
     earlier, ident = look(), waiting.state.id
-    writer = SettlementWriter(there.kafka, there.names)
-    writer.write({ident: decision})
+    with SettlementWriter(there.kafka, there.names) as writer:
+        writer.write({ident: decision})
+        decided = _awaited(decision, look, earlier, within)
+        if decided.event is not None:
+            with suppress(BrokerError):  # it acts no more, and goes when there is no room for others
+                writer.forget([ident])
+    return decided
+
+
+def _awaited(decision: SettlementRecord, look: Look, earlier: Sequence[Event], within: float) -> Decided:
+    """Wait `within` seconds for the event of a decision that is written."""
     decided, deadline, pause = Decided(None), time.monotonic() + within, LOOK_EVERY
     while decided.event is None and (remaining_s := deadline - time.monotonic()) > 0:
         time.sleep(min(pause, remaining_s))
         pause = min(LONGEST_PAUSE, 2 * pause)
         with suppress(BrokerError):
             decided = outcome_of(decision, [event for event in look() if event not in earlier])
-    if decided.event is not None:
-        with suppress(BrokerError):  # it acts no more, and goes when there is no room for others
-            writer.forget([ident])
     return decided
 
 

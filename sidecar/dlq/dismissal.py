@@ -78,7 +78,7 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settlements: Settlement
     same call may be made again.
     """
     stays = {stay: letter for letter in letters if (stay := stay_of(letter)) is not None}
-    at, writer = wall(), SettlementWriter(there.kafka, there.names)
+    at = wall()
     new = {stay: letter for stay, letter in stays.items() if stay not in settlements.commits}
     records = {
         stay.id: SettlementRecord(
@@ -86,7 +86,6 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settlements: Settlement
         )
         for stay, letter in new.items()
     }
-    writer.write(records)
     events = [
         event_of_settlement(letter.retry_state, settlements.commits.get(stay) or records[stay.id], there.names.group)
         for stay, letter in stays.items()
@@ -94,11 +93,13 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settlements: Settlement
     ]
     before = tuple(stay.id for stay in stays if stay not in new)
     fault = ""
-    try:
-        writer.tell(events)
-        writer.forget(one for one in _gone(there, settlements) if one not in {stay.id for stay in stays})
-    except BrokerError as failure:
-        fault = str(failure)
+    with SettlementWriter(there.kafka, there.names) as writer:
+        writer.write(records)
+        try:
+            writer.tell(events)
+            writer.forget(one for one in _gone(there, settlements) if one not in {stay.id for stay in stays})
+        except BrokerError as failure:
+            fault = str(failure)
     return Dismissed(tuple(records), before, fault)
 
 

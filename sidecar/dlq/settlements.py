@@ -155,13 +155,19 @@ def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group
 
 
 class SettlementWriter:
-    """Writes settlements, and the events that tell of them."""
+    """Writes settlements, and the events that tell of them. It is a context manager, whose end closes its client."""
 
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._names = names
         config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
         self._producer = Producer({**config, "queue.buffering.max.messages": 2 * MOST})
         self._faults: list[str] = []
+
+    def __enter__(self) -> SettlementWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.close()  # at once, although whoever keeps an error keeps the frames in which it was used
 
     def write(self, records: Mapping[str, SettlementRecord]) -> None:
         """Write settlements, by the id of the record. Raises BrokerError if one is not known to be in the topic."""

@@ -243,7 +243,8 @@ def forget_settled(there: DlqTopics) -> None:
 
     try:
         if gone := gone_of(there.settlements(), there.layout()):
-            SettlementWriter(there.kafka, there.names).forget(gone)
+            with SettlementWriter(there.kafka, there.names) as writer:
+                writer.forget(gone)
     except BrokerError as fault:  # the letters are deleted all the same, and the next purge or settlement tries again
         talk(f"warning: {fault}")
 

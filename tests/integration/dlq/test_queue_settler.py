@@ -10,11 +10,13 @@ import pytest
 from sidecar.core.policy import Policy
 from sidecar.dlq.decisions import Decided
 from sidecar.dlq.queue_settler import NotWaitingError, QueueSettler
+from sidecar.dlq.settlements import SettlementWriter
 from sidecar.dlq.topics import DlqTopics
 from sidecar.dlq.waiting import waiting_in
 from sidecar.errors import BrokerError, LetterError
 from sidecar.settings.policy import build_policy
 from tests.integration.freed.measure import uncollected, usage
+from tests.integration.kafka.test_hidden_headers import clients
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.queue_copies import queue_copy
@@ -118,3 +120,12 @@ def test_calls_leave_no_client_behind_whether_they_settle_or_not(
             calls()
         more = usage().objects - before.objects
     assert not more
+
+
+def test_the_client_of_a_writer_ends_with_its_block_whoever_still_holds_it(group: GroupTopics) -> None:
+    before = clients()
+    with SettlementWriter({"bootstrap.servers": group.bootstrap}, group.names) as writer:
+        writer.forget(["none"])
+        assert clients() - before
+    assert clients() <= before
+    del writer
