@@ -248,7 +248,9 @@ class QueueModel:
         assert self._host.lane.queues is not None
         self._host.lane.queues.read(run, self._process.now(), caught_up=caught_up)
 
-    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
+    def known(
+        self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
+    ) -> None:
         self._at_hand |= {(queue, record.offset): record for record in at_hand if self._random.random() < 0.7}
         self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end, at_ms))
 

@@ -151,7 +151,8 @@ class Play:
             self.committed[queue] += range(begin, begin + count)
         if is_own and is_committed:
             life.known_to = begin + count
-            self.thread.known(queue, self.epochs[queue], begin + count, int(time.time() * 1_000), [])
+            now_ms = int(time.time() * 1_000)
+            self.thread.known(queue, self.epochs[queue], begin + count, now_ms, [], awaited=self.random.random() < 0.2)
 
     def fetch(self, queue: Partition) -> None:
         """A record is due that the lane knows."""
