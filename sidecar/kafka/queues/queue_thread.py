@@ -183,10 +183,10 @@ class QueueThread(threading.Thread):
     def _begin_anew(self) -> None:
         """Have clients that were just made read on where the last ones were."""
         self._payloads.begin_anew()
-        for queue, reading in self._readings.items():
-            if reading.position >= 0:
-                reading.rests_until = 0.0
-                self._clients.follow(queue, reading.position)
+        opened = {queue: reading for queue, reading in self._readings.items() if reading.position >= 0}
+        for reading in opened.values():
+            reading.rests_until = 0.0
+        self._clients.follow_all({queue: reading.position for queue, reading in opened.items()})
 
     def _want(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)

@@ -188,6 +188,17 @@ def test_queues_of_which_the_lane_says_nothing_are_not_looked_at(monkeypatch: py
     assert reader.hear(9_000) == [-1]
 
 
+def test_new_clients_follow_all_queues_with_one_call() -> None:
+    reader = Reader()
+    other = Partition(QUEUE.topic, QUEUE.number + 1)
+    reader.thread._open(other, 1)
+    reader.thread._opening._begin(other, reader.thread._readings[other], None, (0, 0))
+    reader.thread._clients._followed.clear()
+    before = len(reader.calls)
+    reader.thread._begin_anew()
+    assert [len(assigned) for assigned in reader.calls[before:]] == [2]
+
+
 def test_a_queue_is_read_up_to_its_first_end_whatever_the_lane_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Busy(monkeypatch)
     reader.thread._readings[QUEUE].caught_up = False
