@@ -96,7 +96,8 @@ class KeyLedger:
     def fault_of(self, identity: Identity, key: bytes, counts: tuple[int, int]) -> str:
         """Return why a copy in the queue cannot be one of what waits here; empty if it may be.
 
-        Each copy of a record is written behind the one before and counts no less, so one that says less was forged.
+        An owner writes each copy of a record behind the one before, and counts no less. So one that says less was
+        forged, or is of an earlier life: its dead letter was brought back twice, or while main was read anew.
         """
         entry = self._entries.get(packed(identity))
         if entry is None or (entry.key == key and entry.counts <= counts):
