@@ -24,6 +24,8 @@ MOST = 6
 """Records that one look brings at most."""
 END_AFTER = 500
 """ms after the last record until the client tells an end."""
+RESTS = 300
+"""ms after which a queue is looked at that rests, as copies of our own come there of which the lane is about to hear."""
 AGAIN = 100
 """ms until what cannot be read now is tried again."""
 LOOK_AT_LOGS, GONE_AFTER = 5_000, 5_000
@@ -153,7 +155,8 @@ class QueueModel:
     def _look_soon(self, queue: Partition, reading: Reading) -> None:
         if not reading.looks:
             reading.looks = True
-            self._process.later(self._random.choice((1, 3, 40)), partial(self._look, queue, reading))
+            waits = (1, 3, 40, RESTS) if reading.caught_up else (1, 3, 40)
+            self._process.later(self._random.choice(waits), partial(self._look, queue, reading))
 
     def _look(self, queue: Partition, reading: Reading) -> None:
         reading.looks = False
