@@ -25,7 +25,7 @@ MOST = 6
 END_AFTER = 500
 """ms after the last record until the client tells an end."""
 RESTS = 300
-"""ms after which a queue is looked at that rests, as copies of our own come there of which the lane is about to hear."""
+"""ms after which a queue is looked at that rests."""
 AGAIN = 100
 """ms until what cannot be read now is tried again."""
 LOOK_AT_LOGS, GONE_AFTER = 5_000, 5_000

@@ -46,20 +46,20 @@ class ShortLogs:
 
     def __init__(self, sure_after_s: float) -> None:
         self._sure_after_s = sure_after_s
-        self._seen: dict[Partition, tuple[float, float]] = {}
+        self._short_between: dict[Partition, tuple[float, float]] = {}
         """When each was seen so first, and last (monotonic seconds)."""
 
     def reach(self, partition: Partition) -> None:
         """Note that a log reaches as far as what was looked for."""
-        self._seen.pop(partition, None)
+        self._short_between.pop(partition, None)
 
     def may_grow(self, partition: Partition, now: float) -> bool:
         """Note that a log is short; return whether it may still be that its leader knows less than is committed."""
-        first, last = self._seen.get(partition, (now, now))
+        first, last = self._short_between.get(partition, (now, now))
         # A partition that is refused is tried again within seconds. Where nobody looked for so long, it was another
         # owner's meanwhile, and its leader may be another one by now.
         first = first if now <= last + self._sure_after_s else now
-        self._seen[partition] = first, now
+        self._short_between[partition] = first, now
         return now < first + self._sure_after_s
 
 
