@@ -199,12 +199,19 @@ class KeyLedger:
             before, self.early[number] = self.early.get(number), copy
             return [] if before is None else [before.offset]
         if entry.phase in (Phase.EXPECTED, Phase.QUEUED):
-            return self._replace(entry, copy)
+            return self._replace(entry, copy) if number not in self.later else self._replace_late(entry, copy)
         if copy.counts == entry.counts:  # the lane has the same record already
             return [copy.offset]
         before = self.later.get(number)
         self.later[number] = copy if before is None else max(before, copy, key=rank_of_copy)
         return [] if before is None else [min(before, copy, key=rank_of_copy).offset]
+
+    def _replace_late(self, entry: Entry, copy: QueuedCopy) -> list[int]:
+        """Put the greatest in the place of an older copy, of this one and the one that was read while the record was
+        out, which was let go since."""
+        late = self.later.pop(entry.number)
+        lesser, greatest = sorted((late, copy), key=rank_of_copy)
+        return [lesser.offset, *self._replace(entry, greatest)]
 
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
         """Put a copy in the place of an older one; nothing of the record is out."""
