@@ -98,10 +98,10 @@ class AllPartitions(Assignment):
     def _look(self, consumer: Consumer) -> None:
         # The first look decides: partitions that exist then start at their end, later ones at their beginning. One
         # whose leader did not answer starts at the time of that look, and keeps no other from starting.
-        asked = named_topics(consumer, self.topics, ANSWER_WITHIN_S)
-        if len(asked.described) + len(asked.absent) < len(set(self.topics)):
+        listed = named_topics(consumer, self.topics, ANSWER_WITHIN_S)
+        if len(listed.described) + len(listed.absent) < len(set(self.topics)):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        described, self.gone = asked.described, asked.absent
+        described, self.gone = listed.described, listed.absent
         present = frozenset(
             Partition(name, number)
             for name in self.topics
@@ -109,9 +109,9 @@ class AllPartitions(Assignment):
             for number in described[name].partitions
         )
         if self._first is None:
-            self._first, self._denied = present, asked.denied
+            self._first, self._denied = present, listed.denied
         self._first |= {source for source in present if source.topic in self._denied}
-        self._denied &= asked.denied
+        self._denied &= listed.denied
         new = [source for source in sorted(present) if source not in self.owned_partitions]
         if new:
             self._take(consumer, new, self._first)

@@ -97,15 +97,15 @@ class Waits:
         return self.seconds
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str] | KafkaError) -> bool | None:
+def is_committed(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str] | KafkaError) -> bool | None:
     """Return whether a transaction counts as committed when Kafka answers so, the last time again and again."""
     left = list(answers)
 
-    def committed(asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+    def committed(topic_partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, KafkaError):
             raise KafkaException(answer)
-        return [TopicPartition(one.topic, one.partition, *answer) for one in asked]
+        return [TopicPartition(one.topic, one.partition, *answer) for one in topic_partitions]
 
     reader = SimpleNamespace(committed=committed, close=lambda: None)
     monkeypatch.setattr(unknown_outcome, "Consumer", lambda _config: reader)
@@ -130,4 +130,4 @@ def asked(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str] | KafkaErro
 def test_that_a_transaction_did_not_happen_is_believed_only_when_kafka_goes_on_saying_so(
     monkeypatch: pytest.MonkeyPatch, answers: tuple[tuple[int, str] | KafkaError, ...], happened: bool | None
 ) -> None:
-    assert asked(monkeypatch, *answers) is happened
+    assert is_committed(monkeypatch, *answers) is happened
