@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition, Record
@@ -203,10 +203,22 @@ class QueueIntake:
         _LOG.warning("%s: %s", queue, self._clients.last_error, extra={"event": "kafka-error"})
         if error.code() != KafkaError._AUTO_OFFSET_RESET:
             return
-        low, high = self._clients.edges(queue)
+        if (edges := self._edges_of(queue)) is None:  # as where its leader moves: it is heard of again from here
+            self._clients.follow(queue, reading.position)
+            return
+        low, high = edges
         if high < reading.position:  # what the lane knows of the queue is of another log: it must be read anew
             raise RuntimeError(f"{queue} ends at {high}, before what was read: it was cut short, or made anew")
         name_cut(queue, reading.position, low)
         reading.position = max(low, reading.position)
         self._listener.queue_cut(queue, reading.epoch, high)
         self._clients.follow(queue, reading.position)
+
+    def _edges_of(self, queue: Partition) -> tuple[int, int] | None:
+        """Return where the log of a queue begins and ends; None if Kafka does not tell."""
+        try:
+            edges = self._clients.edges(queue)
+        except KafkaException as failure:
+            self._clients.last_error = str(failure.args[0])
+            return None
+        return None if OFFSET_INVALID in edges else edges

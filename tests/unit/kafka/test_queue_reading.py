@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.progress import Progress
@@ -220,3 +220,19 @@ def test_a_queue_that_rests_is_closed_without_being_left_twice(monkeypatch: pyte
     reader.thread._close(QUEUE)
     reader.thread._intake.rest()
     assert reader.followed == [0, -1]
+
+
+@pytest.mark.parametrize("answer", [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TIMED_OUT, None])
+def test_a_queue_whose_edges_are_not_told_is_neither_cut_nor_another_log(answer: int | None) -> None:
+    """The reader's position is not in the log, and the leader has just become it: what follows is asked for again."""
+
+    def edges(*_: object, **__: object) -> tuple[int, int]:
+        if answer is None:
+            return OFFSET_INVALID, OFFSET_INVALID
+        raise KafkaException(KafkaError(answer))
+
+    reader = Reader()
+    reader.thread._clients.reader.get_watermark_offsets = edges  # type: ignore[method-assign]
+    reading = reader.thread._readings[QUEUE]
+    reader.thread._intake._on_error(QUEUE, reading, KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    assert (reader.followed[-1], reading.position) == (0, 0)
