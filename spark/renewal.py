@@ -56,13 +56,16 @@ def is_stale(ids: Mapping[str, str], kept: Kept, placed: Collection[str]) -> str
 def kept_text(ids: Mapping[str, str], kept: Kept, placed: Collection[str], there: Collection[str]) -> str:
     """Return the text to keep beside the checkpoint, for a query that uses `ids`.
 
-    Of other topics that a query has used it keeps the ids, as long as their group's events are `there`.
+    Of other topics that a query has used it keeps the ids, as long as their group's events are `there`. The ids of
+    events that were counted it keeps for good: that they are not there may be so for a moment, as where a right is
+    missing or a broker lags, and they would be counted twice.
     """
+    counted = {*kept.unserved, *placed}
 
-    def is_there(topic: str) -> bool:
-        return topic in there or topic.removesuffix(STATS_SUFFIX) + EVENTS_SUFFIX in there
+    def lasts(topic: str) -> bool:
+        return topic in counted or topic in there or topic.removesuffix(STATS_SUFFIX) + EVENTS_SUFFIX in there
 
-    before = {topic: topic_id for topic, topic_id in kept.ids.items() if is_there(topic)}
+    before = {topic: topic_id for topic, topic_id in kept.ids.items() if lasts(topic)}
     unserved = {topic for topic in (*kept.unserved, *placed) if topic in before and topic not in ids}
     return json.dumps({"v": IDS_VERSION, "ids": before | dict(ids), "unserved": sorted(unserved)}, sort_keys=True)
 

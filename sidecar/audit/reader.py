@@ -133,7 +133,7 @@ class AuditKafka:
         try:
             found = committed_of(reader, topic_partitions, self._patience, passes)
         except KafkaException as error:
-            raise self._fault(f"the progress of group {group} cannot be topic_partitions for", error) from error
+            raise self._fault(f"the progress of group {group} cannot be asked for", error) from error
         finally:
             reader.close()
         return {

@@ -45,7 +45,7 @@ class AllPartitions(Assignment):
 
     Those that exist at the start are read from their end, later ones from their beginning. One whose leader does not
     answer at the start is read from its first record that was written since: its end is known only later, and what came
-    in between would be skipped.
+    in between would be skipped. So is one of a topic that this user may not see at the start, once it may.
     """
 
     in_group = False
@@ -59,6 +59,8 @@ class AllPartitions(Assignment):
         self.starts = _Kept(self.kept)
         self._first: frozenset[Partition] | None = None
         """The partitions that existed at the start."""
+        self._denied: frozenset[str] = frozenset()
+        """The topics that this user may not see, since the start: nobody knows what they had then."""
         self._started_at: int | None = None
         """When the ends of these partitions were requested first (epoch ms)."""
         self._look_at = 0.0
@@ -96,10 +98,10 @@ class AllPartitions(Assignment):
     def _look(self, consumer: Consumer) -> None:
         # The first look decides: partitions that exist then start at their end, later ones at their beginning. One
         # whose leader did not answer starts at the time of that look, and keeps no other from starting.
-        asked = named_topics(consumer, self.topics, ANSWER_WITHIN_S)
-        if len(asked.described) + len(asked.absent) < len(set(self.topics)):
+        listed = named_topics(consumer, self.topics, ANSWER_WITHIN_S)
+        if len(listed.described) + len(listed.absent) < len(set(self.topics)):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        described, self.gone = asked.described, asked.absent
+        described, self.gone = listed.described, listed.absent
         present = frozenset(
             Partition(name, number)
             for name in self.topics
@@ -107,10 +109,13 @@ class AllPartitions(Assignment):
             for number in described[name].partitions
         )
         if self._first is None:
-            self._first = present
+            self._first, self._denied = present, listed.denied
+        self._first |= {source for source in present if source.topic in self._denied}
+        self._denied &= listed.denied
         new = [source for source in sorted(present) if source not in self.owned_partitions]
         if new:
             self._take(consumer, new, self._first)
+        self._started_at = self._started_at or wall()
 
     def _take(self, consumer: Consumer, new: Sequence[Partition], first: Collection[Partition]) -> None:
         unknown = [source for source in new if source not in self.kept]

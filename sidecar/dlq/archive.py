@@ -148,7 +148,7 @@ class Importer:
             self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
             if self._producer is not None:
                 made.callback(self._producer.end)
-            self._layout = topics.layout(whole=True)
+            self._layout = topics.settled_layout()
             self._look(self._layout, lambda scan: progress(scan, len(letters) - len(self._known)))
             made.pop_all()
         self.missing: list[Letter] = list(reversed(self._known.values()))
@@ -232,7 +232,7 @@ class Importer:
         """Replace the producer, which ends a hanging transaction; look at what has reached the DLQ since."""
         self._end_producer()
         self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
-        before, self._layout = self._layout, self._topics.layout(whole=True)
+        before, self._layout = self._layout, self._topics.settled_layout()
         grown = {
             partition: span._replace(begin=before[partition].end)
             for partition, span in self._layout.items()

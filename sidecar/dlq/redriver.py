@@ -32,6 +32,7 @@ from sidecar.dlq.topics import DlqTopics, Layout
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
 from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 
 MOST_LETTERS = 500
@@ -218,13 +219,13 @@ class Redriver:
         try:
             producer.redrive(entries, _offsets(after), self._metadata)
         except Aborted as aborted:
-            refusals, why, unusable = aborted.refusals, str(aborted), aborted.producer_unusable
+            refusals, why, unusable, sure_after_s = aborted.refusals, str(aborted), aborted.producer_unusable, 0.0
         except OutcomeUnknown as unsure:
-            refusals, why, unusable = (), str(unsure), True
+            refusals, why, unusable, sure_after_s = (), str(unsure), True, SURE_AFTER_S
         else:
             return None
         self._expect_topics(refusals)
-        if unusable and self._happened(after):
+        if unusable and self._happened(after, sure_after_s):
             return None
         self._note_refusing(refusals)
         return by_number(entries, refusals) if refusals else why
@@ -252,19 +253,25 @@ class Redriver:
         self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
         return self._producer
 
-    def _happened(self, after: Mapping[Partition, RedriveHistory]) -> bool:
+    def _happened(self, after: Mapping[Partition, RedriveHistory], sure_after_s: float) -> bool:
         """Replace the producer, and return whether the last transaction was committed.
 
-        Raises SupersededError if another redrive has committed instead.
+        That it was not must be so for `sure_after_s`: see `SURE_AFTER_S`. Raises SupersededError if another redrive has
+        committed instead.
         """
         self._renewed()
         layout = {partition: self._layout[partition] for partition in after}
-        pasts = self._topics.pasts(layout, self._reader, dismissals=False)
-        if all(_same(pasts[partition], history) for partition, history in after.items()):
-            return True
-        if all(_same(pasts[partition], self._pasts[partition]) for partition in after):
-            return False
-        raise SupersededError("another redrive was at work meanwhile: run this one again, nothing is redriven twice")
+        sure_at = time.monotonic() + sure_after_s
+        while True:
+            pasts = self._topics.pasts(layout, self._reader, dismissals=False)
+            if all(_same(pasts[partition], history) for partition, history in after.items()):
+                return True
+            if not all(_same(pasts[partition], self._pasts[partition]) for partition in after):
+                text = "another redrive was at work meanwhile: run this one again, nothing is redriven twice"
+                raise SupersededError(text)
+            if time.monotonic() >= sure_at:
+                return False
+            time.sleep(RETRY_AFTER_S)
 
     def _pace(self, began: float, rate: float | None) -> None:
         if rate is not None:

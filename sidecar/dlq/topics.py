@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from sidecar.dlq.settlements import Settlements, read_settlements
 from sidecar.errors import BrokerError, ContractError
 from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
-from sidecar.kafka.admin.descriptions import PartitionName, unled_partitions
+from sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
 from sidecar.kafka.client_config import BATCH_BYTES, reader_config
 from sidecar.kafka.errors import (
     ANSWER_SECONDS,
@@ -45,6 +46,8 @@ CLOCKS = 3_600_000
 COORDINATOR_SECONDS = 30.0
 """Seconds that the group's coordinator may be unavailable: a hanging transaction is open for 10 s, a broker restarts in
 20."""
+SETTLED_AGAIN_S = 0.2
+"""Seconds between two looks whether transactions have ended."""
 
 
 _PASSING = passing(COORDINATOR, OPEN_TRANSACTION, CONNECTION, frozenset({KafkaError._TIMED_OUT}))
@@ -126,6 +129,24 @@ class DlqTopics:
             {partition for topic in topics.values() for partition in topic.all_partitions}.difference(left_out)
         )
         return {Partition(*partition): Span(*span, topics[partition[0]].id) for partition, span in spans.items()}
+
+    def settled_layout(self) -> Layout:
+        """Return the span of every partition, once each transaction has ended that has written there by now.
+
+        Nobody can read yet what lies behind an open one, and it would be taken for absent. Raises as `layout` does, and
+        BrokerError if one is open for `COORDINATOR_SECONDS`.
+        """
+        deadline = time.monotonic() + COORDINATOR_SECONDS
+        layout = self.layout(whole=True)
+        listed = self.cluster.offsets(layout, Offset.END, committed=False)
+        ends = {partition: end.offset for partition, end in listed.items()}
+        while open_ := [partition for partition, span in layout.items() if span.end < ends.get(partition, 0)]:
+            if time.monotonic() > deadline:
+                text = "a transaction is open in {} for {:g} s, and what lies behind it cannot be read: try it again"
+                raise BrokerError(text.format(open_[0], COORDINATOR_SECONDS))
+            time.sleep(SETTLED_AGAIN_S)
+            layout = self.layout(whole=True)
+        return layout
 
     def _name(self, left_out: list[PartitionName]) -> None:
         """Say once which partitions are left out."""

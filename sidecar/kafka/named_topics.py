@@ -22,10 +22,14 @@ class Lists(Protocol):
 
 
 class NamedTopics(NamedTuple):
-    """The topics that exist, and the names of those that certainly do not. Of all others nothing is known."""
+    """The topics that exist, and the names of those that certainly do not. Of all others nothing is known.
+
+    `denied`: those of the absent ones that this user may not see, so that they may exist for others.
+    """
 
     described: dict[str, TopicMetadata]
     absent: frozenset[str]
+    denied: frozenset[str] = frozenset()
 
 
 def named_topics(client: Lists, names: Iterable[str], within: float, whole: float = inf) -> NamedTopics:
@@ -34,7 +38,7 @@ def named_topics(client: Lists, names: Iterable[str], within: float, whole: floa
     They are asked for in their order. `within`: seconds for one answer. Where none comes the rest is not asked, and
     after `whole` seconds neither: the caller asks again, first for what is not known yet. Raises nothing.
     """
-    described, absent, until = dict[str, TopicMetadata](), set[str](), time.monotonic() + whole
+    described, refused, until = dict[str, TopicMetadata](), dict[str, int](), time.monotonic() + whole
     for name in dict.fromkeys(names):
         if time.monotonic() >= until:
             break
@@ -45,5 +49,6 @@ def named_topics(client: Lists, names: Iterable[str], within: float, whole: floa
         if topic.error is None:
             described[name] = topic
         elif topic.error.code() in ABSENT:
-            absent.add(name)
-    return NamedTopics(described, frozenset(absent))
+            refused[name] = topic.error.code()
+    denied = frozenset(name for name, code in refused.items() if code == KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    return NamedTopics(described, frozenset(refused), denied)

@@ -111,6 +111,7 @@ class LaneRunner:
                 observe,
                 registry,
                 appends.appended if has_queues else None,
+                self.driver.member_refused,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, own=bool(plan.waits) or policy.relay),

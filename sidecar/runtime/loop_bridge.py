@@ -91,6 +91,10 @@ class LoopBridge:
         """Pass on the result of a batch."""
         self._loop.call_soon_threadsafe(self._committed, result)
 
+    def member_refused(self) -> None:
+        """Pass on that Kafka refuses a batch as one of no member."""
+        self._loop.call_soon_threadsafe(self._member_refused)
+
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     def wake(self, at: int) -> None:
@@ -99,6 +103,9 @@ class LoopBridge:
             self._timer.cancel()
         # One ms more than the difference: the loop's timer may fire early, and an early tick would find nothing due.
         self._timer = self._loop.call_later(max(0, at - now().steady_ms + 1) / 1000, self._tick)
+
+    def _member_refused(self) -> None:
+        self.lane.member_refused()
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
         self.lane.assigned(grants, now())

@@ -61,6 +61,7 @@ class CommitterModel:
             self._unnamed += 1
             self._report(_apart(batch, "?")) if self._unnamed >= UNNAMED and batch.entries else self._again(batch)
         elif self._host.coordinator.refusal(membership.metadata):
+            self._host.lane.member_refused()
             self._await_membership(batch, membership, self._world.steady_ms + AWAIT_MEMBERSHIP)
         elif (result := self._refused_progress(batch)) is not None:
             self._report(result)

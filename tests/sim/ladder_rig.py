@@ -46,6 +46,8 @@ class Reader:
         self.closed: list[Partition] = []
         self.known_to = 0
         """Up to where the lane knows the queue without having read it."""
+        self.awaited = False
+        """Whether copies of the lane's own lie behind what it does not know."""
         self.at_hand: list[Record] = []
         """The records that it may ask for soon."""
 
@@ -56,9 +58,11 @@ class Reader:
         assert (queue, epoch) in self.opened
         self.wanted.append(offset)
 
-    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
+    def known(
+        self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
+    ) -> None:
         assert (queue, epoch) in self.opened
-        self.known_to = end
+        self.known_to, self.awaited = end, awaited
         self.at_hand += at_hand
 
     def close(self, queue: Partition) -> None:

@@ -83,10 +83,19 @@ def test_what_is_kept_beside_the_checkpoint_stays_while_the_groups_events_are_th
     kept = kept_in(kept_text(IDS, Kept({F: "1", "gone-RETRY-EVENTS": "1"}, frozenset()), placed=[F], there=[E, S, F]))
     assert kept == Kept({**IDS, F: "1"}, frozenset({F})), "F is left, with its counts"
     without_sums = kept_in(kept_text({}, kept, placed=[E], there=[E]))
-    assert without_sums == Kept(IDS, frozenset({E})), "its STATS topic may come back as another one"
-    assert kept_in(kept_text(IDS, without_sums, placed=[], there=[E, S])) == Kept(IDS, frozenset())
+    assert without_sums == Kept({**IDS, F: "1"}, frozenset({E, F})), "its STATS topic may come back as another one"
+    assert kept_in(kept_text(IDS, without_sums, placed=[], there=[E, S])) == Kept({**IDS, F: "1"}, frozenset({F}))
     assert kept_in("") == Kept({}, frozenset())
     assert kept_in(f'{{"v": 1, "ids": {{"{E}": "1"}}}}') == Kept({E: "1"}, frozenset()), "as an older job wrote it"
+
+
+def test_events_that_are_not_there_for_a_moment_are_not_counted_twice() -> None:
+    """Given two starts that do not see the topic: its place is forgotten then, and what was counted is not."""
+    kept = Kept(IDS, frozenset())
+    for placed in ([E], []):
+        kept = kept_in(kept_text({}, kept, placed=placed, there=[]))
+    assert is_stale(IDS, kept, placed=[]) == E
+    assert is_stale({E: "2", S: "2"}, kept, placed=[]) == "", "it was deleted, and is another one"
 
 
 def test_a_topic_is_renewed_when_the_checkpoint_has_a_place_in_one_of_another_id() -> None:

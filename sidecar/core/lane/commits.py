@@ -34,6 +34,8 @@ class Commits:
         self, partitions: Mapping[Partition, LanePartition], outbox: Outbox, wake_by: Callable[[int], None]
     ) -> None:
         self.in_flight: CommitBatch | None = None
+        self.taken_ms = 0
+        """When the batch in flight was taken (steady ms)."""
         self._partitions, self._outbox, self._wake_by = partitions, outbox, wake_by
         self._by_ms = NEVER
         """The earliest time of all partitions, or an earlier one."""
@@ -101,7 +103,7 @@ class Commits:
         if not alone:  # a retried entry is likely to be refused, and so would be all that goes with it
             shares |= self._take_progress(shares, now)
         if shares:
-            self.in_flight = CommitBatch(entries, shares, alone)
+            self.in_flight, self.taken_ms = CommitBatch(entries, shares, alone), now.steady_ms
         self._by_ms = self._earliest()
         return self.in_flight
 

@@ -40,17 +40,24 @@ def line_by_key(record: Record) -> bytes:
     return key if len(key) <= LONGEST_NAME else line_of_key(key)
 
 
+def by_ledger(record: Record) -> bool:
+    """Return whether a record is a copy of a queue topic, whose place in its line the ledger knows."""
+    return record.retry_state is not None and record.retry_state.order is not None
+
+
 def line_of_key(key: bytes) -> bytes:
     """Return the name of the line of a key."""
     return key if len(key) <= LONGEST_NAME else b"#" + blake2b(key, digest_size=16).digest()
 
 
 class InPlaceQueues:
-    """The key queues of one lane. Records are added in the order of their offsets.
+    """The key queues of one lane. Records are added in the order of their offsets, those of queue topics in that of the
+    ledger.
 
     `named`: a queue goes by the name of its line (`line_of`), for a lane with ledgers.
 
-    Invariants: no queue is empty; each holds records of its own key, one assignment, and rising offsets.
+    Invariants: no queue is empty; each holds records of its own key and one assignment, each once, and of topics other
+    than queue topics with rising offsets.
     """
 
     def __init__(self, by: OrderBy, *, named: bool = False) -> None:
@@ -125,7 +132,10 @@ class InPlaceQueues:
         for key, queue in self._queues.items():
             offsets = [record.offset for record in queue]
             ensure(bool(offsets), f"the queue of {key} has a first record")
-            ensure(offsets == sorted(set(offsets)), f"the queue of {key} is in the order of its offsets")
+            ensure(len(set(offsets)) == len(offsets), f"the queue of {key} has a record twice")
+            ensure(
+                by_ledger(queue[0]) or offsets == sorted(offsets), f"the queue of {key} is in the order of its offsets"
+            )
             ensure(
                 {(self._key(record), record.epoch) for record in queue} == {(key, queue[0].epoch)},
                 f"{key} has no other records",

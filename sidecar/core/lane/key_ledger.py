@@ -96,7 +96,8 @@ class KeyLedger:
     def fault_of(self, identity: Identity, key: bytes, counts: tuple[int, int]) -> str:
         """Return why a copy in the queue cannot be one of what waits here; empty if it may be.
 
-        Each copy of a record is written behind the one before and counts no less, so one that says less was forged.
+        An owner writes each copy of a record behind the one before, and counts no less. So one that says less was
+        forged, or is of an earlier life: its dead letter was brought back twice, or while main was read anew.
         """
         entry = self._entries.get(packed(identity))
         if entry is None or (entry.key == key and entry.counts <= counts):
@@ -198,12 +199,19 @@ class KeyLedger:
             before, self.early[number] = self.early.get(number), copy
             return [] if before is None else [before.offset]
         if entry.phase in (Phase.EXPECTED, Phase.QUEUED):
-            return self._replace(entry, copy)
+            return self._replace(entry, copy) if number not in self.later else self._replace_late(entry, copy)
         if copy.counts == entry.counts:  # the lane has the same record already
             return [copy.offset]
         before = self.later.get(number)
         self.later[number] = copy if before is None else max(before, copy, key=rank_of_copy)
         return [] if before is None else [min(before, copy, key=rank_of_copy).offset]
+
+    def _replace_late(self, entry: Entry, copy: QueuedCopy) -> list[int]:
+        """Put the greatest in the place of an older copy, of this one and the one that was read while the record was
+        out, which was let go since."""
+        late = self.later.pop(entry.number)
+        lesser, greatest = sorted((late, copy), key=rank_of_copy)
+        return [lesser.offset, *self._replace(entry, greatest)]
 
     def _replace(self, entry: Entry, copy: QueuedCopy) -> list[int]:
         """Put a copy in the place of an older one; nothing of the record is out."""

@@ -22,6 +22,7 @@ from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.decisions import Decisions
 from sidecar.core.lane.invariants import check_records
 from sidecar.core.lane.long_waits import LongWaits
+from sidecar.core.lane.membership_doubt import MembershipDoubt
 from sidecar.core.lane.memory import LaneMemory
 from sidecar.core.lane.operator_holds import OperatorHolds
 from sidecar.core.lane.outbox import Outbox
@@ -83,7 +84,8 @@ class Lane:
         self._active_holds: OperatorHolds | None = None
         """The same while a hold is in force: without one a record pays nothing for it."""
         queues = self.queues = self._queues_of(options, calls) if queued else None
-        self._timer = LaneTimer(commits, waiting, paused, room, gate, dispatcher, ports, queues)
+        doubt = self._doubt = MembershipDoubt(commits, dispatcher, ordered=self._ordered)
+        self._timer = LaneTimer(commits, waiting, paused, room, gate, dispatcher, ports, doubt, queues)
         self._relay_bulk = RelayBulk(ownership, memory, outbox, counters)
         self._bulk_answers = BulkAnswers(dispatcher, ownership, gate, counters)
         self._results = CommitResults(
@@ -141,6 +143,7 @@ class Lane:
             self.ownership,
             self._bulk_answers,
             self._operator_holds,
+            self._doubt,
         )
         for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate, self.queues):
             if checked is not None:
@@ -329,8 +332,13 @@ class Lane:
 
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""
+        self._doubt.ended()
         self._results.apply(result, now)
         self._end_turn(now)  # records that were queued behind a dead letter may be delivered
+
+    def member_refused(self) -> None:
+        """Note that Kafka has refused the batch in flight, as one of no member of the group; it is tried again."""
+        self._doubt.refused()
 
     def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False, copied: bool = False) -> None:
         """End the way of a record. `covered`: the progress that is in Kafka has it already. `copied`: something was
@@ -359,6 +367,7 @@ class Lane:
         """Do what is due at `now`; the lane asks for the next call through the port `wake`."""
         self._timer.fired()
         self._dispatcher.tick(now)
+        self._doubt.tick(now)
         if self._gate is not None:
             self._gate.tick(now)
         self._room.tick(now)

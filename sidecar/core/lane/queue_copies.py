@@ -126,7 +126,8 @@ class QueueCopies:
             owned = self._queues.by_main[main]
             queue = partitions[owned.source]
             self._queues.take_located(queue, owned)
-            self._ties.queues.known(owned.source, owned.epoch, queue.tracker.next, owned.own_at_ms, records)
+            end, awaited = queue.tracker.next, owned.located.are_waiting
+            self._ties.queues.known(owned.source, owned.epoch, end, owned.own_at_ms, records, awaited=awaited)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.long_waits import LongWaits
+from sidecar.core.lane.membership_doubt import MembershipDoubt
 from sidecar.core.lane.paused import PausedPartitions
 from sidecar.core.lane.room_shares import RoomShares
 from sidecar.core.lane.waiting import WaitingRecords
@@ -28,10 +29,11 @@ class LaneTimer:
         gate: CrashGate | None,
         dispatcher: Dispatcher,
         ports: Ports,
+        doubt: MembershipDoubt,
         long_waits: LongWaits | None = None,
     ) -> None:
         self._commits, self._waiting, self._paused, self._gate = commits, waiting, paused, gate
-        self._room, self._long = room, long_waits
+        self._room, self._doubt, self._long = room, doubt, long_waits
         self._dispatcher, self._ports = dispatcher, ports
         self._woken_at_ms = NEVER
 
@@ -46,6 +48,7 @@ class LaneTimer:
             self._ports.commit(batch)
         hangs_at_ms = self._dispatcher.look_for_hangs(now)
         alarms = min(self._waiting.next_at(), self._paused.alarm_ms, self._room.alarm_ms, hangs_at_ms)
+        alarms = min(alarms, self._doubt.alarm_ms)
         if self._gate is not None:
             alarms = min(alarms, self._gate.alarm_ms)
         if self._long is not None:

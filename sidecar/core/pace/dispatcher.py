@@ -65,6 +65,9 @@ class Dispatcher:
         """The partitions whose records go one at a time, before all others."""
         self.gathering = False
         """Whether the outcomes of a batch are being passed on."""
+        self.doubts = 0
+        """Lanes that may have lost their partitions without knowing it; meanwhile nothing is sent
+        (`membership_doubt.py`)."""
         self._unit = unit
         self._lanes: list[LaneQueue] = []
         self._ready: list[ReadyFlows] = []
@@ -131,6 +134,8 @@ class Dispatcher:
 
     def next_at(self, now: Now) -> int:
         """Return the steady time (ms) of the next tick: for the pace, or because records wait for a rate."""
+        if self.doubts:
+            return NEVER
         if self.closed or not self.limits.active:
             return self.pace.probe_at_ms
         return min(self.pace.probe_at_ms, self.limits.next_at(now, full=self._waits_for_rate))
@@ -172,7 +177,7 @@ class Dispatcher:
 
     def dispatch(self, now: Now) -> None:
         """Send what may go: all places are taken then, or no flow may take another one."""
-        if self.gathering or self.closed:
+        if self.gathering or self.closed or self.doubts:
             return
         before = self.in_flight
         self._most = before + self.limits.room(now) if self.limits.active else NEVER
@@ -355,6 +360,7 @@ class Dispatcher:
         ensure(self.in_flight >= 0, f"{self.in_flight} deliveries are out")
         out = sum(topic.out for ready in self._ready for topic in ready.topics.values())
         ensure(out <= self.in_flight, f"what the flows have out, {out}, has its place in flight")
+        ensure(self.doubts >= 0, f"{self.doubts} lanes are in doubt")
         ensure(not self.gathering, "no batch is being answered between two calls")
         self._turns.check()
         self.single_file.check()

@@ -46,6 +46,7 @@ class Committer(threading.Thread):
     """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
 
     `appended`: takes where copies lie in queue topics, before they are committed; None: nobody reads them here.
+    `member_refused`: is told each time that Kafka refuses a batch as one of no member of the group.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Committer(threading.Thread):
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
         appended: Appended | None = None,
+        member_refused: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -65,7 +67,7 @@ class Committer(threading.Thread):
         """Whether a batch or new credentials are in work."""
         self._reader_config = reader_config
         self._assignment = assignment
-        self._report = report
+        self._report, self._member_refused = report, member_refused
         self._observe = observe
         self._batches: SimpleQueue[CommitBatch | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
@@ -214,6 +216,7 @@ class Committer(threading.Thread):
             return _unwritable(batch, named, str(aborted))
         self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)
         if aborted.stale_member:
+            self._member_refused()
             self._await_membership(membership)
         else:
             self._stopping.wait(AGAIN_AFTER)

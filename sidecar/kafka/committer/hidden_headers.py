@@ -41,6 +41,28 @@ class Looked(NamedTuple):
     unread: frozenset[RecordId]
 
 
+class ShortLogs:
+    """The logs that end before a record that is looked for. `sure_after_s`: as SURE_AFTER_S."""
+
+    def __init__(self, sure_after_s: float) -> None:
+        self._sure_after_s = sure_after_s
+        self._short_between: dict[Partition, tuple[float, float]] = {}
+        """When each was seen so first, and last (monotonic seconds)."""
+
+    def reach(self, partition: Partition) -> None:
+        """Note that a log reaches as far as what was looked for."""
+        self._short_between.pop(partition, None)
+
+    def may_grow(self, partition: Partition, now: float) -> bool:
+        """Note that a log is short; return whether it may still be that its leader knows less than is committed."""
+        first, last = self._short_between.get(partition, (now, now))
+        # A partition that is refused is tried again within seconds. Where nobody looked for so long, it was another
+        # owner's meanwhile, and its leader may be another one by now.
+        first = first if now <= last + self._sure_after_s else now
+        self._short_between[partition] = first, now
+        return now < first + self._sure_after_s
+
+
 class HiddenHeaders:
     """The look at the headers of one committer's records. Its client is made at the first record without headers.
 
@@ -50,9 +72,7 @@ class HiddenHeaders:
     def __init__(
         self, config: Mapping[str, object], credentials: ClientCredentials, sure_after_s: float = SURE_AFTER_S
     ) -> None:
-        self._config, self._credentials, self._sure_after_s = {**config, **_TO_THE_END}, credentials, sure_after_s
-        self._short_since: dict[Partition, float] = {}
-        """Since when the log of a partition ends before a record that was looked for (monotonic seconds)."""
+        self._config, self._credentials, self._short = {**config, **_TO_THE_END}, credentials, ShortLogs(sure_after_s)
         self._reader: NativeReader | None = None
         self._made_of = 0
         """The number of the credentials that the client was made of."""
@@ -99,10 +119,9 @@ class HiddenHeaders:
     def _may_come(self, partition: Partition, behind: Collection[int]) -> bool:
         """Return whether records may come yet that lie behind the end of a log. `behind`: their offsets, if any."""
         if not behind:
-            self._short_since.pop(partition, None)
+            self._short.reach(partition)
             return False
-        now = time.monotonic()
-        return now < self._short_since.setdefault(partition, now) + self._sure_after_s
+        return self._short.may_grow(partition, time.monotonic())
 
     def _opened(self) -> NativeReader:
         number = self._credentials.newest_number

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from math import inf
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -18,6 +20,11 @@ AGAIN_AFTER = 0.1
 """Seconds before the committed progress is asked for again."""
 ASK_LIMIT = 10.0
 """Seconds for one request for the committed progress."""
+SURE_AFTER_S = 2.0
+"""For so long Kafka must say that a transaction did not happen. A coordinator that has just taken a group over tells
+the progress up to the high watermark of its log (Kafka 4). As KIP-207 says of every new leader, that may be behind what
+was confirmed before, until the other replicas have asked it: each 0.5 s (`replica.fetch.wait.max.ms`), or 1 s after an
+error (`replica.fetch.backoff.ms`)."""
 
 
 def result_in_doubt(
@@ -26,15 +33,17 @@ def result_in_doubt(
     supply: ReplaceableProducer,
     config: Mapping[str, object],
     stopping: StopRequest,
+    sure_after_s: float = SURE_AFTER_S,
 ) -> CommitResult | None:
     """Return the result of a batch by the committed progress. None if it did not happen, or `stopping` is set.
 
     `written`: the offsets and metadata that the batch carried. `config`: of a consumer that reads the progress. Asks
     until Kafka answers: to commit again without its word could write every copy twice. The producer was replaced
-    before, which ended what the old one had open.
+    before, which ended what the old one had open. That the batch happened is believed at once, and that it did not
+    after `sure_after_s` without another answer (`SURE_AFTER_S`).
     """
     credentials = supply.credentials
-    pending, reader = credentials.pending, None
+    pending, reader, denied_since = credentials.pending, None, inf
     topic_partitions = [TopicPartition(*source) for source in batch.commits]
     try:
         while not stopping.is_set():
@@ -42,10 +51,13 @@ def result_in_doubt(
                 if reader is None:
                     pending, reader = credentials.pending, Consumer(credentials.newest(config))
                 committed = raise_partition_errors(reader.committed(topic_partitions, timeout=ASK_LIMIT))
-                if is_written(committed, written):
-                    return CommitResult(batch, committed=True, done=batch.entries)
-                return result_from_progress(batch, _progress(committed))
+                result = _result(batch, written, committed)
+                denied_since = min(denied_since, now := time.monotonic())
+                if (result is not None and result.committed) or now >= denied_since + sure_after_s:
+                    return result
+                stopping.wait(AGAIN_AFTER)
             except KafkaException as failure:
+                denied_since = inf  # the next answer may be another coordinator's
                 supply.warn("progress-unanswered", "Kafka does not answer yet which progress is committed: %s", failure)
                 stopping.wait(AGAIN_AFTER)
                 # Kafka, or the client itself, may refuse the reader's own credentials.
@@ -56,6 +68,14 @@ def result_in_doubt(
         if reader is not None:
             reader.close()
     return None
+
+
+def _result(
+    batch: CommitBatch, written: Mapping[Partition, tuple[int, str]], committed: list[TopicPartition]
+) -> CommitResult | None:
+    if is_written(committed, written):
+        return CommitResult(batch, committed=True, done=batch.entries)
+    return result_from_progress(batch, _progress(committed))
 
 
 def is_written(committed: list[TopicPartition], written: Mapping[Partition, tuple[int, str]]) -> bool:

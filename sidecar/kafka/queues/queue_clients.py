@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -69,6 +69,12 @@ class QueueClients:
         self.leave(queue)
         self.following.incremental_assign([TopicPartition(*queue, offset)])
         self._followed.add(queue)
+
+    def follow_all(self, offsets: Mapping[Partition, int]) -> None:
+        """Follow queues of which none is followed, from these offsets on: 10 000 one by one take ten times as long."""
+        if offsets:
+            self.following.incremental_assign([TopicPartition(*queue, offset) for queue, offset in offsets.items()])
+            self._followed.update(offsets)
 
     def leave(self, queue: Partition) -> None:
         """Follow a queue no more, if it was followed."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition, Record
@@ -68,35 +68,43 @@ class QueueIntake:
     ) -> None:
         self._readings, self._clients, self._payloads, self._recent = readings, clients, payloads, recent
         self._appends, self._logs, self._listener, self._headers = appends, logs, listener, headers
-        self._news: SimpleQueue[tuple[Partition, int, int, int]] = SimpleQueue()
-        """Queues with their epochs, up to where the lane knows them, and up to which time. Other threads put them
-        there."""
+        self._news: SimpleQueue[tuple[Partition, int, int, int, bool]] = SimpleQueue()
+        """What the lane knows of queues, as it says it to `known`. Other threads put it there."""
+        self._stirred = set[Partition]()
+        """The queues of which the lane has said something since the last look, and those that rest: of ten thousand
+        few."""
 
-    def known(self, queue: Partition, epoch: int, end: int, at_ms: int) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, *, awaited: bool) -> None:
         """Hand over nothing below an offset, as `QueueReads.known`; called on the lane's thread."""
-        self._news.put((queue, epoch, end, at_ms))
+        self._news.put((queue, epoch, end, at_ms, awaited))
 
     def rest(self) -> None:
         """Pass what the lane itself writes without reading it, where that is much; look now and then for what others
         write."""
         while self._hear(0):
             pass
-        for queue, reading in self._readings.items():
+        stirred, self._stirred = self._stirred, set()
+        for queue in stirred:
+            if (reading := self._readings.get(queue)) is None:
+                continue
             if not reading.rests_until:
                 self._leave_if_far(queue, reading)
-            elif time.monotonic() >= reading.rests_until:
+            elif reading.awaited or time.monotonic() >= reading.rests_until:
                 reading.pass_known()
                 self._clients.follow(queue, reading.position)
                 reading.rests_until = 0.0
+            else:
+                self._stirred.add(queue)
 
     def _leave_if_far(self, queue: Partition, reading: QueueReading) -> None:
-        """Let a queue rest of which the lane knows far more than was read."""
-        if reading.caught_up and reading.known_to >= reading.position + FAR_AHEAD:
+        """Let a queue rest of which the lane knows far more than was read, and waits for nothing in it."""
+        if reading.caught_up and not reading.awaited and reading.known_to >= reading.position + FAR_AHEAD:
             reading.pass_known()
             self._leave(queue, reading)
 
     def _leave(self, queue: Partition, reading: QueueReading) -> None:
         reading.rests_until = time.monotonic() + REST
+        self._stirred.add(queue)
         self._clients.leave(queue)
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -146,7 +154,7 @@ class QueueIntake:
 
         Where records are being read by their offsets, that is more urgent.
         """
-        may_wait = reading.caught_up and not self._payloads
+        may_wait = reading.caught_up and not reading.awaited and not self._payloads
         while offset >= reading.known_to:
             if not self._hear(max(0, until - time.monotonic()) if may_wait else 0):
                 return False
@@ -154,7 +162,9 @@ class QueueIntake:
 
     def _is_told_soon(self, queue: Partition, reading: QueueReading, offset: int) -> bool:
         """Return whether the lane is about to know what lies at an offset, as we have written it; once for each."""
-        if not reading.waited_to <= offset < (end := self._appends.end_of_own(queue)) or not reading.caught_up:
+        if not reading.caught_up or reading.awaited:
+            return False
+        if not reading.waited_to <= offset < (end := self._appends.end_of_own(queue)):
             return False
         reading.waited_to = end
         return True
@@ -162,11 +172,12 @@ class QueueIntake:
     def _hear(self, patience: float) -> bool:
         """Take in one word of the lane's; return False if none comes within so many seconds."""
         try:
-            queue, epoch, end, at_ms = self._news.get(block=patience > 0, timeout=patience)
+            queue, epoch, end, at_ms, awaited = self._news.get(block=patience > 0, timeout=patience)
         except Empty:
             return False
         if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
-            reading.known_to, reading.known_at_ms = end, max(at_ms, reading.known_at_ms)
+            reading.hear(end, at_ms, awaited=awaited)
+            self._stirred.add(queue)
         return True
 
     def hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
@@ -192,10 +203,22 @@ class QueueIntake:
         _LOG.warning("%s: %s", queue, self._clients.last_error, extra={"event": "kafka-error"})
         if error.code() != KafkaError._AUTO_OFFSET_RESET:
             return
-        low, high = self._clients.edges(queue)
+        if (edges := self._edges_of(queue)) is None:  # as where its leader moves: it is heard of again from here
+            self._clients.follow(queue, reading.position)
+            return
+        low, high = edges
         if high < reading.position:  # what the lane knows of the queue is of another log: it must be read anew
             raise RuntimeError(f"{queue} ends at {high}, before what was read: it was cut short, or made anew")
         name_cut(queue, reading.position, low)
         reading.position = max(low, reading.position)
         self._listener.queue_cut(queue, reading.epoch, high)
         self._clients.follow(queue, reading.position)
+
+    def _edges_of(self, queue: Partition) -> tuple[int, int] | None:
+        """Return where the log of a queue begins and ends; None if Kafka does not tell."""
+        try:
+            edges = self._clients.edges(queue)
+        except KafkaException as failure:
+            self._clients.last_error = str(failure.args[0])
+            return None
+        return None if OFFSET_INVALID in edges else edges

@@ -45,6 +45,8 @@ class QueueReading:
     """The greatest timestamp (epoch ms) of what was read; None: nothing says it."""
     known_at_ms: int = 0
     """The greatest time (epoch ms) of what the lane knows without having read it."""
+    awaited: bool = False
+    """Whether the lane waits for what lies behind what it knows, so that the queue must not rest."""
     rests_until: float = 0.0
     """Until when it is not followed, as the lane itself writes what comes there (monotonic seconds); 0: it is."""
     waited_to: int = 0
@@ -60,6 +62,10 @@ class QueueReading:
     def pass_by(self, offset: int, at_ms: int) -> None:
         """Go on behind what was read at an offset. `at_ms`: its timestamp (epoch ms)."""
         self.position, self.last_at_ms = offset + 1, max(self.last_at_ms or 0, at_ms)
+
+    def hear(self, end: int, at_ms: int, *, awaited: bool) -> None:
+        """Take in up to where the lane knows the queue (`QueueReads.known`)."""
+        self.known_to, self.known_at_ms, self.awaited = end, max(at_ms, self.known_at_ms), awaited
 
     def pass_known(self) -> None:
         """Go on behind what the lane knows."""

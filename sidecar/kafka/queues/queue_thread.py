@@ -96,12 +96,14 @@ class QueueThread(threading.Thread):
         else:
             self._commands.put(lambda: self._want(queue, epoch, offset))
 
-    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
+    def known(
+        self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
+    ) -> None:
         """Hand over nothing below an offset (port `QueueReads`)."""
         self._recent.keep([record for record in at_hand if not retry_state_of(record).behind])
         self._recent.fill([record for record in at_hand if retry_state_of(record).behind])
         self._appends.read_up_to(queue, end)
-        self._intake.known(queue, epoch, end, at_ms)
+        self._intake.known(queue, epoch, end, at_ms, awaited=awaited)
 
     def close(self, queue: Partition) -> None:
         """Read a queue no more (port `QueueReads`)."""
@@ -181,10 +183,10 @@ class QueueThread(threading.Thread):
     def _begin_anew(self) -> None:
         """Have clients that were just made read on where the last ones were."""
         self._payloads.begin_anew()
-        for queue, reading in self._readings.items():
-            if reading.position >= 0:
-                reading.rests_until = 0.0
-                self._clients.follow(queue, reading.position)
+        opened = {queue: reading for queue, reading in self._readings.items() if reading.position >= 0}
+        for reading in opened.values():
+            reading.rests_until = 0.0
+        self._clients.follow_all({queue: reading.position for queue, reading in opened.items()})
 
     def _want(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sidecar.cli.dlq.archive import LONGEST_LINE, read_letters
 from sidecar.errors import ConfigError
 from sidecar.settings.policy import build_policy
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.kafka.topic_io import dump
+from tests.support.kafka.topic_io import SECONDS, dump
 from tests.support.sidecar.dlq_calls import DAY, Call, now, plant, rows
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.settings import good
+
+OPEN_S = 2.0
+"""Seconds for which a transaction is open: an import takes less where none is."""
 
 
 def test_an_export_is_imported_byte_for_byte_and_twice_is_harmless(
@@ -44,6 +48,29 @@ def test_an_export_is_imported_byte_for_byte_and_twice_is_harmless(
     after = dump(group.bootstrap, group.dlq)
     bare = {(row.key, row.value, row.headers) for row in before}
     assert (len(after), {(row.key, row.value, row.headers) for row in after}) == (3, bare)
+
+
+def test_a_letter_behind_an_open_transaction_is_not_taken_for_absent(
+    call: Call, group: GroupTopics, tmp_path: Path
+) -> None:
+    """A lane writes to the DLQ meanwhile: what lies behind its transaction cannot be read before that has ended."""
+    plant(group, dead_letter(group, 1))
+    file = tmp_path / "dead.jsonl"
+    file.write_text(call("export").stdout, encoding="utf-8")
+    admin = AdminClient({"bootstrap.servers": group.bootstrap})
+    for future in admin.delete_records([TopicPartition(group.dlq, 0, 1)]).values():
+        future.result(20)
+    lane = Producer({"bootstrap.servers": group.bootstrap, "transactional.id": group.group, "log_level": 0})
+    lane.init_transactions(SECONDS)
+    lane.begin_transaction()
+    lane.produce(group.dlq, b"of the lane", partition=0)
+    assert lane.flush(SECONDS) == 0
+    plant(group, dead_letter(group, 1))
+    ends = threading.Timer(OPEN_S, lane.commit_transaction)
+    ends.start()
+    assert {row["result"] for row in rows(call("import", file, "--yes"))} == {"there already"}
+    ends.join(SECONDS)
+    assert len(dump(group.bootstrap, group.dlq)) == 2
 
 
 def test_a_file_with_a_bad_line_is_refused_as_a_whole(call: Call, group: GroupTopics, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.progress import Progress
 from sidecar.core.progress_stamp import encode_at
 from sidecar.core.record import Partition, Record
-from sidecar.kafka.credentials.registry import CredentialRegistry
+from sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
 from sidecar.kafka.queues.own_appends import OwnAppends
 from sidecar.kafka.queues.queue_intake import FAR_AHEAD
 from sidecar.kafka.queues.queue_thread import QueueThread
@@ -73,8 +73,9 @@ class Play:
         self.lives: dict[tuple[Partition, int], Life] = {}
         policy, kafka = rules(), {"bootstrap.servers": broker.bootstrap}
         self.member = Consumer({**kafka, "group.id": self.group})
+        self.registry = CredentialRegistry()
         self.thread = QueueThread(
-            kafka, self.group, "test", self, lambda: policy, CredentialRegistry(), AT_HAND, lambda _: None, OwnAppends()
+            kafka, self.group, "test", self, lambda: policy, self.registry, AT_HAND, lambda _: None, OwnAppends()
         )
         self.thread.start()
 
@@ -103,7 +104,7 @@ class Play:
         life = self.lives[run.partition, run.epoch]
         life.handed += [record.offset for record in run.records]
         if run.end is not None:
-            assert run.end > life.end, "an end that says something new"
+            assert run.end >= life.end, "an end is never taken back; new clients, and those that rested, tell it again"
             life.end = run.end
         if run.last_at_ms is not None:
             life.times.append(run.last_at_ms)
@@ -151,7 +152,8 @@ class Play:
             self.committed[queue] += range(begin, begin + count)
         if is_own and is_committed:
             life.known_to = begin + count
-            self.thread.known(queue, self.epochs[queue], begin + count, int(time.time() * 1_000), [])
+            now_ms = int(time.time() * 1_000)
+            self.thread.known(queue, self.epochs[queue], begin + count, now_ms, [], awaited=self.random.random() < 0.2)
 
     def fetch(self, queue: Partition) -> None:
         """A record is due that the lane knows."""
@@ -178,6 +180,13 @@ class Play:
         self.starts[queue] = max(self.starts[queue], before)
         self.broker.await_end(queue, self.ends[queue])
         self.broker.cut(queue, before)
+
+    def renew(self, _queue: Partition) -> None:
+        """There is another certificate, so other clients are made."""
+        number = self.registry.newest.number + 1
+        self.registry.newest = Credentials(number, number, {})
+        for client in self.registry.clients:
+            client.offer(self.registry.newest)
 
     def log_between(self, queue: Partition, low: int, high: int) -> list[int]:
         return [offset for offset in self.committed[queue] if max(low, self.starts[queue]) <= offset < high]
@@ -233,7 +242,7 @@ def run(play: Play, steps: Sequence[str]) -> None:
         play.check(key)
 
 
-WEIGHTS = {"write": 10, "write_many": 2, "fetch": 8, "open": 2, "commit": 1, "cut": 1}
+WEIGHTS = {"write": 10, "write_many": 2, "fetch": 8, "open": 2, "commit": 1, "cut": 1, "renew": 1}
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import OFFSET_END
+from confluent_kafka import OFFSET_END, KafkaError
 
 from sidecar.core.record import Partition
 from sidecar.delivery.broadcast import FIRST_LOOK_EVERY, AllPartitions
@@ -16,9 +16,9 @@ WRITTEN_SINCE = 33
 class Scene:
     """An instance that reads nine partitions, each led by one of three brokers."""
 
-    def __init__(self, *silent: int) -> None:
+    def __init__(self, *silent: int, refuses: int | None = None) -> None:
         self.cluster, self.lane = ClusterStub(partitions=9), Lane()
-        self.cluster.silent = set(silent)
+        self.cluster.silent, self.cluster.refuses = set(silent), refuses
         self.instance = AllPartitions(self.lane, lock_timeout=1.0)
         self.instance.starts.leaders.clock = lambda: self.cluster.now
         self.instance.join(self.cluster.consumer, ["orders"])
@@ -71,3 +71,19 @@ def test_nothing_that_has_begun_begins_again() -> None:
     scene.lane.starts.clear()
     scene.look()
     assert (scene.lane.starts, len(begun)) == ({}, 6)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "begins"),
+    [(KafkaError.UNKNOWN_TOPIC_OR_PART, LOW), (KafkaError.TOPIC_AUTHORIZATION_FAILED, WRITTEN_SINCE)],
+    ids=["made later", "may be read later"],
+)
+def test_only_a_topic_that_did_not_exist_at_the_start_is_read_from_its_beginning(refuses: int, begins: int) -> None:
+    """Given a right that comes after the instance: all that the topic ever held is no news."""
+    scene = Scene(refuses=refuses)
+    scene.cluster.refuses, scene.cluster.later = None, WRITTEN_SINCE
+    scene.look()
+    assert set(scene.lane.starts.values()) == {begins}
+    scene.cluster.partitions = 10
+    scene.look()
+    assert scene.lane.starts[Partition("orders", 9)] == LOW, "a partition that is added later"

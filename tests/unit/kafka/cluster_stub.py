@@ -25,6 +25,8 @@ class ClusterStub:
         self.silent: set[int] = set()
         self.lists = True
         """Whether some broker says who leads what."""
+        self.refuses: int | None = None
+        """The code of its answer about a topic that it does not show; None: it shows all."""
         self.later = OFFSET_END
         """The answer to a search by time."""
         self.metadata = ""
@@ -65,6 +67,8 @@ class ClusterStub:
         self.asked["leaders"] += 1
         if not self.lists:
             raise self._times_out(timeout)
+        if self.refuses is not None:
+            return SimpleNamespace(topics={topic: SimpleNamespace(partitions={}, error=KafkaError(self.refuses))})
         found = {number: SimpleNamespace(leader=self.leader(number)) for number in range(self.partitions)}
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=found, error=None)})
 

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.progress import Progress
+from sidecar.core.record import Partition
 from sidecar.kafka.queues.own_appends import OwnAppends
 from sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
 from sidecar.kafka.queues.queue_thread import QueueThread
@@ -63,8 +64,9 @@ class Reader:
         self.thread = QueueThread({"bootstrap.servers": "localhost:1"}, "billing", "c", listener, lambda: policy, *more)
         self.followed: list[int] = []
         """From where the queue was followed, and −1 where it was left."""
+        self.calls: list[list[TopicPartition]] = []
         client: Any = SimpleNamespace(
-            incremental_assign=lambda assigned: self.followed.append(assigned[0].offset),
+            incremental_assign=self._assigned,
             incremental_unassign=lambda _left: self.followed.append(-1),
         )
         clients = self.thread._clients
@@ -73,9 +75,13 @@ class Reader:
         self.thread._opening._begin(QUEUE, self.thread._readings[QUEUE], progress, (0, 0))
         self.told.clear()
 
-    def take(self, *messages: Copy, known_to: int) -> list[FetchedRecords]:
+    def _assigned(self, assigned: list[TopicPartition]) -> None:
+        self.calls.append(assigned)
+        self.followed.append(assigned[0].offset)
+
+    def take(self, *messages: Copy, known_to: int, awaited: bool = False) -> list[FetchedRecords]:
         """Take in messages, of which the lane knows those below `known_to`; return what the lane is told."""
-        self.thread.known(QUEUE, 1, known_to, WALL, [])
+        self.thread.known(QUEUE, 1, known_to, WALL, [], awaited=awaited)
         told, self.told[:] = len(self.told), self.told[:]
         taken: Any = messages
         self.thread._intake.take(taken)
@@ -112,10 +118,10 @@ class Busy(Reader):
         monkeypatch.setattr(time, "monotonic", lambda: self.seconds)
         super().__init__()
 
-    def hear(self, known_to: int, at_ms: int = WALL) -> list[int]:
+    def hear(self, known_to: int, at_ms: int = WALL, *, awaited: bool = False) -> list[int]:
         """Hear up to where the lane knows the queue; return from where it is followed since, and −1 if it was left."""
         before = len(self.followed)
-        self.thread.known(QUEUE, 1, known_to, at_ms, [])
+        self.thread.known(QUEUE, 1, known_to, at_ms, [], awaited=awaited)
         self.thread._intake.rest()
         return self.followed[before:]
 
@@ -159,6 +165,40 @@ def test_a_copy_of_our_own_that_the_lane_does_not_know_yet_is_read_later_and_at_
     assert [record.offset for record in run.records] == [6, 7, 8], "nothing waits for ever"
 
 
+def test_a_queue_does_not_rest_while_the_lane_waits_for_what_others_have_written_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else each record of others between masses of our own would take a rest: four or five a second."""
+    reader = Busy(monkeypatch)
+    assert reader.hear(9_000, awaited=True) == []
+    assert reader.hear(9_000) == [-1]
+    assert reader.hear(9_100, awaited=True) == [9_100], "at once"
+    copied: Any = SimpleNamespace(writes=[SimpleNamespace(topic=QUEUE.topic, spread=QUEUE.number)])
+    reader.appends.appended([copied], {0: (9_500, WALL)})
+    (run,) = reader.take(Copy(9_100), Copy(9_101), known_to=9_100, awaited=True)
+    assert [record.offset for record in run.records] == [9_100, 9_101], "nothing is waited for"
+    assert reader.hear(9_300) == [-1], "it is none of theirs that comes next"
+
+
+def test_queues_of_which_the_lane_says_nothing_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be ten thousand, and a turn comes up to two hundred times a second."""
+    reader = Busy(monkeypatch)
+    other = SimpleNamespace()  # without the attributes that a look would ask for
+    reader.thread._readings[Partition("billing-ORDERED-others", 0)] = other  # type: ignore[assignment]
+    assert reader.hear(9_000) == [-1]
+
+
+def test_new_clients_follow_all_queues_with_one_call() -> None:
+    reader = Reader()
+    other = Partition(QUEUE.topic, QUEUE.number + 1)
+    reader.thread._open(other, 1)
+    reader.thread._opening._begin(other, reader.thread._readings[other], None, (0, 0))
+    reader.thread._clients._followed.clear()
+    before = len(reader.calls)
+    reader.thread._begin_anew()
+    assert [len(assigned) for assigned in reader.calls[before:]] == [2]
+
+
 def test_a_queue_is_read_up_to_its_first_end_whatever_the_lane_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Busy(monkeypatch)
     reader.thread._readings[QUEUE].caught_up = False
@@ -180,3 +220,19 @@ def test_a_queue_that_rests_is_closed_without_being_left_twice(monkeypatch: pyte
     reader.thread._close(QUEUE)
     reader.thread._intake.rest()
     assert reader.followed == [0, -1]
+
+
+@pytest.mark.parametrize("answer", [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TIMED_OUT, None])
+def test_a_queue_whose_edges_are_not_told_is_neither_cut_nor_another_log(answer: int | None) -> None:
+    """The reader's position is not in the log, and the leader has just become it: what follows is asked for again."""
+
+    def edges(*_: object, **__: object) -> tuple[int, int]:
+        if answer is None:
+            return OFFSET_INVALID, OFFSET_INVALID
+        raise KafkaException(KafkaError(answer))
+
+    reader = Reader()
+    reader.thread._clients.reader.get_watermark_offsets = edges  # type: ignore[method-assign]
+    reading = reader.thread._readings[QUEUE]
+    reader.thread._intake._on_error(QUEUE, reading, KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    assert (reader.followed[-1], reading.position) == (0, 0)

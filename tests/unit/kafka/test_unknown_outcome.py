@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition
-from sidecar.kafka.committer.unknown_outcome import result_from_progress
+from sidecar.kafka.committer import unknown_outcome
+from sidecar.kafka.committer.unknown_outcome import result_from_progress, result_in_doubt
 from tests.sim.samples import life, record
 from topics.retry_headers import RetryState
 from topics.retry_order import Order
@@ -67,3 +72,62 @@ def test_progress_of_a_queue_is_of_its_log_if_it_says_the_time_that_was_sent(
     sent = PartitionCommit(1, Progress(1, last_at_ms=READ_AT), under=Partition("orders", 1))
     batch = CommitBatch((queued,), {QUEUE: sent})
     assert (result_from_progress(batch, {QUEUE: found}) is not None) == done
+
+
+# --- when Kafka's word is believed ------------------------------------------------------------------------------------
+
+BEFORE, AFTER = (4, "before"), (50, "after")
+"""Offset and metadata that the group had before the transaction, and those of the transaction."""
+AWAY = KafkaError(KafkaError.NOT_COORDINATOR)
+
+
+class Waits:
+    """A request to stop that never comes; each wait for it takes its time on this clock alone."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, timeout: float) -> None:
+        self.seconds += timeout
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def is_committed(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str] | KafkaError) -> bool | None:
+    """Return whether a transaction counts as committed when Kafka answers so, the last time again and again."""
+    left = list(answers)
+
+    def committed(topic_partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, KafkaError):
+            raise KafkaException(answer)
+        return [TopicPartition(one.topic, one.partition, *answer) for one in topic_partitions]
+
+    reader = SimpleNamespace(committed=committed, close=lambda: None)
+    monkeypatch.setattr(unknown_outcome, "Consumer", lambda _config: reader)
+    credentials = SimpleNamespace(pending=None, newest=lambda config: config)
+    supply: Any = SimpleNamespace(credentials=credentials, warn=lambda *_: None)
+    waits: Any = Waits()
+    monkeypatch.setattr(unknown_outcome, "time", waits)
+    result = result_in_doubt(doubt(entry(12, READ_AT)), {LEVEL: AFTER}, supply, {}, waits)
+    return None if result is None else result.committed
+
+
+@pytest.mark.parametrize(
+    ("answers", "happened"),
+    [
+        ((AFTER, BEFORE), True),  # believed at once: the second is never heard
+        ((*[BEFORE] * 19, AFTER), True),  # the coordinator has just taken over, and its watermark lags (Kafka 4)
+        ((AWAY, BEFORE, AFTER), True),
+        ((*[BEFORE] * 19, AWAY, *[BEFORE] * 19, AFTER), True),  # it moves: what the one before it said counts no more
+        ((BEFORE,), None),
+    ],
+)
+def test_that_a_transaction_did_not_happen_is_believed_only_when_kafka_goes_on_saying_so(
+    monkeypatch: pytest.MonkeyPatch, answers: tuple[tuple[int, str] | KafkaError, ...], happened: bool | None
+) -> None:
+    assert is_committed(monkeypatch, *answers) is happened

@@ -115,3 +115,23 @@ def test_a_copy_that_says_fewer_attempts_than_one_before_it_is_a_dead_letter(cou
     rig.take_it(0)
     rig.flow()
     assert rig.queue().next == rig.end
+
+
+def test_a_letter_that_is_brought_back_once_more_is_a_dead_letter_and_its_record_goes_on() -> None:
+    """Its first return has failed again and waits: after an import, or where the group of redrives was deleted."""
+    rig = LadderRig()
+    rig.put(waiting(0, 0, timestamp=WALL, sequence=1, redrives=1))
+    rig.take_over(main=Progress(1))
+    rig.flow()
+    rig.fail(0)
+    rig.flow()
+    rig.put(waiting(0, 0, timestamp=WALL, sequence=9, redrives=1))
+    rig.look()
+    rig.run(20)
+    (dead,) = [copy for entry in rig.conclude().entries for copy in entry.writes if copy.topic.endswith("-DLQ")]
+    assert dict(dead.headers or ())["RETRY_REASON"].startswith(b"bad-header: it says fewer attempts than orders:0:0,")  # type: ignore[union-attr]
+    rig.flow(100_000)
+    record = rig.take_it(0)
+    assert (record.redrives, record.times) == (1, 1)
+    rig.flow()
+    assert rig.queue().next == rig.end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -96,6 +96,11 @@ def ends(at: int, rig: Owner, seen: list[tuple[Record, Outcome]]) -> bool:
     return is_dead or any(origin(record) == at and answer is COMMITTED for record, answer in seen)
 
 
+TWICE_UNDER_ANOTHER_KEY = [Forgery(0, b"b", waiting(0, 0, 0), before) for before in (0, 3)]
+"""The one that goes out first lies behind the genuine head of its key."""
+
+
+@example(TWICE_UNDER_ANOTHER_KEY, [0], [False, True], 0)
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(forgeries(), min_size=1, max_size=3),

@@ -160,6 +160,20 @@ def test_of_two_copies_one_is_done_and_the_other_stands(place: str, times: int) 
         )
 
 
+@pytest.mark.parametrize(("times", "last"), [(2, 12), (3, 12), (1, 11)])
+def test_of_copies_that_were_read_while_a_record_was_out_one_stands_once_it_is_back(times: int, last: int) -> None:
+    """It was let go, as its partition is blocked. The record would go out for each of them."""
+    ledger = brought("taken")
+    assert ledger.read(copy(11, 2)) == []
+    ledger.let_go(ONE)
+    gone = ledger.read(copy(12, times))
+    ledger.check()
+    assert sorted(gone) == sorted({3, 11, 12} - {last})
+    assert [entry.offset for entry in ledger.entries()] == [last]
+    assert ledger.done(ONE) == [last]
+    assert place_of(ledger) == "none"
+
+
 @pytest.mark.parametrize(("times", "gone"), [(0, [3]), (1, []), (2, [])])
 def test_a_copy_of_the_next_owner_is_known_while_a_frozen_one_writes_its_own(times: int, gone: list[int]) -> None:
     """It is read before the answer of the frozen owner comes, and lies where no other copy lies (found by a story)."""

@@ -32,9 +32,10 @@ def commit(rig: LadderRig) -> None:
 def test_a_copy_whose_place_is_told_goes_out_though_nothing_is_read_back() -> None:
     rig = failed(b"a", b"b")
     commit(rig)
-    assert (rig.reader.known_to, rig.read_to) == (2, 0)
+    assert (rig.reader.known_to, rig.read_to, rig.reader.awaited) == (2, 0, False)
     rig.run(WAITS[0])
     assert sorted(rig.reader.wanted) == [0, 1]
+    rig.conclude()
     rig.bring()
     assert rig.out() == [0]
 
@@ -45,6 +46,7 @@ def test_what_is_due_soon_is_at_hand_as_it_would_be_read_and_what_is_due_late_is
     rig.conclude_located()
     assert rig.reader.at_hand == [rig.log[0]]
     rig.run(WAITS[0])
+    rig.conclude()
     rig.bring()
     rig.fail(0)
     commit(rig)
@@ -69,9 +71,10 @@ def test_a_record_of_others_before_a_copy_is_read_first_and_both_go_out() -> Non
     rig.run(20)
     rig.put(waiting(1, redrives=1), key=b"b")
     rig.conclude_located()
-    assert rig.reader.known_to == 0
+    assert (rig.reader.known_to, rig.reader.awaited) == (0, True)
     rig.run(WAITS[0])
     assert rig.reader.wanted == [], "nobody knows yet what lies before it"
+    rig.conclude()
     rig.look(most=1)
     rig.bring()
     rig.bring()

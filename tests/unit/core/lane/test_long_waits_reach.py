@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sidecar.core.lane.membership_doubt import UNANSWERED_MS
 from sidecar.core.lane.queue_hops import Spans
 from tests.sim.ladder_rig import LadderRig, behind, waiting
 from tests.unit.core.lane.test_long_waits_bounds import LATE, MAIN, far_apart
@@ -73,4 +74,5 @@ def test_a_head_out_of_reach_is_looked_at_by_events_and_not_all_the_time() -> No
     rig.look()
     assert rig.reader.wanted == [0]
     rig.settle()
+    rig.run(UNANSWERED_MS)
     assert rig.wake_at > rig.now.steady_ms + 60_000
