@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
@@ -172,10 +173,10 @@ class Assignment:
     def seek(self, consumer: Consumer, owned: OwnedPartition, offset: int) -> None:
         """Continue a partition at an offset."""
         owned.sought = offset
-        try:
+        with suppress(KafkaException):  # a partition whose error is still unread takes no seek
             consumer.seek(TopicPartition(*owned.partition, offset))
-        except KafkaException:  # a partition whose error is still unread takes no seek
-            self._anew(consumer, [Start(owned.partition, offset, None)])
+            return
+        self._anew(consumer, [Start(owned.partition, offset, None)])
 
     def out_of_range(self, consumer: Consumer, wanted: Mapping[Partition, int]) -> None:
         """Continue partitions whose next offset is not in the log, all with the same requests.
