@@ -88,7 +88,7 @@ demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
 # Few of the long tests too, other ones with each commit (tests/support/drawn.py); none of them with DRAW=
-DRAW = $(shell git rev-parse --short HEAD 2>/dev/null)
+DRAW = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 10 -m "not long and not soak or drawn" --draw="$(DRAW)" $(ARGS)
 
