@@ -9,41 +9,18 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from sidecar.kafka.queues.offset_reads import Payloads
 from tests.sim.ladder_rig import QUEUE
+from tests.unit.kafka.queue_messages import END, Copy
 
-END, RESET, OTHER = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError._TRANSPORT
+RESET, OTHER = KafkaError._AUTO_OFFSET_RESET, KafkaError._TRANSPORT
 WANTED = 5
-
-
-class Found:
-    """What the client tells of an offset: a record there, or an error."""
-
-    def __init__(self, offset: int, code: int | None = None) -> None:
-        self._offset, self._code = offset, code
-
-    def topic(self) -> str:
-        return QUEUE.topic
-
-    def partition(self) -> int:
-        return QUEUE.number
-
-    def offset(self) -> int:
-        return self._offset
-
-    def error(self) -> KafkaError | None:
-        return None if self._code is None else KafkaError(self._code)
-
-    def key(self) -> bytes:
-        return b"k"
-
-    value = key
 
 
 class Log:
     """A client that says the same again each time that it is placed anew; `at`: where it was placed."""
 
-    def __init__(self, *says: Found) -> None:
+    def __init__(self, *says: Copy) -> None:
         self.says, self.at = says, list[int]()
-        self._next: list[Found] = []
+        self._next: list[Copy] = []
 
     def incremental_assign(self, placed: list[TopicPartition]) -> None:
         self.at.append(placed[0].offset)
@@ -52,30 +29,30 @@ class Log:
     def incremental_unassign(self, _left: list[TopicPartition]) -> None:
         self._next = []
 
-    def consume(self, _most: int, _wait: float) -> list[Found]:
+    def consume(self, _most: int, _wait: float) -> list[Copy]:
         return [self._next.pop(0)] if self._next else []
 
 
 @pytest.mark.parametrize(
     ("says", "arrives", "gone"),
     [
-        ([Found(5)], True, False),
-        ([Found(3), Found(5)], True, False),
-        ([Found(6)], False, True),  # it was deleted, and what is behind it was not
-        ([Found(3), Found(7)], False, True),
-        ([Found(6, END)], False, True),  # a marker lies there
-        ([Found(3), Found(6, END)], False, True),
-        ([Found(5, RESET)], False, True),  # the log begins behind it
-        ([Found(5, END)], False, False),  # its leader does not know yet that it is committed
-        ([Found(4), Found(5, END)], False, False),
-        ([Found(3, END)], False, False),
-        ([Found(5, END), Found(5)], True, False),
-        ([Found(4, END), Found(4), Found(5)], True, False),
-        ([Found(5, OTHER)], False, False),
+        ([Copy(5)], True, False),
+        ([Copy(3), Copy(5)], True, False),
+        ([Copy(6)], False, True),  # it was deleted, and what is behind it was not
+        ([Copy(3), Copy(7)], False, True),
+        ([Copy(6, code=END)], False, True),  # a marker lies there
+        ([Copy(3), Copy(6, code=END)], False, True),
+        ([Copy(5, code=RESET)], False, True),  # the log begins behind it
+        ([Copy(5, code=END)], False, False),  # its leader does not know yet that it is committed
+        ([Copy(4), Copy(5, code=END)], False, False),
+        ([Copy(3, code=END)], False, False),
+        ([Copy(5, code=END), Copy(5)], True, False),
+        ([Copy(4, code=END), Copy(4), Copy(5)], True, False),
+        ([Copy(5, code=OTHER)], False, False),
         ([], False, False),
     ],
 )
-def test_a_record_is_gone_if_the_log_goes_on_or_begins_behind_it(says: list[Found], arrives: bool, gone: bool) -> None:
+def test_a_record_is_gone_if_the_log_goes_on_or_begins_behind_it(says: list[Copy], arrives: bool, gone: bool) -> None:
     arrived, lost = list[int | None](), list[int]()
     payloads = Payloads(
         lambda _queue, message: arrived.append(message.offset()),

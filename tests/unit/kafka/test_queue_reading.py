@@ -17,36 +17,7 @@ from sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
 from sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import QUEUE, rules
 from tests.sim.samples import WALL
-
-
-class Copy:
-    """A copy as the client returns it; an `offset` with `ends` is the end of the log."""
-
-    def __init__(self, offset: int, at_ms: int = WALL, *, ends: bool = False) -> None:
-        self._offset, self._at_ms, self._ends = offset, at_ms, ends
-
-    def topic(self) -> str:
-        return QUEUE.topic
-
-    def partition(self) -> int:
-        return QUEUE.number
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 2, self._at_ms
-
-    def error(self) -> KafkaError | None:
-        return KafkaError(KafkaError._PARTITION_EOF) if self._ends else None
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        return []
-
-    def key(self) -> bytes:
-        return b"k"
-
-    value = key
+from tests.unit.kafka.queue_messages import END, Copy
 
 
 class Reader:
@@ -100,7 +71,7 @@ def test_what_the_lane_knows_is_handed_over_no_more() -> None:
     reader = Reader()
     reader.take(Copy(0), known_to=1)
     assert reader.take(Copy(2), Copy(4), known_to=5) == []
-    (run,) = reader.take(Copy(6), Copy(7, ends=True), known_to=7)
+    (run,) = reader.take(Copy(6), Copy(7, code=END), known_to=7)
     assert (run.records, run.end) == ([], 7)
 
 
