@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -103,10 +104,10 @@ class HoldStore:
                 faults.append(error.str())
 
         config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        producer = Producer({**config, "log_level": 0})
-        for key, value in records.items():
-            producer.produce(self._names.policy, value, key, PARTITION, on_delivery=landed)
-        unsent = producer.flush(ANSWER_SECONDS + 1)
+        with closing(Producer({**config, "log_level": 0})) as producer:  # closed at once, as in dlq/settlements.py
+            for key, value in records.items():
+                producer.produce(self._names.policy, value, key, PARTITION, on_delivery=landed)
+            unsent = producer.flush(ANSWER_SECONDS + 1)
         if faults or unsent:
             why = faults[0] if faults else "the broker has not answered"
             raise BrokerError(f"nothing is known to be written: {why}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -74,9 +75,10 @@ class PolicyStore:
             if error is not None:
                 faults.append(error.str())
 
-        producer = Producer({**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)})
-        producer.produce(self._names.policy, render_record(record), KEY, PARTITION, on_delivery=done)
-        producer.flush(ANSWER_SECONDS + 1)
+        config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
+        with closing(Producer(config)) as producer:  # closed at once, as in dlq/settlements.py
+            producer.produce(self._names.policy, render_record(record), KEY, PARTITION, on_delivery=done)
+            producer.flush(ANSWER_SECONDS + 1)
         if faults or not landed:
             why = faults[0] if faults else "the broker has not answered"
             raise BrokerError(f"the policy is not written, as far as is known: {why}")
