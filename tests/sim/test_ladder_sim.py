@@ -149,7 +149,29 @@ def test_order_is_kept_where_the_progress_beside_a_queue_is_lost(plan: Plan) -> 
     check_order_alone(World(plan._replace(deaths=None)).run(), kept=False)
 
 
+BEHIND_WHAT_IS_GONE = Plan(
+    *(145526945, 20, 3, 1, 4),
+    room=4_000,
+    deaths=None,
+    spread=0,
+    weights=Weights(ok=4, fail=6, ask=3),
+    fates=(8, 1, 1),
+    faults=(
+        Fault("join", 83, 3_000, 8),
+        Fault("join", 181, 3_000, 9),
+        Fault("crash", 487, 3_000, 9),
+        Fault("cutqueue", 702, 3_000, 5),
+    ),
+    metadata=LONGEST,
+    order="key",
+    queued=True,
+    configs=(Config(table=(1_000, 5_000, 10_000)),),
+)
+"""Nothing else happens any more once the loss of a copy is sure, behind which others wait."""
+
+
 @story
+@example(BEHIND_WHAT_IS_GONE)
 @given(ladders("cutqueue", "cutqueue", "revoke", "join", "crash", "freeze", "outage"))
 def test_of_a_queue_that_is_cut_only_what_is_gone_is_lost(plan: Plan) -> None:
     check_what_is_left(World(plan._replace(deaths=None)).run())

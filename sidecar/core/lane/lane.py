@@ -144,6 +144,7 @@ class Lane:
             self._bulk_answers,
             self._operator_holds,
             self._doubt,
+            self._timer,
         )
         for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate, self.queues):
             if checked is not None:
@@ -312,9 +313,11 @@ class Lane:
         self._go_on(now)
 
     def _go_on(self, now: Now) -> None:
-        if self.queues is not None:
-            self.queues.turn(now)
+        looked = self.queues is not None and self.queues.turn(now)
         self._dispatcher.dispatch(now)
+        if looked or (self.queues is not None and self.queues.next_at() == 0):  # a head that is held came back
+            self._timer.schedule(now)
+            return
         # An outage may have begun, a probe was sent that may hang, or records wait for a rate.
         self._timer.wake_by(self._dispatcher.next_at(now))
 

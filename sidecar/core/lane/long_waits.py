@@ -190,10 +190,11 @@ class LongWaits:
         """Deliver and hop within other spans: for tests, whose queues are short."""
         self._queues.spans = spans
 
-    def turn(self, now: Now) -> None:
-        """Do what the events of this call of the lane have led to, and what is due: after most answers nothing."""
+    def turn(self, now: Now) -> bool:
+        """Do what the events of this call of the lane have led to, and what is due: after most answers nothing. Return
+        whether there was anything: there may be other deadlines now."""
         if not self._queues.stale and not self.mains.coming and now.steady_ms < self.alarm_ms:
-            return
+            return False
         if self.mains.coming:
             self.mains.write(now)
         stale = self._queues.take_stale()
@@ -207,6 +208,7 @@ class LongWaits:
                 self.alarm_ms = min(self.alarm_ms, owned.alarm_ms)
         if now.steady_ms >= self.alarm_ms:
             self.alarm_ms = min((owned.alarm_ms for owned in self._queues.by_main.values()), default=NEVER)
+        return True
 
     def _look(self, main: LanePartition, owned: OwnedQueue, now: Now) -> None:
         queue, ledger = self._ties.ownership.partitions[owned.source], owned.ledger
@@ -235,10 +237,10 @@ class LongWaits:
     def _pass_heads(self, main: LanePartition, queue: LanePartition, owned: OwnedQueue, now: Now) -> None:
         """Let heads go on that waited for their time or for main, and those that come behind a record that is lost."""
         unread, under_way = main.tracker.unread, partial(self._ties.waiting.holds, main.source)
-        owned.ledger.heads.advance(now.steady_ms, unread, under_way)
-        look_for_former(owned, unread, now.steady_ms, under_way)
         for identity in take_lost(owned, queue.tracker.next, now.steady_ms) if owned.unseen else ():
             self._queues.lose(owned, owned.ledger.done(identity))
+        owned.ledger.heads.advance(now.steady_ms, unread, under_way)
+        look_for_former(owned, unread, now.steady_ms, under_way)
 
     def _let_go_on(self, main: LanePartition, now: Now) -> None:
         """Fetch a main partition again that waited for its queue."""
@@ -247,6 +249,10 @@ class LongWaits:
         self._ties.paused.go_on(main, now.steady_ms)
 
     # --- questions ---------------------------------------------------------------------------------------------------
+
+    def next_at(self) -> int:
+        """Return the steady time (ms) of the next look at a queue; 0 if something of one has changed since the last."""
+        return 0 if self._queues.stale and self._queues.can_be_looked_at() else self.alarm_ms
 
     def facts(self) -> dict[Partition, QueueFacts]:
         """Return what waits in each queue, by its main partition."""

@@ -82,6 +82,12 @@ class OwnedQueues:
         self.stale.clear()
         return stale
 
+    def can_be_looked_at(self) -> bool:
+        """Return whether a look at what is stale would do anything: what is blocked is looked at once it goes on."""
+        owned = (self._by_main.get(main) for main in self.stale)
+        partitions = (self._ties.ownership.partitions.get(one.source) for one in owned if one is not None)
+        return any(queue is not None and not queue.blocked for queue in partitions)
+
     # --- copies ------------------------------------------------------------------------------------------------------
 
     def know(self, owned: OwnedQueue, copy: QueuedCopy) -> None:

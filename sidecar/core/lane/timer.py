@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.commits import Commits
 from sidecar.core.lane.crash_gate import CrashGate
 from sidecar.core.lane.long_waits import LongWaits
@@ -46,17 +47,22 @@ class LaneTimer:
         commits = self._commits
         if commits.next_at() <= now.steady_ms and (batch := commits.take(now)) is not None:
             self._ports.commit(batch)
-        hangs_at_ms = self._dispatcher.look_for_hangs(now)
-        alarms = min(self._waiting.next_at(), self._paused.alarm_ms, self._room.alarm_ms, hangs_at_ms)
-        alarms = min(alarms, self._doubt.alarm_ms)
+        self.wake_by(min(self._dispatcher.look_for_hangs(now), self._next_at()))
+
+    def _next_at(self) -> int:
+        """Return the steady time (ms) of the lane's own next deadline, without those of the dispatcher."""
+        at_ms = min(self._commits.next_at(), self._waiting.next_at(), self._paused.alarm_ms, self._room.alarm_ms)
+        at_ms = min(at_ms, self._doubt.alarm_ms)
         if self._gate is not None:
-            alarms = min(alarms, self._gate.alarm_ms)
-        if self._long is not None:
-            alarms = min(alarms, self._long.alarm_ms)
-        self.wake_by(min(commits.next_at(), alarms))
+            at_ms = min(at_ms, self._gate.alarm_ms)
+        return at_ms if self._long is None else min(at_ms, self._long.next_at())
 
     def wake_by(self, at_ms: int) -> None:
         """Have the lane ticked at a steady time (ms) at the latest."""
         if at_ms < self._woken_at_ms:
             self._woken_at_ms = at_ms
             self._ports.wake(at_ms)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self._woken_at_ms <= self._next_at(), f"the lane is woken for each deadline: {self._next_at()}")

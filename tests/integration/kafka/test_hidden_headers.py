@@ -49,8 +49,15 @@ def headers(group: GroupTopics) -> Iterator[HiddenHeaders]:
 
 def clients() -> frozenset[str]:
     """The main threads of librdkafka's clients in this process, by their ids."""
-    tasks = Path("/proc/self/task")
-    return frozenset(task.name for task in tasks.iterdir() if (task / "comm").read_text() == "rdk:main\n")
+    return frozenset(task.name for task in Path("/proc/self/task").iterdir() if name_of(task) == "rdk:main")
+
+
+def name_of(task: Path) -> str:
+    """The name of a thread; empty if it has ended since it was listed."""
+    try:
+        return (task / "comm").read_text(encoding="utf-8").strip()
+    except OSError:  # FileNotFoundError, or ProcessLookupError amid the read
+        return ""
 
 
 def test_only_records_with_too_many_headers_are_named_wherever_the_others_went(

@@ -51,6 +51,19 @@ def test_a_copy_that_is_gone_is_given_up_after_a_minute_and_its_key_goes_on() ->
     assert rig.lane.ownership.records_lost["orders"] == 1
 
 
+def test_what_stood_behind_a_copy_that_is_gone_goes_out_without_any_other_event() -> None:
+    """All else is idle then: without a wake-up of its own the key would stand until the next look for old copies."""
+    rig = rig_with_a_copy_on_its_way()
+    rig.take_it(1)
+    cut(rig)
+    end(rig)
+    rig.arrive(b"a")
+    rig.flow()
+    assert rig.out() == rig.reader.wanted == []
+    rig.run(SURE_AFTER_MS + 100)
+    assert rig.reader.wanted == [1], "the record behind it is asked for"
+
+
 def test_nothing_is_given_up_before_the_log_was_read_to_its_end() -> None:
     rig = rig_with_a_copy_on_its_way()
     cut(rig)
