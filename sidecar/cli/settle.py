@@ -11,14 +11,16 @@ from sidecar.cli.dlq.commands import MOST_EVENTS
 from sidecar.cli.dlq.filters import (
     SCANNED,
     DryRun,
-    Ident,
+    Reasons,
     ScanMost,
+    Topics,
     Yes,
     newest_letter,
     open_dlq,
 )
+from sidecar.cli.settle_parked import settle_parked, which
 from sidecar.cli.settle_waiting import COLUMNS, settle_waiting
-from sidecar.cli.terminal.arguments import author
+from sidecar.cli.terminal.arguments import author, optional_record_id
 from sidecar.cli.terminal.confirm import is_to_go_on
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from sidecar.cli.terminal.options import Options
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
     from sidecar.dlq.topics import DlqTopics
     from topics.policy_record import SettlementRecord
 
+OptionalIdent = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ID]", help="A record's id, like orders:3:1024, or a DLQ position.", callback=optional_record_id
+    ),
+]
 DISMISSED = "dismissed"
 NO_DECISION = "say what to do with the record, by one of --dead-letter, --commit and --retry-now"
 NOT_WAITING = (
@@ -45,8 +53,8 @@ NOT_WAITING = (
 
 def settle(
     options: Options,
-    ident: Ident,
     why: Annotated[str, typer.Option("--why", help="The reason, for whoever looks later.")],
+    ident: OptionalIdent = None,
     commit: Annotated[
         bool, typer.Option("--commit", help="It is done: a dead letter is dismissed, a waiting record never delivered.")
     ] = False,
@@ -56,12 +64,17 @@ def settle(
     retry_now: Annotated[
         bool, typer.Option("--retry-now", help="A record that waits in a queue, parked or not, is delivered now.")
     ] = False,
+    parked: Annotated[
+        bool, typer.Option("--parked", help="Instead of one record: the first one of each key that is parked.")
+    ] = False,
+    topics: Topics = None,
+    reasons: Reasons = None,
     who: Annotated[str | None, typer.Option("--who", help="Who decides it; user@host by default.")] = None,
     scan: ScanMost = SCANNED,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Decide by hand about one record.
+    """Decide by hand about one record, or all that is parked.
 
     It is a dead letter, or one that waits in a queue (`retry.ordered_ladder`).
 
@@ -70,6 +83,10 @@ def settle(
     redrives and retries that the record has now, and acts once. The owner of its partition carries it out, with an
     event and the reason `by-operator`; if the record is with the service, its answer comes first. `--retry-now` spends
     no retry: a parked record that fails again is parked again. Ends with 3 if nothing was carried out within 10 s.
+
+    With `--parked` the decision is about every key that is parked (`retry.ordered_exhausted: park`), however many they
+    are, such as once what they failed of was mended. `--topic` and `--reason` narrow it, and may be repeated. It ends
+    with 3 if none was carried out for 10 s; what was not settled by then is said, and the same command goes on with it.
 
     With `--commit` a dead letter is dismissed for good. It leaves `dlq list` and every redrive; `dlq list --all` and
     `dlq show` still have it, and the DLQ keeps it as long as any other. The decision is a record in the group's policy
@@ -85,12 +102,16 @@ def settle(
       reconsume settle orders:3:1024 --commit --why "the order was cancelled"
       reconsume settle billing-DLQ:0:17 --commit --why "a test record" --yes
       reconsume settle orders:3:1025 --retry-now --why "the account is unlocked"
+      reconsume settle --parked --reason http-503 --retry-now --why "the ledger is back"
     """
     how = the_decision({COMMIT: commit, DEAD_LETTER: dead, RETRY_NOW: retry_now})
+    wanted = which(ident, parked=parked, topics=topics, reasons=reasons)
     from sidecar.dlq.dismissal import fault_of_why  # the Kafka client is slow to import
 
     if fault := fault_of_why(why):
         raise typer.BadParameter(f"--why: {fault}")
+    if ident is None:
+        return settle_parked(options, wanted, how, why, who, yes=yes, dry_run=dry_run)
     code = settle_waiting(options, ident, how, why, who, yes=yes, dry_run=dry_run)
     if code is not None:
         return code

@@ -32,7 +32,8 @@ class WaitingRecord(msgspec.Struct, frozen=True, gc=False):
     """One record that waits in a queue topic. Times are epoch ms.
 
     `id`: the record's id. `order`: where it stands in its key. `at`: its own timestamp. `due`: when it is due; 0
-    of one that is `behind` and was not delivered yet. `offset`: of its copy in the queue.
+    of one that is `behind` and was not delivered yet, or is `parked`. `offset`: of its copy in the queue. `settled`:
+    the nonce of the decision that the copy has come of; empty without one.
     """
 
     id: str
@@ -44,6 +45,8 @@ class WaitingRecord(msgspec.Struct, frozen=True, gc=False):
     reason: str
     behind: bool
     offset: int
+    parked: bool
+    settled: str
 
 
 _PLACE = attrgetter("order", "id")
@@ -147,4 +150,6 @@ def _waiting(record: Record, state: RetryState, order: Order) -> WaitingRecord:
         reason=reason_class(state.reason),
         behind=state.behind,
         offset=record.offset,
+        parked=state.parked,
+        settled=state.settled,
     )

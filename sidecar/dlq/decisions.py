@@ -17,6 +17,7 @@ import msgspec
 from sidecar.clock import wall
 from sidecar.core.policy import Policy
 from sidecar.core.record import Partition
+from sidecar.core.waiting_keys import WaitingRecord as WaitingCopy
 from sidecar.dlq.settlements import Settlements, SettlementWriter
 from sidecar.dlq.topics import DlqTopics
 from sidecar.dlq.waiting import WaitingRecord, waiting_in
@@ -37,6 +38,8 @@ LONGEST_PAUSE = 2.0
 STATES = {COMMIT: State.COMMIT, DEAD_LETTER: State.DLQ, RETRY_NOW: State.WAITING_RETRY}
 """The state of the event that tells of each decision."""
 
+Wait: TypeAlias = RetryState | WaitingCopy
+"""What a copy says of the wait of its record: its redrives and times, and the decision that it has come of."""
 Look: TypeAlias = Callable[[], tuple[Event, ...]]
 
 
@@ -55,8 +58,8 @@ def fault_of_decision(waiting: WaitingRecord, how: str) -> str:
     return ""
 
 
-def expect_decidable(there: DlqTopics, policy: Policy, ident: str) -> Settlements:
-    """Return the group's settlements. Raises ContractError if no other record may be settled now."""
+def expect_decidable(there: DlqTopics, policy: Policy, ident: str = "") -> Settlements:
+    """Return the group's settlements. Raises ContractError if no record but `ident` may be settled now."""
     needed = {there.names.policy, there.names.events}
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
@@ -84,7 +87,7 @@ def ended_of(there: DlqTopics, policy: Policy, settlements: Settlements) -> list
     return ended
 
 
-def has_ended(decision: SettlementRecord, state: RetryState | None) -> bool:
+def has_ended(decision: SettlementRecord, state: Wait | None) -> bool:
     """Return whether nobody will carry out a decision any more. `state`: of the copy that waits, if one does."""
     if state is None or decision.nonce == state.settled:
         return True
@@ -118,9 +121,8 @@ def _awaited(decision: SettlementRecord, look: Look, earlier: Sequence[Event], w
     return decided
 
 
-def decision_about(waiting: WaitingRecord, how: str, why: str, by: str) -> SettlementRecord:
-    """Return a decision about this wait of the record, by a person's name."""
-    state = waiting.state
+def decision_about(state: Wait, how: str, why: str, by: str) -> SettlementRecord:
+    """Return a decision about this wait of a record, by a person's name."""
     return SettlementRecord(state.redrives, state.times, how, why, by, wall(), secrets.token_hex(8))
 
 

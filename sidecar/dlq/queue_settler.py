@@ -89,7 +89,7 @@ class QueueSettler:
         """
         waiting = record.waiting
         ident = waiting.state.id
-        decision = decision_about(waiting, record.how, why, by)
+        decision = decision_about(waiting.state, record.how, why, by)
         decided = decide(self._there, waiting, decision, lambda: tuple(self._events(ident, decision.at)), within)
         if decided.event is not None and not decided.as_decided:
             raise LetterError(

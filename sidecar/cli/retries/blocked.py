@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLIENT = "reconsume-retries"
 MOST_KEPT = 10_000
 """Records of one key that are shown, each of some 400 B; of more of them the number is told."""
-KEYS = ("id", "key", "behind", "times", "due", "reason", "oldest_at", "topic", "partition")
+KEYS = ("id", "key", "behind", "parked", "times", "due", "reason", "oldest_at", "topic", "partition")
 QUEUE = ("id", "state", "times", "due", "reason", "at", "redrives", "topic", "partition")
 CUT = ("key", "reason")
 TIMES = ("due", "at", "oldest_at")
@@ -147,6 +147,7 @@ def _fields(key: WaitingKey, record: WaitingRecord) -> dict[str, Any]:
         "times": record.times,
         "redrives": record.redrives,
         "due": record.due,
+        "parked": record.parked,
         "reason": record.reason,
         "at": record.at,
         "topic": key.topic,

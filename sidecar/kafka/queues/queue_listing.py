@@ -5,7 +5,7 @@ No group is joined and nothing is committed. What changes meanwhile may be shown
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message
@@ -38,12 +38,13 @@ class Wanted(NamedTuple):
     """What is to be read.
 
     `key`: records of this key alone, unless it is None. `most_read`: copies that are read at most. `most_kept`: records
-    that are kept of a key.
+    that are kept of a key. `ids`: records with these ids alone, unless it is None.
     """
 
     key: bytes | None = None
     most_read: int = MOST_READ
     most_kept: int = 1
+    ids: Collection[str] | None = None
 
 
 class WaitingScan(NamedTuple):
@@ -122,5 +123,5 @@ class OpenCopies:
         state = retry_state_of(record)
         if record.fault or state.order is None:
             self.bad += 1
-        else:
+        elif self._wanted.ids is None or state.id in self._wanted.ids:
             self.keys.add(record, state, state.order)

@@ -95,6 +95,7 @@ def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
     }
     first = shown["orders:0:0"]
     assert (first["key"], first["key_base64"], first["reason"]) == ("ada", "YWRh", "http-500")
+    assert first["parked"] is False
     assert (first["due"], first["oldest_at"], first["topic"], first["partition"]) == (AT + 100_000, AT, "orders", 0)
     assert base64.b64decode(shown["orders:0:7"]["key_base64"]) == HOSTILE
     assert (shown["orders:0:9"]["key"], shown["orders:0:9"]["key_base64"]) == (None, None)

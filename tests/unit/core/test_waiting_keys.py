@@ -88,13 +88,15 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (RetryState("orders:0:7", "orders", due_at=WALL, timestamp=5), WALL, ""),
         (RetryState("orders:0:7", "orders", due_at=WALL, timestamp=5, reason="http-503: busy"), WALL, "http-503"),
         (RetryState("orders:0:7", "orders", due_at=WALL, timestamp=5, behind=True), 0, ""),
+        (RetryState("orders:0:7", "orders", timestamp=5, reason="http-503", parked=True, settled="n"), 0, "http-503"),
     ],
 )
 def test_a_record_that_waits_is_shown_with_its_class_of_reason_and_without_a_time_behind_another(
     state: RetryState, due: int, reason: str
 ) -> None:
     [key] = keys_of((record(3, source=QUEUE, key=None, life=state), state, Order(7))).by_due()
-    assert key.first == WaitingRecord("orders:0:7", Order(7), 0, 0, due, 5, reason, state.behind, 3)
+    waits = WaitingRecord("orders:0:7", Order(7), 0, 0, due, 5, reason, state.behind, 3, state.parked, state.settled)
+    assert key.first == waits
     assert (key.key, key.key_bytes, key.whole) == (None, 0, None)
     [key] = keys_of((record(3, source=QUEUE, key=b"a", life=state), state, Order(7))).by_due()
     assert (key.key, key.key_bytes, key.whole) == (b"a", 1, b"a")

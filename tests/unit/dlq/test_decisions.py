@@ -29,7 +29,7 @@ def event(state: State, reason: str) -> Event:
     [("commit", State.COMMIT), ("dead-letter", State.DLQ), ("retry-now", State.WAITING_RETRY)],
 )
 def test_the_event_of_a_decision_has_its_state_and_its_words(how: str, state: State) -> None:
-    decision = decision_about(waiting(), how, "seen", "ann")
+    decision = decision_about(STATE, how, "seen", "ann")
     wanted = event(state, "by-operator: seen")
     answer = event(State.COMMIT, "http-500: no")
     assert outcome_of(decision, []) == Decided(None)
@@ -41,7 +41,7 @@ def test_the_event_of_a_decision_has_its_state_and_its_words(how: str, state: St
 
 @pytest.mark.parametrize("how", WAYS)
 def test_a_decision_is_for_this_wait_and_is_one_that_owners_carry_out(how: str) -> None:
-    one, other = (decision_about(waiting(), how, "seen", "ann") for _ in range(2))
+    one, other = (decision_about(STATE, how, "seen", "ann") for _ in range(2))
     assert (one.redrives, one.times, one.position) == (0, 2, "")
     assert one.nonce != other.nonce
     assert fault_of_settlement(STATE.id, one) == ""
@@ -56,7 +56,7 @@ def test_only_the_head_of_a_key_can_be_tried_now() -> None:
 
 
 def test_a_decision_ends_with_the_wait_that_it_is_about() -> None:
-    decision = decision_about(waiting(), "retry-now", "seen", "ann")
+    decision = decision_about(STATE, "retry-now", "seen", "ann")
     assert not has_ended(decision, STATE)
     assert not has_ended(decision, replace(STATE, settled="another"))
     assert has_ended(decision, None)

@@ -1,0 +1,138 @@
+"""`settle --parked`: one decision about every key that is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from sidecar.cli.dlq.filters import open_dlq, unique
+from sidecar.cli.retries.blocked import key_fields, remarks
+from sidecar.cli.retries.filters import progress_line
+from sidecar.cli.terminal.arguments import author
+from sidecar.cli.terminal.confirm import ask, stop_signal
+from sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from sidecar.cli.terminal.options import Options
+from sidecar.cli.terminal.output import Row, each_second, talk
+from sidecar.core.waiting_keys import WaitingKey
+from sidecar.errors import ConfigError
+from sidecar.printable import plural, printable
+from sidecar.settings import Settings
+
+if TYPE_CHECKING:
+    from sidecar.dlq.parked_settler import Decision, ParkedSettler, SettledAll
+
+COLUMNS = ("id", "key", "behind", "reason", "was", "is", "why")
+SHOWN = 20
+"""Keys that a plan shows on the terminal; of more the number is told. `--dry-run` prints all of them."""
+
+
+class Which(NamedTuple):
+    """Which parked keys: of these main topics, and for these reasons; empty: of all."""
+
+    topics: Sequence[str] = ()
+    reasons: Sequence[str] = ()
+
+
+def which(ident: str | None, *, parked: bool, topics: Sequence[str] | None, reasons: Sequence[str] | None) -> Which:
+    """Return which parked keys are meant. Raises BadParameter unless it is one record or what is parked."""
+    if parked == (ident is not None):
+        raise typer.BadParameter("give the ID of a record, or --parked")
+    if not parked and (topics or reasons):
+        raise typer.BadParameter("--topic and --reason go with --parked")
+    return Which(unique(topics), unique(reasons))
+
+
+def settle_parked(
+    options: Options, wanted: Which, how: str, why: str, who: str | None, *, yes: bool, dry_run: bool
+) -> int:
+    """Settle the keys that are parked, and return the exit code."""
+    from sidecar.dlq.parked_settler import Decision, ParkedSettler, parked_among  # the Kafka client is slow to import
+    from sidecar.dlq.queue_settler import ENDS
+
+    settings, there, policy = open_dlq(options, who)
+    if settings.order_by is None:
+        raise ConfigError("deliver.order is none: only what waits in order is ever parked")
+    topics = topics_of(settings, wanted)
+    settler = ParkedSettler(there, policy, settings.order_by)
+    scan = settler.read(topics, progress_line("records of the queues"))
+    for line in remarks(scan):
+        talk(f"warning: {line}")
+    keys = parked_among(scan.keys.by_due(), wanted.reasons)
+    rows = [row_of(key, ENDS[how], why) for key in keys]
+    if not is_agreed(options, settler, rows, ENDS[how], dry_run=dry_run, yes=yes):
+        return DONE
+    settled = carry_out(settler, keys, topics, Decision(how, why, author(who)))
+    talk(outcome_text(settled, len(keys), ENDS[how]))
+    ends = ({"is": state_of(key.first.id, settled, ENDS[how])} for key in keys)
+    options.output.rows(COLUMNS, [{**row, **end} for row, end in zip(rows, ends, strict=True)])
+    return DONE if len(settled.done) == len(keys) else PARTLY
+
+
+def topics_of(settings: Settings, wanted: Which) -> Sequence[str]:
+    """Return the main topics whose queues are read. Raises BadParameter if one is not the group's."""
+    if strange := [topic for topic in wanted.topics if topic not in settings.topic_names]:
+        raise typer.BadParameter(f"{printable(strange[0])!r} is none of the group's topics")
+    return wanted.topics or settings.topic_names
+
+
+def is_agreed(
+    options: Options, settler: ParkedSettler, rows: Sequence[Row], end: str, *, dry_run: bool, yes: bool
+) -> bool:
+    """Show what is parked; return whether to settle it. Raises as `ask`, and ContractError if nothing may be settled
+    now."""
+    if not rows or dry_run:
+        options.output.rows(COLUMNS, rows)
+        talk("nothing was written" if rows else "nothing of it is parked")
+        return False
+    if queueless := settler.queueless():
+        talk(f"these instances are of an older version and carry out nothing: {', '.join(queueless[:10])}")
+    options.output.talk_rows(COLUMNS, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        talk(f"and {len(rows) - SHOWN} more; --dry-run prints all of them")
+    if not yes:
+        ask(f"Settle {plural(len(rows), 'parked record')}, so that each is {end}?")
+    return True
+
+
+def carry_out(
+    settler: ParkedSettler, keys: Sequence[WaitingKey], topics: Sequence[str], decision: Decision
+) -> SettledAll:
+    """Settle the first records of keys; a first Ctrl-C ends it."""
+    progress = each_second(lambda done: f"settled {done} of {plural(len(keys), 'parked record')}")
+    with stop_signal() as stop:
+        return settler.settle([key.first for key in keys], topics, decision, progress, stop)
+
+
+def outcome_text(settled: SettledAll, of: int, end: str) -> str:
+    """Return what became of the decisions, as one sentence."""
+    text = f"settled {plural(len(settled.done), 'parked record')}: {end}"
+    if settled.open:
+        text += f"; of {len(settled.open)} the decision is written and not carried out yet: their owners do it"
+    if undecided := of - len(settled.done) - len(settled.open):
+        text += f"; {undecided} are as they were, and the same command settles them"
+    return text
+
+
+def state_of(ident: str, settled: SettledAll, end: str) -> str:
+    """Return what a record is now, in words."""
+    if ident in settled.done:
+        return end
+    return "decided" if ident in settled.open else "parked"
+
+
+def row_of(key: WaitingKey, end: str, why: str) -> Row:
+    """Return a key that is parked as a row, as it is to be."""
+    record = key.first
+    return {
+        "id": record.id,
+        **key_fields(key),
+        "behind": key.waiting - 1,
+        "reason": record.reason,
+        "topic": key.topic,
+        "partition": key.partition,
+        "was": "parked",
+        "is": end,
+        "why": why,
+    }
