@@ -273,10 +273,13 @@ class TransactionalProducer:
                 try:
                     produce(copy.topic, copy.value, copy.key, number, report, None, stamp, copy.headers)  # type: ignore[arg-type]
                 except BufferError:
-                    self._produce_later(copy, number, report, stamp)
+                    pass
                 except KafkaException as failure:  # too large for the client itself
                     self._errors.setdefault(index, (failure.args[0], copy.topic))
                     raise
+                else:
+                    continue
+                self._produce_later(copy, number, report, stamp)
 
     def _produce_later(self, copy: Copy, number: int, report: Report, at: int) -> None:
         """Wait until the client's full queue has room, then produce the copy."""

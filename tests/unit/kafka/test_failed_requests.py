@@ -5,8 +5,10 @@ No broker is needed: nobody listens at the address, and each request fails in th
 
 from __future__ import annotations
 
+import ast
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -121,3 +123,74 @@ def test_a_transaction_whose_end_is_asked_about_in_vain_leaves_nothing(
     settled(supply, 1)
     assert supply.asked
     assert [one() for one in supply.held] == [None] * len(supply.held) != []
+
+
+PRODUCT = Path(committed_offsets.__file__).parents[2]
+ASKED = frozenset(
+    [
+        "committed",
+        "offsets_for_times",
+        "get_watermark_offsets",
+        "list_topics",
+        "init_transactions",
+        "begin_transaction",
+        "commit_transaction",
+        "abort_transaction",
+        "send_offsets_to_transaction",
+        "produce",
+        "flush",
+        "consume",
+        "seek",
+        "position",
+        "assign",
+        "incremental_assign",
+        "incremental_unassign",
+        "subscribe",
+        "pause",
+        "resume",
+        "commit",
+        "store_offsets",
+        "result",
+    ]
+)
+"""The methods of the clients that make a request, or fail as one does. `poll` fails with nothing of its own."""
+
+
+def names_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """The functions and methods that are called or handed over below some nodes."""
+    every = [one for node in nodes for one in ast.walk(node)]
+    called = {one.func.id for one in every if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    return called | {one.attr for one in every if isinstance(one, ast.Attribute)}
+
+
+def handlers_that_ask(source: str) -> list[int]:
+    """The lines of a module's handlers in which a request is made, or a function of the module that makes one."""
+    tree = ast.parse(source)
+    functions = {one.name: names_in(one.body) for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+    asking, known = set(ASKED), set[str]()
+    while asking != known:
+        known = set(asking)
+        asking |= {name for name, within in functions.items() if within & known}
+    handlers = (one for one in ast.walk(tree) if isinstance(one, ast.ExceptHandler))
+    return [one.lineno for one in handlers if names_in(one.body) & asking]
+
+
+SAMPLE = """
+def later(client):
+    client.produce("a")
+
+def now(client):
+    try:
+        client.poll(0)
+    except BufferError:
+        later(client)
+"""
+
+
+def test_no_handler_of_the_product_makes_a_request() -> None:
+    """Nor a function of its module that does: handlers note what they need, and the request follows them."""
+    assert handlers_that_ask(SAMPLE) == [8]
+    sources = {file.relative_to(PRODUCT).as_posix(): file.read_text("utf-8") for file in PRODUCT.rglob("*.py")}
+    clients = {name: source for name, source in sources.items() if "confluent_kafka" in source}
+    assert len(clients) > 50
+    assert {name: lines for name, source in clients.items() if (lines := handlers_that_ask(source))} == {}
