@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from sidecar.core.record import Partition
 from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
@@ -17,6 +18,13 @@ EDGES_WITHIN = 2.0
 """Seconds for the request for the ends of a log."""
 NO_PARTITION = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 """Answers by which a partition does not exist."""
+
+
+class NoEdges(Enum):
+    """Why a log has no edges: there is no such partition, or Kafka does not tell, as while its leader moves."""
+
+    MISSING = "missing"
+    UNTOLD = "untold"
 
 
 class QueueClients:
@@ -82,15 +90,15 @@ class QueueClients:
             self.following.incremental_unassign([TopicPartition(*queue)])
             self._followed.discard(queue)
 
-    def edges(self, queue: Partition) -> tuple[int, int]:
-        """Return where the log of a queue begins and ends now. Raises KafkaException."""
-        low, high = self.reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
-        return low, high
+    def edges(self, queue: Partition) -> tuple[int, int] | NoEdges:
+        """Return where the log of a queue begins and ends now. An error is noted as the last one."""
+        try:
+            low, high = self.reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
+        except KafkaException as failure:
+            self.last_error = str(failure.args[0])
+            return NoEdges.MISSING if failure.args[0].code() in NO_PARTITION else NoEdges.UNTOLD
+        return NoEdges.UNTOLD if OFFSET_INVALID in (low, high) else (low, high)
 
     def exist(self, queue: Partition) -> bool:
         """Return whether a queue exists; True if Kafka does not say."""
-        try:
-            self.edges(queue)
-        except KafkaException as failure:
-            return failure.args[0].code() not in NO_PARTITION
-        return True
+        return self.edges(queue) is not NoEdges.MISSING

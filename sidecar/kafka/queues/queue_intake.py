@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from sidecar.core.record import Partition, Record
@@ -16,7 +16,7 @@ from sidecar.kafka.messages import Reading, to_record
 from sidecar.kafka.queues.log_watch import LogWatch
 from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords
 from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_clients import QueueClients
+from sidecar.kafka.queues.queue_clients import NoEdges, QueueClients
 from sidecar.kafka.queues.queue_reading import QueueReading, name_cut
 
 PATIENCE = 0.05
@@ -203,7 +203,8 @@ class QueueIntake:
         _LOG.warning("%s: %s", queue, self._clients.last_error, extra={"event": "kafka-error"})
         if error.code() != KafkaError._AUTO_OFFSET_RESET:
             return
-        if (edges := self._edges_of(queue)) is None:  # as where its leader moves: it is heard of again from here
+        edges = self._clients.edges(queue)
+        if isinstance(edges, NoEdges):  # as where its leader moves: it is heard of again from here
             self._clients.follow(queue, reading.position)
             return
         low, high = edges
@@ -213,12 +214,3 @@ class QueueIntake:
         reading.position = max(low, reading.position)
         self._listener.queue_cut(queue, reading.epoch, high)
         self._clients.follow(queue, reading.position)
-
-    def _edges_of(self, queue: Partition) -> tuple[int, int] | None:
-        """Return where the log of a queue begins and ends; None if Kafka does not tell."""
-        try:
-            edges = self._clients.edges(queue)
-        except KafkaException as failure:
-            self._clients.last_error = str(failure.args[0])
-            return None
-        return None if OFFSET_INVALID in edges else edges

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from math import inf
 
-from confluent_kafka import OFFSET_INVALID, KafkaException
-
 from sidecar.core.lane.partition import AssignedPartition
 from sidecar.core.policy import Policy
 from sidecar.core.progress import Progress
@@ -25,7 +23,7 @@ from sidecar.kafka.consumer.committed_offsets import committed
 from sidecar.kafka.consumer.log_checks import end_of_done
 from sidecar.kafka.named_topics import named_topics
 from sidecar.kafka.queues.log_watch import LogWatch, ReadSoFar
-from sidecar.kafka.queues.queue_clients import EDGES_WITHIN, NO_PARTITION, QueueClients
+from sidecar.kafka.queues.queue_clients import EDGES_WITHIN, NoEdges, QueueClients
 from sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
 from sidecar.kafka.queues.queue_reading import QueueReading, name_missing, started
 
@@ -165,18 +163,14 @@ class QueueOpening:
     def _edges_of(self, queue: Partition, reading: QueueReading) -> tuple[tuple[int, int] | None, bool]:
         """Return where the log of a queue begins and ends, and whether the answer was waited for in vain."""
         reading.asked_at = time.monotonic()
-        try:
-            low, high = self._clients.edges(queue)
-        except KafkaException as failure:
-            self._clients.last_error = str(failure.args[0])
-            if failure.args[0].code() in NO_PARTITION:  # the topic is missing, or narrower than the main topic
-                self._miss(queue, reading)
-                return None, False
-            low = high = OFFSET_INVALID
-        if low == OFFSET_INVALID or high == OFFSET_INVALID:
+        edges = self._clients.edges(queue)
+        if edges is NoEdges.MISSING:  # the topic is missing, or narrower than the main topic
+            self._miss(queue, reading)
+            return None, False
+        if edges is NoEdges.UNTOLD:
             reading.doubt()
             return None, time.monotonic() >= reading.asked_at + SLOW  # what is refused at once keeps no other waiting
-        return (low, high), False
+        return edges, False
 
     def _begin(
         self, queue: Partition, reading: QueueReading, progress: Progress | None, edges: tuple[int, int]
