@@ -87,6 +87,11 @@ class DelayQueue:
             self._keep([item for item in self._heap if item[2].source != partition or item[2].again])
         return taken
 
+    def pick(self, record: Record) -> None:
+        """Remove one record, if it waits here, whenever it is due."""
+        if len(others := [item for item in self._heap if item[2] is not record]) < len(self._heap):
+            self._keep(others)
+
     def _keep(self, items: list[tuple[int, int, Record]]) -> None:
         self._heap = items
         heapq.heapify(self._heap)

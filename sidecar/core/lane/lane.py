@@ -102,7 +102,7 @@ class Lane:
             *(self._finish, self._end_turn, self._ports.filling),
         )
         queues = LongWaits(options.order or "key", ties)
-        self._decisions.write_to(queues.copies)
+        self._decisions.write_to(queues.copies, queues.heads)
         return queues
 
     def allow_far(self, allowed: bool) -> None:

@@ -15,8 +15,9 @@ from sidecar.core.lane.ledger_entry import Identity, identity_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.owned_queues import OwnedQueues
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch
+from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, decision_by_hand, fetch
 from sidecar.core.record import Now, Record
+from topics.transitions import Commit, Written
 
 ROOM_SHARE = 4
 """One part in this many of the lane's room is for the records of all queues. One record always fits."""
@@ -84,6 +85,32 @@ class QueueHeads:
             self._ties.write(partition, record, decision, now)
         else:
             self._ties.waiting.release(record)
+
+    # --- people decide ------------------------------------------------------------------------------------------------
+
+    def by_hand(self, partition: LanePartition, record: Record, now: Now) -> Commit | Written | None:
+        """Return what a person has decided about a record of a queue that would else stay in memory; None if nobody
+        has."""
+        if partition.under is None or (owned := self._queues.by_main.get(partition.under)) is None:
+            return None
+        identity = owned.inside.get(record.offset)
+        if identity is None or identity not in owned.settling:
+            return None
+        return decision_by_hand(owned, identity, record, now)
+
+    def settle(self, owned: OwnedQueue, offset: int, now: Now) -> None:
+        """Carry out a decision about the record of a copy that waits in memory: it may wait there as long as an outage
+        lasts. One that is out is answered before, and comes by `by_hand` then."""
+        queue = self._ties.ownership.partitions[owned.source]
+        # What is withheld besides may be out once more: the gate after a crash counts on it, or copies are refused.
+        if queue.suspicion is not None or queue.blocked:
+            return
+        record = self._ties.waiting.waiting_at(owned.source, offset)
+        if record is None or (decision := self.by_hand(queue, record, now)) is None:
+            return
+        if self._ties.waiting.pick(record):
+            queue.wait_held(-1)
+        self._ties.write(queue, record, decision, now)
 
     # --- what comes back ---------------------------------------------------------------------------------------------
 

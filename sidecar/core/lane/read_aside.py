@@ -98,10 +98,17 @@ def decision_about(
     ties: LaneTies, owned: OwnedQueue, identity: Identity, record: Record, now: Now
 ) -> Commit | Written | None:
     """Return what becomes of a record that was read and is not to be delivered now; None if it is."""
-    state, settlement = retry_state_of(record), owned.settling.pop(identity, None)
-    # Contract 5.7: a decision acts once, on the copy that it names.
-    if settlement is not None and settlement.nonce != state.settled:
-        return decided_by_hand(record, settlement, now)
+    if (settled := decision_by_hand(owned, identity, record, now)) is not None:
+        return settled
     if (end := unparked(record, ties.policy(), now)) is not None:
         return end
-    return Hop(state, None) if record.offset in owned.hopping else None
+    return Hop(retry_state_of(record), None) if record.offset in owned.hopping else None
+
+
+def decision_by_hand(owned: OwnedQueue, identity: Identity, record: Record, now: Now) -> Commit | Written | None:
+    """Return what follows from a person's decision about a record that the lane has; None if there is none."""
+    settlement = owned.settling.pop(identity, None)
+    # Contract 5.7: a decision acts once, on the copy that it names.
+    if settlement is None or settlement.nonce == retry_state_of(record).settled:
+        return None
+    return decided_by_hand(record, settlement, now)
