@@ -1,6 +1,7 @@
 """Find queue partitions that no instance reads, as no main partition owns them, and what waits there: for people.
 
-The main topic has fewer partitions than before, it left the configuration, or `topic_prefix` is another one.
+The main topic has fewer partitions than before, it left the configuration, `topic_prefix` is another one, or the group
+keeps no order any more.
 """
 
 from __future__ import annotations
@@ -26,9 +27,21 @@ class UnownedQueue(NamedTuple):
     mend: str
 
 
-def unowned_queues(cluster: Cluster, names: Names, mains: Collection[str]) -> list[UnownedQueue]:
-    """Return the queues of this group in which records wait that nobody reads. Raises BrokerError."""
-    return [*_too_wide(cluster, names, mains), *_removed(cluster, names, mains)]
+def unowned_queues(cluster: Cluster, names: Names, mains: Collection[str], *, read: bool) -> list[UnownedQueue]:
+    """Return the queues of this group in which records wait that nobody reads. Raises BrokerError.
+
+    `read`: whether its instances read queues (`Settings.drained`).
+    """
+    own = _too_wide(cluster, names, mains) if read else _unread(cluster, names, mains)
+    return [*own, *_removed(cluster, names, mains)]
+
+
+def _unread(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:
+    owners = names.queues_of(mains)
+    for name, topic in cluster.topics([*owners])[0].items():
+        waiting = _waiting(cluster, topic.led, cluster.committed(names.group, topic.led))
+        mend = "set deliver.order back, in push mode, until they are done"
+        yield from _unowned(name, owners[name], waiting, "the group keeps no order now", mend)
 
 
 def _too_wide(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:

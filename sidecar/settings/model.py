@@ -253,4 +253,5 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         direct=direct,
         outputs=deliver.outputs,
         ordered=settings.queued,
+        drained=settings.drained,
     )

@@ -27,7 +27,7 @@ def _in_queues(cluster: Cluster, group: GroupShape) -> list[Finding]:
     text = "up to {} records wait in {}[{}], which nobody reads: {}"
     return [
         warn(text.format(one.waiting, one.name, listed(map(str, one.partitions)), one.because), one.mend)
-        for one in unowned_queues(cluster, group.names, group.topics)
+        for one in unowned_queues(cluster, group.names, group.topics, read=group.drained)
     ]
 
 
