@@ -83,7 +83,7 @@ class Decisions:
         rule = decide_draining if self._dispatcher.closed else decide
         decision: Decision = rule(record, outcome, self.policy, now.wall_ms)
         # Contract 5.7: once a person has decided about a record of a queue, it is not tried again from memory.
-        if isinstance(decision, STAYS) and (settled := self._by_hand(partition, record, now)) is not None:
+        if isinstance(decision, STAYS) and (settled := self._stays(partition, record, now)) is not None:
             self.write(partition, record, settled, now)
             return self._commits.in_flight is None
         match decision:
@@ -103,8 +103,8 @@ class Decisions:
                 return self._commits.in_flight is None
         return True
 
-    def _by_hand(self, partition: LanePartition, record: Record, now: Now) -> Commit | Written | None:
-        return None if self._queue_heads is None else self._queue_heads.by_hand(partition, record, now)
+    def _stays(self, partition: LanePartition, record: Record, now: Now) -> Commit | Written | None:
+        return None if self._queue_heads is None else self._queue_heads.stays(partition, record, now)
 
     def write(
         self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()

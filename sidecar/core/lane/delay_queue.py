@@ -87,10 +87,12 @@ class DelayQueue:
             self._keep([item for item in self._heap if item[2].source != partition or item[2].again])
         return taken
 
-    def pick(self, record: Record) -> None:
-        """Remove one record, if it waits here, whenever it is due."""
-        if len(others := [item for item in self._heap if item[2] is not record]) < len(self._heap):
-            self._keep(others)
+    def pick(self, record: Record) -> int:
+        """Remove one record, if it waits here; return the steady time (ms) of its release, 0 if it does not."""
+        until_ms = next((item[0] for item in self._heap if item[2] is record), 0)
+        if until_ms:
+            self._keep([item for item in self._heap if item[2] is not record])
+        return until_ms
 
     def _keep(self, items: list[tuple[int, int, Record]]) -> None:
         self._heap = items

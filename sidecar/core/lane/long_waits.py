@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.lane.behind_keys import BehindKeys
+from sidecar.core.lane.from_memory import settle_from_memory
 from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.lane.ledger_entry import Phase, QueuedCopy, identity_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
@@ -181,7 +182,7 @@ class LongWaits:
             elif entry.counts == counts_of(settlement):
                 owned.settling[entry.identity] = settlement
                 if entry.phase is Phase.TAKEN:
-                    self.heads.settle(owned, entry.offset, now)
+                    settle_from_memory(self._ties, owned, entry, now)
         self._queues.look_at(owned.main)
         self._ties.end_turn(now)
 

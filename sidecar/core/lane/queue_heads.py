@@ -10,12 +10,13 @@ from functools import partial
 
 from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
+from sidecar.core.lane.from_memory import decision_by_hand, tries_are_bounded
 from sidecar.core.lane.in_place_queues import line_of_key
 from sidecar.core.lane.ledger_entry import Identity, identity_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.owned_queues import OwnedQueues
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, decision_by_hand, fetch
+from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch
 from sidecar.core.record import Now, Record
 from topics.transitions import Commit, Written
 
@@ -81,36 +82,21 @@ class QueueHeads:
         ensure(partition.tracker.begin(record.offset), "what is read again was let go")
         owned.inside[record.offset] = identity
         self._ties.memory.add(partition, record.weight)
-        if (decision := decision_about(self._ties, owned, identity, record, now)) is not None:
+        if (decision := decision_about(self._ties, owned, record, now)) is not None:
             self._ties.write(partition, record, decision, now)
         else:
             self._ties.waiting.release(record)
 
     # --- people decide ------------------------------------------------------------------------------------------------
 
-    def by_hand(self, partition: LanePartition, record: Record, now: Now) -> Commit | Written | None:
-        """Return what a person has decided about a record of a queue that would else stay in memory; None if nobody
-        has."""
+    def stays(self, partition: LanePartition, record: Record, now: Now) -> Commit | Written | None:
+        """Note that a record is to stay in memory after its answer. Return what a person has decided about it, which is
+        done instead; None if nobody has."""
         if partition.under is None or (owned := self._queues.by_main.get(partition.under)) is None:
             return None
-        identity = owned.inside.get(record.offset)
-        if identity is None or identity not in owned.settling:
-            return None
-        return decision_by_hand(owned, identity, record, now)
-
-    def settle(self, owned: OwnedQueue, offset: int, now: Now) -> None:
-        """Carry out a decision about the record of a copy that waits in memory: it may wait there as long as an outage
-        lasts. One that is out is answered before, and comes by `by_hand` then."""
-        queue = self._ties.ownership.partitions[owned.source]
-        # What is withheld besides may be out once more: the gate after a crash counts on it, or copies are refused.
-        if queue.suspicion is not None or queue.blocked:
-            return
-        record = self._ties.waiting.waiting_at(owned.source, offset)
-        if record is None or (decision := self.by_hand(queue, record, now)) is None:
-            return
-        if self._ties.waiting.pick(record):
-            queue.wait_held(-1)
-        self._ties.write(queue, record, decision, now)
+        if owned.old and not tries_are_bounded(self._ties.policy()):  # it may be one of these
+            self._queues.look_at(owned.main)
+        return decision_by_hand(owned, record, now) if owned.settling else None
 
     # --- what comes back ---------------------------------------------------------------------------------------------
 

@@ -122,14 +122,15 @@ class WaitingRecords:
         ways = (self._delayed.all(), self._held.get(source, ()), self.ready.of(source))
         return next((one for one in chain(*ways) if one.source == source and one.offset == offset), None)
 
-    def pick(self, record: Record) -> bool:
-        """Remove a record that `waiting_at` has returned, and that ends now; return whether it was held."""
-        self._delayed.pick(record)
+    def pick(self, record: Record) -> tuple[bool, int]:
+        """Remove a record that `waiting_at` has returned, and that ends now. Return whether it was held, and as
+        `DelayQueue.pick`."""
+        until_ms = self._delayed.pick(record)
         self.ready.pick(record)
         held = self._held.pop(record.source, [])
         if stays := [one for one in held if one is not record]:
             self._held[record.source] = stays
-        return len(stays) < len(held)
+        return len(stays) < len(held), until_ms
 
     def done(self, record: Record) -> None:
         """Note that a record is done: the next one of its key is ready."""
