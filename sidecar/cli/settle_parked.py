@@ -10,6 +10,7 @@ import typer
 from sidecar.cli.dlq.filters import open_dlq, unique
 from sidecar.cli.retries.blocked import key_fields, remarks
 from sidecar.cli.retries.filters import progress_line
+from sidecar.cli.settle_waiting import warn_of_holds
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
@@ -64,7 +65,7 @@ def settle_parked(
     if not keys:
         talk(none_text(parked, wanted.reasons))
     rows = [row_of(key, ENDS[how], why) for key in keys]
-    if not is_agreed(options, settler, rows, ENDS[how], dry_run=dry_run, yes=yes):
+    if not is_agreed(options, settler, rows, how, dry_run=dry_run, yes=yes):
         return DONE
     settled = carry_out(settler, keys, Decision(how, why, author(who)))
     show_ends(options.output, [{**row, "is": state_of(str(row["id"]), settled, ENDS[how])} for row in rows], ENDS[how])
@@ -80,21 +81,24 @@ def topics_of(settings: Settings, wanted: Which) -> Sequence[str]:
 
 
 def is_agreed(
-    options: Options, settler: ParkedSettler, rows: Sequence[Row], end: str, *, dry_run: bool, yes: bool
+    options: Options, settler: ParkedSettler, rows: Sequence[Row], how: str, *, dry_run: bool, yes: bool
 ) -> bool:
     """Show what is parked; return whether to settle it. Raises as `ask`, and ContractError if nothing may be settled
     now."""
+    from sidecar.dlq.queue_settler import ENDS
+
     if not rows or dry_run:
         options.output.rows(COLUMNS, rows)
         talk("nothing was written")
         return False
     if queueless := settler.queueless():
         talk(f"these instances are of an older version and carry out nothing: {', '.join(queueless[:10])}")
+    warn_of_holds(options, how)
     options.output.talk_rows(COLUMNS, rows[:SHOWN])
     if len(rows) > SHOWN:
         talk(f"and {len(rows) - SHOWN} more; --dry-run prints all of them")
     if not yes:
-        ask(f"Settle {plural(len(rows), 'parked record')}, so that each is {end}?")
+        ask(f"Settle {plural(len(rows), 'parked record')}, so that each is {ENDS[how]}?")
     return True
 
 
