@@ -122,10 +122,10 @@ def show_ends(output: Output, rows: Sequence[Row], end: str) -> None:
     if not output.is_read_with_plan:
         output.rows(COLUMNS, rows)
         return
-    left = [row for row in rows if row["is"] != end]
-    output.rows(COLUMNS, left[:SHOWN])
-    if len(left) > SHOWN:
-        talk(f"and {len(left) - SHOWN} more")
+    unsettled = [row for row in rows if row["is"] != end]
+    output.rows(COLUMNS, unsettled[:SHOWN])
+    if len(unsettled) > SHOWN:
+        talk(f"and {len(unsettled) - SHOWN} more")
 
 
 def outcome_text(settled: SettledAll, of: int, end: str) -> str:

@@ -87,7 +87,7 @@ class ParkedSettler:
 
         `report_done`: called with the number of those that are done.
         """
-        waiting, made, seen = deque(records), dict[str, SettlementRecord](), Look()
+        waiting, made, ended = deque(records), dict[str, SettlementRecord](), Look()
         moved_at = time.monotonic()
         with SettlementWriter(self._there.kafka, self._there.names) as writer:
             while (waiting or made) and not stop.is_set() and time.monotonic() < moved_at + WAIT_S:
@@ -99,11 +99,11 @@ class ParkedSettler:
                 with suppress(BrokerError):  # they act no more, and go when there is no room for others
                     writer.forget(look.done)
                 made = {ident: one for ident, one in made.items() if ident not in look.done | look.others}
-                seen = Look(seen.done | look.done, seen.others | look.others)
+                ended = Look(ended.done | look.done, ended.others | look.others)
                 if any(look):
                     moved_at = time.monotonic()
-                    report_done(len(seen.done))
-        return SettledAll(seen.done, frozenset(made), seen.others)
+                    report_done(len(ended.done))
+        return SettledAll(ended.done, frozenset(made), ended.others)
 
     def _taken(self, waiting: deque[WaitingRecord], made: Iterable[str]) -> list[WaitingRecord]:
         """Take out the records to decide about now: as many as there is room for, since owners pass over more, and

@@ -34,7 +34,7 @@ OPEN, DONE, OTHERS = Look(), Look(done=frozenset({ID})), Look(others=frozenset({
 
 
 @pytest.mark.parametrize(
-    ("waits", "present", "seen"),
+    ("waits", "present", "look"),
     [
         (PARKED, OURS, OPEN),
         (None, OURS, DONE),
@@ -48,8 +48,8 @@ OPEN, DONE, OTHERS = Look(), Look(done=frozenset({ID})), Look(others=frozenset({
     ],
 )
 def test_only_a_decision_that_still_stands_is_called_done(
-    waits: WaitingRecord | None, present: SettlementRecord | None, seen: Look
+    waits: WaitingRecord | None, present: SettlementRecord | None, look: Look
 ) -> None:
     """And so only such a one is taken out of the topic: one that somebody made later is never lost by it."""
     states: Mapping[str, WaitingRecord] = {} if waits is None else {ID: waits}
-    assert look_of({ID: OURS}, states, {} if present is None else {ID: present}) == seen
+    assert look_of({ID: OURS}, states, {} if present is None else {ID: present}) == look
