@@ -70,8 +70,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     dashboard. `redrives`: the dashboard can redrive. `direct`: the service of a relay writes copies, dead letters and
     events itself, as the Spark consumer does, and does not post them; it follows the policy. `removed`: level topics of
     main topics that left the configuration. `outputs`: topics, or globs of topics, to which the service may have
-    records written. `ordered`: whether records wait in queue topics. `drained`: whether these are read where they
-    exist.
+    records written. `ordered`: whether records wait in queue topics.
     """
 
     names: Names
@@ -87,7 +86,6 @@ class GroupShape(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] = ()
     source: Literal["auto", "events", "spark"] = "auto"
     ordered: bool = False
-    drained: bool = False
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -253,5 +253,4 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         direct=direct,
         outputs=deliver.outputs,
         ordered=settings.queued,
-        drained=settings.drained,
     )

@@ -45,10 +45,13 @@ def write_again(ties: LaneTies, queue: LanePartition, entry: Entry, now: Now) ->
     The retries that were made in place are not counted any more, so one of which they are bounded stays.
     """
     record = _waiting(ties, queue, entry)
-    if record is None or (record.again and tries_are_bounded(ties.policy())):
+    if record is None:
+        return False
+    state = retry_state_of(record)
+    if record.times > state.times and tries_are_bounded(ties.policy()):
         return False
     remaining_ms = _pick(ties, queue, record) - now.steady_ms
-    state = replace(retry_state_of(record), postponed_at=postponed_since(record))
+    state = replace(state, postponed_at=postponed_since(record))
     if remaining_ms > 0:
         state = replace(state, due_at=now.wall_ms + remaining_ms)
     ties.write(queue, record, Hop(state, None), now)

@@ -115,6 +115,7 @@ class Lane:
         self.ownership.apply_delays(waits)
         if self.queues is not None:
             self.queues.look_again()
+            self._timer.wake_by(0)  # nothing else may happen here for hours
 
     def hold(self, holds: Holds, now: Now) -> None:
         """Deliver nothing that these holds keep back, and what others have kept back."""
@@ -127,6 +128,7 @@ class Lane:
     def _put_back(self, record: Record) -> None:
         if self.queues is not None:
             self.queues.heads.put_back(record)
+            self._timer.wake_by(0)  # amid a dispatch, behind this call's look at the queues
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
@@ -168,6 +170,7 @@ class Lane:
     def lost(self, partitions: Collection[Partition]) -> None:
         """Drop partitions that another member owns by now, or whose time to finish is over; commit nothing."""
         self.ownership.lost(partitions)
+        self._timer.wake_by(0)  # the places that were kept for them are for others now
 
     def cut(self, source: Partition, epoch: int, wanted: int, low: int, now: Now) -> None:
         """Count the records that are lost unread, from the offset `wanted` on: the log begins at `low` now."""
@@ -177,6 +180,7 @@ class Lane:
     def truncated(self, source: Partition, high: int) -> None:
         """Drop a partition whose log ends at `high` now, and count what was not done."""
         self.ownership.truncated(source, high)
+        self._timer.wake_by(0)
 
     def _end_turn(self, now: Now) -> None:
         """Do what follows from the events of a call of the lane."""
@@ -214,6 +218,7 @@ class Lane:
         if self._decisions.policy.relay and self._active_holds is None:
             run = self._relay_bulk.forward_due(partition, run, self._decisions.policy, now)
         going: list[Record] = []
+        keeps = None if self.queues is None else self.queues.mains.keeper(partition)
         for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
             self.memory.add(partition, record.weight)
             # Contract 3.6: a copy whose headers break their form is never delivered, and never lost.
@@ -223,7 +228,7 @@ class Lane:
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
-            elif self.queues is not None and self.queues.mains.keeps(partition, record):
+            elif keeps is not None and keeps(partition, record):
                 pass
             # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
             elif remaining > 0:
@@ -315,11 +320,11 @@ class Lane:
     def _go_on(self, now: Now) -> None:
         looked = self.queues is not None and self.queues.turn(now)
         self._dispatcher.dispatch(now)
-        if looked or (self.queues is not None and self.queues.next_at() == 0):  # a head that is held came back
+        if looked:  # there may be other deadlines
             self._timer.schedule(now)
             return
-        # An outage may have begun, a probe was sent that may hang, or records wait for a rate.
-        self._timer.wake_by(self._dispatcher.next_at(now))
+        # An outage may have begun, what was sent may hang, or records wait for a rate.
+        self._timer.wake_by(self._dispatcher.look_for_hangs(now))
 
     def _output_refused(self, partition: LanePartition, entry: SettledRecord, why: str, now: Now) -> None:
         """Let a record fail whose outputs Kafka does not take."""

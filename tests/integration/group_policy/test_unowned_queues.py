@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -13,7 +10,6 @@ from sidecar.kafka.admin.cluster import Cluster
 from tests.integration.kafka.test_consumer import commit
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, produce
-from tests.support.sidecar.cli import reconsume
 from topics.names import Names
 
 
@@ -24,10 +20,10 @@ def test_what_waits_beyond_the_partitions_of_the_main_topic_is_named_and_what_is
     queue, cluster = names.ordered(main), Cluster({"bootstrap.servers": kafka.bootstrap})
     create_topic(kafka.bootstrap, main, 1)
     create_topic(kafka.bootstrap, queue, 3)
-    assert unowned_queues(cluster, names, [main], read=True) == []
+    assert unowned_queues(cluster, names, [main], in_order=True) == []
     produce(kafka.bootstrap, queue, [Out(b"waits", b"k", (), number) for number in (0, 1, 1, 2)])
     commit(kafka.bootstrap, group, TopicPartition(queue, 2, 1))
-    (unowned,) = unowned_queues(cluster, names, [main], read=True)
+    (unowned,) = unowned_queues(cluster, names, [main], in_order=True)
     assert (unowned.name, unowned.partitions, unowned.waiting) == (queue, (1,), 2)
     assert f"give {main} 3 partitions again" in unowned.mend
 
@@ -43,35 +39,27 @@ def test_a_queue_that_left_the_configuration_is_named_once_this_group_has_read_i
     create_topic(kafka.bootstrap, queue, 1)
     produce(kafka.bootstrap, queue, [b"done", b"waits"])
     mains = [main if same_topic else f"other-{group}"]
-    assert unowned_queues(cluster, names, mains, read=True) == []
+    assert unowned_queues(cluster, names, mains, in_order=True) == []
     commit(kafka.bootstrap, group, TopicPartition(queue, 0, 1))
-    (unowned,) = unowned_queues(cluster, names, mains, read=True)
+    (unowned,) = unowned_queues(cluster, names, mains, in_order=True)
     assert (unowned.topic, unowned.waiting) == (main, 1)
     assert ("set topic_prefix back" if same_topic else f"put {main} back into topics") in unowned.mend
     commit(kafka.bootstrap, group, TopicPartition(queue, 0, 2))
-    assert unowned_queues(cluster, names, mains, read=True) == []
+    assert unowned_queues(cluster, names, mains, in_order=True) == []
 
 
-@pytest.mark.parametrize(
-    ("deliver", "is_named"),
-    [({}, True), ({"mode": "pull"}, True), ({"order": "key"}, False)],
-    ids=["no order", "pull", "ordered without a ladder"],
-)
-def test_what_waits_in_a_group_that_keeps_no_order_any_more_is_named(
-    kafka: Broker, group: str, tmp_path: Path, deliver: dict[str, str], is_named: bool
-) -> None:
-    """No instance of it reads a queue, so the records of such a key stand for ever."""
-    main, file = f"orders-{group}", tmp_path / "group.json"
-    queue = Names(group, "{group}").ordered(main)
-    create_topic(kafka.bootstrap, main, 2)
-    create_topic(kafka.bootstrap, queue, 2)
-    produce(kafka.bootstrap, queue, [Out(b"done", b"k", (), 1), Out(b"waits", b"k", (), 1)])
-    commit(kafka.bootstrap, group, TopicPartition(queue, 1, 1))
-    url = {} if deliver.get("mode") == "pull" else {"url": "http://127.0.0.1:1/"}
-    tree = {"group": group, "topics": [main], "kafka": {"bootstrap.servers": kafka.bootstrap}, "deliver": deliver | url}
-    file.write_text(json.dumps(tree), encoding="utf-8")
-    checked = reconsume("topics", "check", "-o", "json", "-c", file)
-    rows = [row for row in json.loads(checked.stdout) if row["topic"] == queue]
-    assert [("up to 1 records wait here unread" in row["finding"]) for row in rows] == [True] * is_named, checked.stderr
-    doctor = reconsume("doctor", "-o", "json", "-c", file)
-    assert (f"wait in {queue}[1], which nobody reads" in doctor.stdout) is is_named, doctor.stderr
+def test_what_waits_in_order_is_named_once_the_group_has_none(kafka: Broker, group: str) -> None:
+    """Given a group whose `deliver.order` was taken out while records wait: no instance reads its queue."""
+    names, main = Names(group, "{group}"), f"orders-{group}"
+    queue, cluster = names.ordered(main), Cluster({"bootstrap.servers": kafka.bootstrap})
+    create_topic(kafka.bootstrap, main, 1)
+    assert unowned_queues(cluster, names, [main], in_order=False) == []
+    create_topic(kafka.bootstrap, queue, 1)
+    produce(kafka.bootstrap, queue, [b"done", b"waits"])
+    commit(kafka.bootstrap, group, TopicPartition(queue, 0, 1))
+    assert unowned_queues(cluster, names, [main], in_order=True) == []
+    (unowned,) = unowned_queues(cluster, names, [main], in_order=False)
+    assert (unowned.name, unowned.partitions, unowned.waiting) == (queue, (0,), 1)
+    assert "set deliver.order back" in unowned.mend
+    commit(kafka.bootstrap, group, TopicPartition(queue, 0, 2))
+    assert unowned_queues(cluster, names, [main], in_order=False) == []
