@@ -38,7 +38,7 @@ def test_a_key_that_is_parked_as_the_ladder_ends_waits_for_a_person_who_may_deci
 
     def operator(*words: str) -> None:
         done = reconsume(*words, "--yes", "-c", file)
-        assert done.exit_code == 0, done.stderr
+        assert done.exit_code in (0, 3), done.stderr  # 3: it is written, and its owner is busy
 
     service = start_service(BadFails())
     sidecar = start_sidecar(group, service.url, overrides=PARK)
