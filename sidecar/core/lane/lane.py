@@ -128,6 +128,7 @@ class Lane:
     def _put_back(self, record: Record) -> None:
         if self.queues is not None:
             self.queues.heads.put_back(record)
+            self._timer.wake_by(0)  # in whichever lane's call that is, the next head may go out now
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
@@ -318,7 +319,7 @@ class Lane:
     def _go_on(self, now: Now) -> None:
         looked = self.queues is not None and self.queues.turn(now)
         self._dispatcher.dispatch(now)
-        if looked or (self.queues is not None and self.queues.next_at() == 0):  # a head that is held came back
+        if looked:
             self._timer.schedule(now)
             return
         # An outage may have begun, what was sent may hang, or records wait for a rate.
