@@ -87,10 +87,12 @@ demo: $(RUNS)
 demo-view: $(READY)
 	@$(BIN)/reconsume demo --view $(ARGS)
 
-# Few of the long tests too, other ones with each commit (tests/support/drawn.py); none of them with DRAW=
+# Few of the long tests too, other ones with each commit (tests/support/drawn.py); none of them with DRAW=. What hypothesis
+# makes up is the commit's as well, so that a red run is red again.
 DRAW = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 10 -m "not long and not soak or drawn" --draw="$(DRAW)" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 10 -m "not long and not soak or drawn" --draw="$(DRAW)" \
+		$(if $(DRAW),--hypothesis-seed="$(DRAW)") $(ARGS)
 
 test-all: $(READY)
 	TESTS_EXAMPLES=150 $(BIN)/python -m pytest --numprocesses 6 -m "not soak" $(ARGS)

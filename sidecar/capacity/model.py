@@ -23,7 +23,8 @@ class Load(msgspec.Struct, frozen=True):
 
     `fails_again` is the share of retries that fail. Failures come in bunches, so it is more than `fails`. `spark`: a
     Spark job keeps the view. `keys`: of how many keys the records are, if failures wait in queue topics, in order; None
-    in a group without such a ladder. `max_waiting`: records that may wait in one partition's queue. `most`: deliveries
+    in a group without such a ladder. `parks`: what has used up its retries waits there for a person, and is no dead
+    letter. `max_waiting`: records that may wait in one partition's queue. `most`: deliveries
     a second that an instance may make. Raises ValueError if a number makes no sense.
     """
 
@@ -43,6 +44,7 @@ class Load(msgspec.Struct, frozen=True):
     delays: tuple[int, ...] = build_ladder("rocketmq").delays
     spark: bool = False
     keys: int | None = None
+    parks: bool = False
     max_waiting: int = 20_000
     most: float = math.inf
 
@@ -57,7 +59,8 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Flow(NamedTuple):
-    """Records per second that come to each retry (`retries[0]`: retry 1), and that end in the DLQ."""
+    """Records per second that come to each retry (`retries[0]`: retry 1), and that use all of them up (`dead`): those
+    end in the DLQ, or are parked."""
 
     retries: tuple[float, ...]
     dead: float
@@ -205,9 +208,10 @@ def written(load: Load, spec: TopicSpec) -> float:
                 rate for number, rate in enumerate(rates.retries, 1) if load.ladder.delay(number) == delay
             )
         case Kind.ORDERED:
-            return copy * (rates.retried + put_behind(load))
+            return copy * (rates.retried + put_behind(load) + (rates.dead if load.parks else 0.0))
         case Kind.DLQ:
-            return rates.dead * (load.record_bytes + figures.DEAD_HEADERS + figures.RECORD_OVERHEAD)
+            dead = 0.0 if load.parks else rates.dead
+            return dead * (load.record_bytes + figures.DEAD_HEADERS + figures.RECORD_OVERHEAD)
         case Kind.EVENTS:
             return events(load) * figures.EVENT_BYTES
         case Kind.VIEW:  # compacted: one row for each record that has failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from sidecar.cli.terminal.confirm import is_to_go_on
 from sidecar.cli.terminal.exit_codes import DONE
 from sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, clock, talk
+from sidecar.cli.terminal.output import Format, Output, Row, clock, talk
 from sidecar.clock import wall
 from sidecar.errors import ContractError
 from sidecar.printable import plural, printable
@@ -69,11 +70,14 @@ def hold(
     there = store.read()
     warn(settings, selection, there)
     question = f"Hold {row['what']} for {row['ends_in']}?"
-    if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
+    plan = printed(row, options.output.format if dry_run else Format.TABLE)
+    if not is_to_go_on(
+        options.output, COLUMNS, plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
+    ):
         return DONE
     ident, record = store.begin(selection, lasts_ms, why, by, there)
     talk(f"hold {ident} is written: the instances obey within 2 s, until {clock(record.until)} or `release {ident}`")
-    options.output.rows_after([row], COLUMNS, [row_of(ident, record)])
+    options.output.rows_after([plan], COLUMNS, [printed(row_of(ident, record), options.output.format)])
     return DONE
 
 
@@ -99,7 +103,7 @@ def release(
     chosen = tuple(dict.fromkeys(idents or there.live))
     store.release(chosen, author(who), there)
     talk(f"released {plural(len(chosen), 'hold')}" if chosen else "no hold is in force")
-    options.output.rows(COLUMNS, [row_of(ident, there.live[ident]) for ident in chosen])
+    show(options.output, {ident: there.live[ident] for ident in chosen})
     return DONE
 
 
@@ -114,7 +118,7 @@ def holds(options: Options) -> int:
     there = store.read()
     tell_ignored(there)
     talk(f"{plural(len(there.live), 'hold')} in force")
-    options.output.rows(COLUMNS, [row_of(ident, record) for ident, record in there.live.items()])
+    show(options.output, there.live)
     return DONE
 
 
@@ -158,6 +162,17 @@ def tell_ignored(there: HoldsThere) -> None:
     """Warn of holds that no instance obeys."""
     for why in there.ignored[:5]:
         talk(f"warning: not obeyed: {printable(why)}")
+
+
+def show(output: Output, records: Mapping[str, HoldRecord]) -> None:
+    """Print holds, by their ids."""
+    output.rows(COLUMNS, [printed(row_of(ident, record), output.format) for ident, record in records.items()])
+
+
+def printed(row: Row, form: Format) -> Row:
+    """Return the row of a hold; for a table with its end in readable form."""
+    until = row["until"]
+    return {**row, "until": clock(until)} if form is Format.TABLE and isinstance(until, int) else row
 
 
 def row_of(ident: str, record: HoldRecord) -> Row:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 OptionalIdent = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ID]", help="A record's id, like orders:3:1024, or a DLQ position.", callback=optional_record_id
+        metavar="ID", help="A record's id, like orders:3:1024, or a DLQ position.", callback=optional_record_id
     ),
 ]
 DISMISSED = "dismissed"

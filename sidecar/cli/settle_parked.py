@@ -10,11 +10,12 @@ import typer
 from sidecar.cli.dlq.filters import open_dlq, unique
 from sidecar.cli.retries.blocked import key_fields, remarks
 from sidecar.cli.retries.filters import progress_line
+from sidecar.cli.settle_waiting import warn_of_holds
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import ask, stop_signal
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, each_second, talk
+from sidecar.cli.terminal.output import Output, Row, each_second, talk
 from sidecar.core.waiting_keys import WaitingKey
 from sidecar.errors import ConfigError
 from sidecar.printable import plural, printable
@@ -59,14 +60,16 @@ def settle_parked(
     scan = settler.read(topics, progress_line("records of the queues"))
     for line in remarks(scan):
         talk(f"warning: {line}")
-    keys = parked_among(scan.keys.by_due(), wanted.reasons)
+    parked = parked_among(scan.keys.by_due())
+    keys = [key for key in parked if not wanted.reasons or key.first.reason in wanted.reasons]
+    if not keys:
+        talk(none_text(parked, wanted.reasons))
     rows = [row_of(key, ENDS[how], why) for key in keys]
-    if not is_agreed(options, settler, rows, ENDS[how], dry_run=dry_run, yes=yes):
+    if not is_agreed(options, settler, rows, how, dry_run=dry_run, yes=yes):
         return DONE
-    settled = carry_out(settler, keys, topics, Decision(how, why, author(who)))
+    settled = carry_out(settler, keys, Decision(how, why, author(who)))
+    show_ends(options.output, [{**row, "is": state_of(str(row["id"]), settled, ENDS[how])} for row in rows], ENDS[how])
     talk(outcome_text(settled, len(keys), ENDS[how]))
-    ends = ({"is": state_of(key.first.id, settled, ENDS[how])} for key in keys)
-    options.output.rows(COLUMNS, [{**row, **end} for row, end in zip(rows, ends, strict=True)])
     return DONE if len(settled.done) == len(keys) else PARTLY
 
 
@@ -78,39 +81,61 @@ def topics_of(settings: Settings, wanted: Which) -> Sequence[str]:
 
 
 def is_agreed(
-    options: Options, settler: ParkedSettler, rows: Sequence[Row], end: str, *, dry_run: bool, yes: bool
+    options: Options, settler: ParkedSettler, rows: Sequence[Row], how: str, *, dry_run: bool, yes: bool
 ) -> bool:
     """Show what is parked; return whether to settle it. Raises as `ask`, and ContractError if nothing may be settled
     now."""
+    from sidecar.dlq.queue_settler import ENDS
+
     if not rows or dry_run:
         options.output.rows(COLUMNS, rows)
-        talk("nothing was written" if rows else "nothing of it is parked")
+        talk("nothing was written")
         return False
     if queueless := settler.queueless():
         talk(f"these instances are of an older version and carry out nothing: {', '.join(queueless[:10])}")
+    warn_of_holds(options, how)
     options.output.talk_rows(COLUMNS, rows[:SHOWN])
     if len(rows) > SHOWN:
         talk(f"and {len(rows) - SHOWN} more; --dry-run prints all of them")
     if not yes:
-        ask(f"Settle {plural(len(rows), 'parked record')}, so that each is {end}?")
+        ask(f"Settle {plural(len(rows), 'parked record')}, so that each is {ENDS[how]}?")
     return True
 
 
-def carry_out(
-    settler: ParkedSettler, keys: Sequence[WaitingKey], topics: Sequence[str], decision: Decision
-) -> SettledAll:
+def none_text(parked: Sequence[WaitingKey], reasons: Sequence[str]) -> str:
+    """Return why there is nothing to settle, and of what else keys are parked."""
+    if not parked:
+        return "no key is parked"
+    others = sorted({key.first.reason for key in parked})
+    return f"no key is parked for {', '.join(reasons)}; {plural(len(parked), 'key')} for {', '.join(others[:5])}"
+
+
+def carry_out(settler: ParkedSettler, keys: Sequence[WaitingKey], decision: Decision) -> SettledAll:
     """Settle the first records of keys; a first Ctrl-C ends it."""
     progress = each_second(lambda done: f"settled {done} of {plural(len(keys), 'parked record')}")
     with stop_signal() as stop:
-        return settler.settle([key.first for key in keys], topics, decision, progress, stop)
+        return settler.settle([key.first for key in keys], decision, progress, stop)
+
+
+def show_ends(output: Output, rows: Sequence[Row], end: str) -> None:
+    """Print what became of each; where the plan is on the same terminal, some of those that are not settled."""
+    if not output.is_read_with_plan:
+        output.rows(COLUMNS, rows)
+        return
+    unsettled = [row for row in rows if row["is"] != end]
+    output.rows(COLUMNS, unsettled[:SHOWN])
+    if len(unsettled) > SHOWN:
+        talk(f"and {len(unsettled) - SHOWN} more")
 
 
 def outcome_text(settled: SettledAll, of: int, end: str) -> str:
     """Return what became of the decisions, as one sentence."""
     text = f"settled {plural(len(settled.done), 'parked record')}: {end}"
     if settled.open:
-        text += f"; of {len(settled.open)} the decision is written and not carried out yet: their owners do it"
-    if undecided := of - len(settled.done) - len(settled.open):
+        text += f"; of {len(settled.open)} the decision is written and not carried out yet: their owners will do it"
+    if settled.others:
+        text += f"; about {len(settled.others)} somebody else has decided meanwhile, and that counts"
+    if undecided := of - len(settled.done) - len(settled.open) - len(settled.others):
         text += f"; {undecided} are as they were, and the same command settles them"
     return text
 
@@ -119,6 +144,8 @@ def state_of(ident: str, settled: SettledAll, end: str) -> str:
     """Return what a record is now, in words."""
     if ident in settled.done:
         return end
+    if ident in settled.others:
+        return "decided by another"
     return "decided" if ident in settled.open else "parked"
 
 

@@ -11,7 +11,8 @@ from sidecar.cli.terminal.confirm import is_to_go_on
 from sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Row, talk
-from sidecar.printable import printable
+from sidecar.printable import plural, printable
+from topics.policy_record import RETRY_NOW
 from topics.reasons import reason_class, text_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def settle_waiting(
     row = row_of(record, why, ENDS[how])
     if record.queueless:
         talk(f"these instances are of an older version and carry out nothing: {', '.join(record.queueless[:10])}")
+    warn_of_holds(options, how)
     question = f"Settle {printable(ident)}, so that it is {ENDS[how]}?"
     if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
@@ -44,6 +46,16 @@ def settle_waiting(
     talk(outcome_text(ident, ENDS[how], is_done=is_done))
     options.output.rows_after([row], COLUMNS, [row])
     return DONE if is_done else PARTLY
+
+
+def warn_of_holds(options: Options, how: str) -> None:
+    """Warn if what is to be tried now may be held. Raises as `HoldStore.read`."""
+    from sidecar.cli.holds import open_holds
+
+    live = open_holds(options)[1].read().live if how == RETRY_NOW else {}
+    if live:
+        held = ", ".join(sorted(record.what for record in live.values())[:3])
+        talk(f"warning: {plural(len(live), 'hold')} in force ({held}): what is held is tried once it is released")
 
 
 def open_settler(options: Options, who: str | None) -> QueueSettler:

@@ -13,7 +13,7 @@ from sidecar.capacity import constants as figures
 from sidecar.capacity.key_lines import key_lines
 from sidecar.capacity.limits import lateness, limits, outage
 from sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
-from sidecar.cli.explain_timeline import terms_of
+from sidecar.cli.explain_timeline import parks_in, terms_of
 from sidecar.cli.terminal.options import Options
 from sidecar.cli.terminal.output import Format, Row, talk
 from sidecar.printable import plural
@@ -137,6 +137,7 @@ def load_of(options: Options, load: LoadOptions) -> Load:
             delays=() if queued else level_delays(levels, steps),
             spark=configured is not None and configured.view.source == "spark",
             keys=load.keys if queued else None,
+            parks=configured is not None and parks_in(configured),
             max_waiting=20_000 if configured is None else configured.retry.ordered_max_waiting,
             most=math.inf if configured is None else rate_of(configured, load.topic, load.instances),
         )
@@ -211,7 +212,11 @@ def flow_rows(load: Load) -> Iterator[Row]:
     """Yield the rates and counts of the whole group."""
     rates = flow(load)
     yield row("group", "retries", rates.retried, "records/s", "deliveries beside the first ones")
-    yield row("group", "dead letters", rates.dead, "records/s", f"after {load.retries} retries")
+    after = f"after {load.retries} retries"
+    if load.parks:
+        yield row("group", "parked", rates.dead, "records/s", f"{after}; its key stands until a person settles it")
+    else:
+        yield row("group", "dead letters", rates.dead, "records/s", after)
     all_of_it = "in all levels together" if load.keys is None else "each the first of its key"
     yield row("group", "waiting", sum(waiting(load).values()), "records", all_of_it)
     yield row("group", "requests", load.rate + rates.retried, "1/s", "to the service; fewer when batched")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from sidecar.core.lane.in_place_queues import OrderBy
@@ -18,6 +19,7 @@ from sidecar.core.waiting_keys import WaitingKey, WaitingRecord
 from sidecar.dlq.decisions import decision_about, expect_decidable, has_ended
 from sidecar.dlq.settlements import SettlementWriter
 from sidecar.dlq.topics import DlqTopics
+from sidecar.errors import BrokerError
 from sidecar.kafka.queues.queue_listing import Report, WaitingScan, Wanted, read_waiting
 from topics.policy_record import MOST_OPEN, SettlementRecord
 
@@ -36,11 +38,21 @@ class Decision(NamedTuple):
 
 
 class SettledAll(NamedTuple):
-    """What became of a settlement of all. `done`: ids of what was carried out, `open`: of what is written and was not
-    carried out yet. Of all others nothing was decided."""
+    """What became of a settlement of all, by the records' ids; of all others nothing was decided.
+
+    `done`: carried out. `open`: written, and not carried out yet. `others`: somebody else has decided about it since.
+    """
 
     done: frozenset[str]
     open: frozenset[str]
+    others: frozenset[str]
+
+
+class Look(NamedTuple):
+    """What one look has seen of the decisions that are open: `done` and `others` as in `SettledAll`."""
+
+    done: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
 
 
 class ParkedSettler:
@@ -67,46 +79,81 @@ class ParkedSettler:
     def settle(
         self,
         records: Sequence[WaitingRecord],
-        topics: Sequence[str],
         decision: Decision,
         report_done: Callable[[int], None],
         stop: threading.Event,
     ) -> SettledAll:
-        """Decide about records of these topics, and see that it is carried out, until `stop` is set.
+        """Decide about records, and see that it is carried out, until `stop` is set.
 
         `report_done`: called with the number of those that are done.
         """
-        waiting, made, done = deque(records), dict[str, SettlementRecord](), set[str]()
-        room = MOST_OPEN - len(self._there.settlements().waiting.keys() - {record.id for record in records})
+        waiting, made, ended = deque(records), dict[str, SettlementRecord](), Look()
         moved_at = time.monotonic()
         with SettlementWriter(self._there.kafka, self._there.names) as writer:
             while (waiting or made) and not stop.is_set() and time.monotonic() < moved_at + WAIT_S:
-                now = [waiting.popleft() for _ in range(min(len(waiting), room - len(made)))]
-                fresh = {record.id: decision_about(record, *decision) for record in now}
+                fresh = {record.id: decision_about(record, *decision) for record in self._taken(waiting, made)}
                 writer.write(fresh)
                 made |= fresh
                 stop.wait(LOOK_EVERY_S)
-                if ended := self._ended(topics, made):
-                    writer.forget(ended)
-                    made = {ident: one for ident, one in made.items() if ident not in ended}
-                    done |= ended
+                look = self._look(made)
+                with suppress(BrokerError):  # they act no more, and go when there is no room for others
+                    writer.forget(look.done)
+                made = {ident: one for ident, one in made.items() if ident not in look.done | look.others}
+                ended = Look(ended.done | look.done, ended.others | look.others)
+                if any(look):
                     moved_at = time.monotonic()
-                    report_done(len(done))
-        return SettledAll(frozenset(done), frozenset(made))
+                    report_done(len(ended.done))
+        return SettledAll(ended.done, frozenset(made), ended.others)
 
-    def _ended(self, topics: Sequence[str], made: Mapping[str, SettlementRecord]) -> set[str]:
-        """Return the ids of the decisions that were carried out."""
+    def _taken(self, waiting: deque[WaitingRecord], made: Iterable[str]) -> list[WaitingRecord]:
+        """Take out the records to decide about now: as many as there is room for, since owners pass over more, and
+        others may decide too. What takes the place of a decision that is open needs no room."""
+        open_ids = self._there.settlements().waiting.keys() if waiting else ()
+        room, taken = MOST_OPEN - len({*open_ids, *made}), list[WaitingRecord]()
+        for record in [waiting.popleft() for _ in range(len(waiting))]:
+            is_new = record.id not in open_ids
+            if is_new and room <= 0:
+                waiting.append(record)
+                continue
+            room -= is_new
+            taken.append(record)
+        return taken
+
+    def _look(self, made: Mapping[str, SettlementRecord]) -> Look:
+        """Return what has become of decisions. The topic is read after the queues, so that what is forgotten as done is
+        ours but for some milliseconds. If Kafka does not answer, nothing was seen."""
         if not made:
-            return set()
+            return Look()
+        with suppress(BrokerError):
+            return self._look_at_queues(made)
+        return Look()
+
+    def _look_at_queues(self, made: Mapping[str, SettlementRecord]) -> Look:
+        topics = sorted({ident.rsplit(":", 2)[0] for ident in made})
         wanted = Wanted(ids=made.keys(), most_kept=MOST_OPEN)
         scan = read_waiting(self._there.cluster, self._policy, topics, self._order, wanted, lambda _read, _of: None)
         if scan.missing:  # what was not read is not known to be gone
-            return set()
+            return Look()
         states = {record.id: record for key in scan.keys.by_due() for record in key.records}
-        return {ident for ident, one in made.items() if has_ended(one, states.get(ident))}
+        return look_of(made, states, self._there.settlements().waiting)
 
 
-def parked_among(keys: Iterable[WaitingKey], reasons: Collection[str] = ()) -> list[WaitingKey]:
-    """Return the keys whose first record is parked, for one of these reasons, if there are any."""
-    parked = (key for key in keys if key.first.parked)
-    return [key for key in parked if not reasons or key.first.reason in reasons]
+def look_of(
+    made: Mapping[str, SettlementRecord],
+    states: Mapping[str, WaitingRecord],
+    present: Mapping[str, SettlementRecord],
+) -> Look:
+    """Return what has become of decisions, by what waits and by the decisions that are in the topic now.
+
+    A decision that another one has replaced is that one's, whatever became of the record.
+    """
+    nonces = {ident: one.nonce for ident, one in present.items()}
+    ended = {ident for ident, one in made.items() if has_ended(one, states.get(ident))}
+    done = {ident for ident in ended if nonces.get(ident, made[ident].nonce) == made[ident].nonce}
+    others = {ident for ident, one in made.items() if nonces.get(ident) != one.nonce} - done
+    return Look(frozenset(done), frozenset(others))
+
+
+def parked_among(keys: Iterable[WaitingKey]) -> list[WaitingKey]:
+    """Return the keys whose first record is parked."""
+    return [key for key in keys if key.first.parked]

@@ -22,7 +22,7 @@ WAIT_S = 10.0
 SHORTEST_WAIT_S = 0.5
 """Seconds that a call waits at least once it has written: a decision that took long to be made is answered all the
 same."""
-ENDS = {COMMIT: "done", DEAD_LETTER: "dead letter", RETRY_NOW: "tried now"}
+ENDS = {COMMIT: "done", DEAD_LETTER: "a dead letter", RETRY_NOW: "tried now"}
 """What a record is after each decision, in words."""
 
 _READING = threading.Lock()

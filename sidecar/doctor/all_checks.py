@@ -68,7 +68,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("rights", lambda: rights(cluster, permissions_of(user, group()), mend_rights(settings, user)), 40.0),
         Check("topics", lambda: topics(cluster, group(), compare)),
         Check("limits", lambda: limits(cluster, settings.kafka, posted)),
-        Check("leftovers", lambda: removed_topics(cluster, group())),
+        Check("leftovers", lambda: removed_topics(cluster, group(), in_order=settings.drained)),
         Check("clock", lambda: clock(cluster, settings.names)),
         Check("progress", lambda: progress(cluster, group(), records_of(records))),
         Check("overdue", lambda: overdue(cluster, group())),

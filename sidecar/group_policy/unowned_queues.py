@@ -1,6 +1,7 @@
 """Find queue partitions that no instance reads, as no main partition owns them, and what waits there: for people.
 
-The main topic has fewer partitions than before, it left the configuration, or `topic_prefix` is another one.
+The main topic has fewer partitions than before, it left the configuration, `topic_prefix` is another one, or the group
+delivers in no order any more.
 """
 
 from __future__ import annotations
@@ -26,9 +27,22 @@ class UnownedQueue(NamedTuple):
     mend: str
 
 
-def unowned_queues(cluster: Cluster, names: Names, mains: Collection[str]) -> list[UnownedQueue]:
-    """Return the queues of this group in which records wait that nobody reads. Raises BrokerError."""
-    return [*_too_wide(cluster, names, mains), *_removed(cluster, names, mains)]
+def unowned_queues(cluster: Cluster, names: Names, mains: Collection[str], *, in_order: bool) -> list[UnownedQueue]:
+    """Return the queues of this group in which records wait that nobody reads. Raises BrokerError.
+
+    `in_order`: the group delivers in order, and so reads the queues of its main topics, with a ladder or without.
+    """
+    own = _too_wide(cluster, names, mains) if in_order else _without_order(cluster, names, mains)
+    return [*own, *_removed(cluster, names, mains)]
+
+
+def _without_order(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:
+    owners = names.queues_of(mains)
+    for name, topic in cluster.topics(owners)[0].items():
+        led = list(topic.led)
+        waiting = _waiting(cluster, led, cluster.committed(names.group, led))
+        mend = "set deliver.order back until they are done or settled (`retries list --blocked`)"
+        yield from _unowned(name, owners[name], waiting, "deliver.order is none", mend)
 
 
 def _too_wide(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:

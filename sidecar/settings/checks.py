@@ -87,10 +87,12 @@ def ordered_ladder_fits(settings: Settings) -> Iterator[Fault]:
     retry, path = settings.retry, ("retry", "ordered_ladder")
     if retry.ordered_ladder is None:
         if retry.ordered_exhausted == "park":
-            yield Fault(("retry", "ordered_exhausted"), "is for retry.ordered_ladder: in place nothing waits", "park")
+            text = "is for retry.ordered_ladder: in place nothing waits; choose dead-letter, and settle what is parked"
+            yield Fault(("retry", "ordered_exhausted"), text, "park")
         return
     if settings.deliver.order == "none":
-        yield Fault(path, "keeps the order of records, and deliver.order is none: choose key or partition", "")
+        text = "keeps the order of records, and deliver.order is none: choose key or partition"
+        yield Fault(path, text, has_value=False)
     if retry.ordered_max_times is not None:
         text = "is for tries in place; with retry.ordered_ladder retry.max_reconsume_times decides: leave it out"
         yield Fault(("retry", "ordered_max_times"), text, retry.ordered_max_times)

@@ -66,14 +66,15 @@ class Summary(NamedTuple):
     """The overview of a group at one time (epoch ms).
 
     `levels`: what waits in each level, the shortest first, whether or not the group has committed anything there;
-    `idle`: the levels in which nothing waits. `ready`: how many wait in no level. `known`: ms from then up to which all
-    waiting records are in `lanes`; None: all records.
+    `idle`: the levels in which nothing waits. `parked`: how many wait for a person, `ready`: of the others, how many in
+    no level. `known`: ms from then up to which all waiting records are in `lanes`; None: all records.
     """
 
     at: int
     counts: dict[str, int]
     levels: tuple[LevelWaits, ...]
     idle: tuple[str, ...]
+    parked: int
     ready: int
     dead: tuple[Dead, ...]
     lanes: tuple[Lane, ...]
@@ -105,13 +106,15 @@ def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -
     first = (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
     counts = query.counts()
     levels = sorted(query.levels(now), key=lambda one: _rank(one.level))
+    parked = query.parked()
     busy = {one.level for one in levels}
     return Summary(
         now,
         {str(state): counts.get(state, 0) for state in State},
         tuple(levels),
         tuple(name for name in map(render_duration, sorted(delays)) if name not in busy),
-        max(0, counts.get(State.WAITING_RETRY, 0) - sum(one.records for one in levels)),
+        parked,
+        max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
         tuple(map(_dead, query.dead(MOST_REASONS))),
         lanes_of(rows, now),
         max(0, rows[-1].due - now) if more else None,

@@ -48,6 +48,7 @@ LEVELS = """
 SELECT level, count(*), sum(due <= ?), min(due), max(due) FROM message WHERE level IS NOT NULL GROUP BY level LIMIT ?
 """
 """What waits by level. Only a record that waits in a level has one, so that the index of levels answers it alone."""
+PARKED = "SELECT count(*) FROM message WHERE state = ? AND due = 0"
 DEAD = """
 SELECT reason, count(*) FROM message INDEXED BY message_dead WHERE state = 'DLQ'
 GROUP BY reason ORDER BY count(*) DESC, reason LIMIT ?
@@ -159,6 +160,10 @@ class ViewQuery:
     def counts(self) -> dict[str, int]:
         """Return how many messages are in each state."""
         return dict(self._connection.execute("SELECT state, count(*) FROM message GROUP BY state"))
+
+    def parked(self) -> int:
+        """Return how many records are parked: they wait, and are never due."""
+        return int(self._connection.execute(PARKED, (State.WAITING_RETRY,)).fetchone()[0])
 
     def levels(self, now: int) -> list[LevelWaits]:
         """Return what waits in each level, as of `now` (epoch ms), by the level's name; at most MOST_LEVELS levels."""

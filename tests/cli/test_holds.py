@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.cli.holds import printed, row_of
+from sidecar.cli.terminal.output import Format
 from sidecar.group_policy.hold_store import holds_of
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
@@ -84,3 +86,9 @@ def test_what_a_topic_tells_of_holds_and_of_those_who_do_not_know_them() -> None
     assert there.over == ("over",)
     assert len(there.ignored) == 1
     assert "must end after it begins" in there.ignored[0]
+
+
+def test_a_table_says_when_a_hold_ends_in_utc_and_a_program_in_ms() -> None:
+    row = row_of("h", HoldRecord(0, HOUR, "x", "ann", all=True))
+    assert printed(row, Format.TABLE)["until"] == "1970-01-01T01:00:00+00:00"
+    assert [printed(row, form)["until"] for form in Format if form is not Format.TABLE] == [HOUR] * 3

@@ -48,6 +48,9 @@ def test_an_ordered_group_with_a_ladder_has_what_is_behind_its_keys() -> None:
     assert 0 < found["keys", "behind"] < found["keys", "blocked"]
     assert ("storage", "ordered") in found
     assert ("storage", "level") not in found
+    parking = figures(*words, "--set", "retry.ordered_exhausted=park")
+    assert parking["group", "parked"] == found["group", "dead letters"]
+    assert (("group", "dead letters") in parking, parking["storage", "dlq"]) == (False, 0), "nothing of it is dead"
     few = figures(*words, "--keys", "100")
     assert few["keys", "behind"] is None
     assert few["limit", "the time of a key"] > 100

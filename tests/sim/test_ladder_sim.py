@@ -78,8 +78,27 @@ OVERTAKEN = Plan(1112, sidecars=2, partitions=1, concurrency=1, spread=15_000, w
 """Records of its queue are read before the one that kills, and were not with the service when it died."""
 
 
+TWO_KILLERS = Plan(
+    8_256_553,
+    sidecars=1,
+    partitions=2,
+    concurrency=1,
+    deaths=1,
+    spread=0,
+    weights=Weights(ok=8, fail=5, timeout=1, throttle=4),
+    metadata=LONGEST,
+    order="key",
+    queued=True,
+    configs=(Config(table=(1_000, 5_000, 10_000)),),
+    lock=20_000,
+    stall=2_500,
+)
+"""Each of two was read before the other after the crash of that one, and hid it: they cost eleven processes."""
+
+
 @story
 @example(OVERTAKEN._replace(order="key", queued=True), 3, [(22, 1)])
+@example(TWO_KILLERS, 1, [(1, 1), (16, 1)])
 @given(ladders(), st.integers(1, 4), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=2))
 def test_a_record_that_kills_when_it_comes_from_the_queue_is_found(
     plan: Plan, deaths: int, killers: list[tuple[int, int]]

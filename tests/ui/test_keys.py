@@ -26,13 +26,14 @@ LONG = b"k" * 400
 
 @pytest.fixture(scope="module")
 def group(kafka: Broker) -> GroupTopics:
-    """An ordered group in which four records of `ada` wait, and one of each attack and odd key."""
+    """An ordered group in which four records of `ada` wait, one of each attack and odd key, and one that is parked."""
     group = create_group(replace(fresh_group(kafka.bootstrap, delays=()), queued=True), partitions=1, also=UNUSED)
     queue = group.queues[0]
     ada = [queue_copy(queue, b"ada", origin, origin == 0, topic=group.main) for origin in range(4)]
     odd = [BINARY, LONG, None, *(attack.encode() for attack in ATTACKS)]
     others = [queue_copy(queue, key, 10 + number, 2, topic=group.main) for number, key in enumerate(odd)]
-    produce(group.bootstrap, queue, [*ada, *others])
+    parked = queue_copy(queue, b"dan", 500, 2, topic=group.main, parked=True)
+    produce(group.bootstrap, queue, [*ada, *others, parked])
     return group
 
 
@@ -58,12 +59,13 @@ def test_the_keys_are_listed_with_the_longest_queue_first(visitor: Visitor, grou
     rows = re.findall(
         r'<td data-label="Key"><a class="mono" href="([^"]+)">(.*?)</a></td>.*?class="number">(\d+)', page
     )
-    assert len(rows) == 4 + len(ATTACKS)
+    assert len(rows) == 5 + len(ATTACKS)
     assert rows[0] == ("/keys/queue?base64=YWRh", "ada", "3")
     named = {unescape(text): address for address, text, _ in rows}
     assert named["(none)"].startswith("/record?id="), "a record without a key has no queue"
     assert named["k" * 79 + "…"].startswith("/record?id="), "a long key cannot be named"
-    assert f"{4 + len(ATTACKS)} keys are blocked, and {7 + len(ATTACKS)} records of them wait" in page
+    assert page.count('<span class="chip wait">parked</span>') == 1
+    assert f"{5 + len(ATTACKS)} keys are blocked, and {8 + len(ATTACKS)} records of them wait" in page
     assert '<a href="/keys" aria-current="page">Keys</a>' in page
 
 
@@ -74,6 +76,7 @@ def test_the_queue_of_a_key_has_its_records_in_their_order(visitor: Visitor, gro
         assert ids == [f"{group.main}:0:{offset}" for offset in range(4)]
         assert re.findall(r'<span class="chip \w+">(\w+)</span></td>', page) == ["first", *["behind"] * 3]
         assert "http-500" in page
+    assert '<span class="chip wait">parked</span>' in body(visitor, "/keys/queue?key=dan")
 
 
 def test_every_key_that_is_listed_leads_to_its_queue(visitor: Visitor) -> None:
@@ -81,7 +84,7 @@ def test_every_key_that_is_listed_leads_to_its_queue(visitor: Visitor) -> None:
     page = body(visitor, "/keys")
     assert "<script>window" not in page
     addresses = re.findall(r'href="(/keys/queue\?base64=[^"]+)"', page)
-    assert len(addresses) == 2 + len(ATTACKS)
+    assert len(addresses) == 3 + len(ATTACKS)
     for address in addresses:
         queue = body(visitor, unescape(address))
         assert queue.count('<td data-label="Record">') in (1, 4)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sidecar.cli.explain_timeline import parks_in
 from sidecar.cli.policy.guards import expect_levels, expect_readable, expect_readers, fitting
-from sidecar.cli.policy.plan import history_row, origin_of, plan_of, read_pairs, rule_rows
+from sidecar.cli.policy.plan import history_row, origin_of, parked_text, plan_of, read_pairs, rule_rows
 from sidecar.cli.terminal.arguments import author
 from sidecar.cli.terminal.confirm import ask
 from sidecar.cli.terminal.options import Options, command, take_common
@@ -126,6 +127,8 @@ def set_(
         talk("nothing would change")
         return None
     options.output.talk_rows(PLAN, rows)
+    if parks_in(old_settings) and not parks_in(settings):
+        talk(f"warning: {parked_text(settings)}; `retries list --blocked` shows it")
     expect_levels(settings)
     if not replace:
         expect_readers(settings, new)

@@ -44,6 +44,13 @@ def plan_of(record: PolicyRecord | None, new: Mapping[str, object], before: Sett
     return [{"key": key, "old": values[key], "new": later[key]} for key in KEYS if key in changed]
 
 
+def parked_text(after: Settings) -> str:
+    """Return what becomes of the records that are parked when the group parks no more."""
+    if after.queued:
+        return "what is parked becomes a dead letter, unless it is settled before"
+    return "what is parked stays so, and its key with it, until it is settled (`settle --parked`)"
+
+
 def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
     """Return where a value comes from: the record, its key in the configuration, or the default."""
     if key in record:

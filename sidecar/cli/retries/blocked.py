@@ -131,7 +131,8 @@ def key_row(key: WaitingKey) -> Row:
 
 def record_row(key: WaitingKey, number: int, record: WaitingRecord) -> Row:
     """Return a record of a key as a row: the first, or one behind it."""
-    return {**_fields(key, record), "state": "behind" if number else "first"}
+    first = "parked" if record.parked else "first"
+    return {**_fields(key, record), "state": "behind" if number else first}
 
 
 def printed(row: Row, form: Format) -> Row:

@@ -103,7 +103,7 @@ def show(
     options: Options,
     record: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="The record's id, like orders:3:1024.", callback=optional_record_id),
+        typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.", callback=optional_record_id),
     ] = None,
     most: Annotated[
         int, typer.Option("--most", min=1, help="Read at most so many records of the events topic, or of the queues.")

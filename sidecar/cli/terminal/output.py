@@ -55,6 +55,11 @@ class Output:
         """The chosen format, else table on a terminal and jsonl in a pipe."""
         return self.chosen or (Format.TABLE if sys.stdout.isatty() else Format.JSONL)
 
+    @property
+    def is_read_with_plan(self) -> bool:
+        """Whether a person sees tables of data and of plans on one terminal."""
+        return self.format is Format.TABLE and sys.stdout.isatty() and sys.stderr.isatty()
+
     def rows(self, columns: Sequence[str], rows: Iterable[Row], cut: Collection[str] = ()) -> None:
         """Print the rows. In jsonl and tsv each row is printed as it comes, so the iterable may be endless.
 
@@ -83,8 +88,7 @@ class Output:
         Nobody reads the same table twice: on a terminal that shows both streams, equal rows are not printed again.
         """
         done = list(rows)
-        on_one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
-        if self.format is not Format.TABLE or not on_one_terminal or done != list(shown):
+        if not self.is_read_with_plan or done != list(shown):
             self.rows(columns, done)
 
     def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object, cut: Collection[str] = ()) -> None:

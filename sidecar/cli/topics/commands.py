@@ -214,7 +214,7 @@ def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
     ]
     queues: list[Row] = [
         {"topic": one.name, "finding": f"up to {one.waiting} records wait here unread: {one.because}", "mend": one.mend}
-        for one in unowned_queues(cluster, settings.names, settings.topic_names)
+        for one in unowned_queues(cluster, settings.names, settings.topic_names, in_order=settings.drained)
     ]
     return levels + queues
 

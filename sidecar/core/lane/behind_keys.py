@@ -6,7 +6,7 @@ waits in the queue.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from sidecar.core.invariant import ensure
 from sidecar.core.lane.ledger_entry import UNCOUNTED, identity_of
@@ -30,6 +30,7 @@ class BehindKeys:
 
     def __init__(self, queues: OwnedQueues, ties: LaneTies) -> None:
         self._queues, self._ties = queues, ties
+        self._by_main, self._next_of = queues.by_main, ties.waiting.next_of  # asked for each record
         self.coming: list[tuple[LanePartition, Record]] = []
         """Those that are to be written by the end of this call of the lane; their keys are blocked already."""
 
@@ -68,11 +69,14 @@ class BehindKeys:
 
     # --- one record of it --------------------------------------------------------------------------------------------
 
+    def keeper(self, main: LanePartition) -> Callable[[LanePartition, Record], bool] | None:
+        """Return `keeps`; None, as nearly always, if no key of a main partition is blocked: what begins blocks none."""
+        owned = self._by_main.get(main.source)
+        return None if owned is None or not owned.ledger.lines.by_key else self.keeps
+
     def keeps(self, main: LanePartition, record: Record) -> bool:
         """Return whether a main record that begins is not to be delivered: its copy waits, or its key is blocked."""
-        owned = self._queues.by_main.get(record.source)
-        if owned is None or not owned.ledger.lines.by_key:
-            return False
+        owned = self._by_main[record.source]
         line = self._queues.line_of(record)
         if line not in owned.ledger.lines.by_key:
             return False
@@ -87,8 +91,8 @@ class BehindKeys:
 
     def finished(self, record: Record) -> None:
         """Let the next record of a key go: out, or behind what waits of the key."""
-        waiting, owned = self._ties.waiting, self._queues.by_main.get(record.source)
-        following = waiting.next_of(record)
+        waiting, owned = self._ties.waiting, self._by_main.get(record.source)
+        following = self._next_of(record)
         if owned is None or not owned.ledger.lines.by_key:  # as nearly always: no key is blocked
             if following is not None:
                 waiting.let_next(following)

@@ -124,6 +124,9 @@ class CrashGate:
         if record.offset == suspicion.culprit:
             self._dead_letter(partition, suspicion, record, now)
             return False
+        if _awaits_culprit(partition, suspicion, now):
+            self._waiting.withhold(record)
+            return False
         suspicion.close_window(record.offset, partition.due(record), now)
         if suspicion.stage is Stage.SINGLE:
             passes = self._send_alone(partition, suspicion, record, now)
@@ -139,6 +142,8 @@ class CrashGate:
         self._calls.write(
             partition, record, dead_letter_crashing(record, suspicion.deaths, self._calls.policy(), now.wall_ms), now
         )
+        if partition.under is not None:
+            self._let_try(partition)  # what has awaited it
         self._check_soon()
 
     def _send_few(self, partition: LanePartition, suspicion: Suspicion, record: Record) -> bool:
@@ -314,7 +319,8 @@ class CrashGate:
                 self._narrow(partition, suspicion)
             case Step.LEAVE:
                 self._file.leave(partition.source)
-                if self._leaves_no_room(partition, now):
+                had_awaited = partition.under is not None and suspicion.culprit is not None
+                if had_awaited or self._leaves_no_room(partition, now):
                     self._let_try(partition, 1)
 
     def _has_unread(self, partition: LanePartition, suspicion: Suspicion, now: Now) -> bool:
@@ -327,7 +333,8 @@ class CrashGate:
             return True  # what an operator holds is delivered later, and may be what crashes the service
         # What was in flight of a queue is due at once, and is asked for first; what else waits there was not.
         if partition.under is not None:
-            return suspicion.stage is Stage.SINGLE and self._has_coming(partition, suspicion)
+            is_coming = suspicion.stage is Stage.SINGLE and self._has_coming(partition, suspicion)
+            return is_coming or _awaits_culprit(partition, suspicion, now)
         if not (partition.tracker.dropped or _was_refused(partition, suspicion)):
             return False
         return not self._leaves_no_room(partition, now)
@@ -355,6 +362,18 @@ class CrashGate:
             if source in self._file.sources:
                 stage = None if partition.suspicion is None else partition.suspicion.stage
                 ensure(stage is Stage.SINGLE, f"{source} goes in single file at stage {stage}")
+
+
+def _awaits_culprit(partition: LanePartition, suspicion: Suspicion, now: Now) -> bool:
+    """Return whether the others of a queue wait for the record that crashes the service, as none does for long.
+
+    They may be read before it, and a mark of theirs would take the only evidence against it out of Kafka: two such
+    records in one queue then cost processes in turn, without an end.
+    """
+    culprit = suspicion.culprit
+    if culprit is None or partition.under is None or suspicion.stage is not Stage.SINGLE:
+        return False
+    return not (partition.tracker.is_done(culprit) or partition.held_heads or suspicion.is_quiet(now))
 
 
 def _was_refused(partition: LanePartition, suspicion: Suspicion) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 from hashlib import blake2b
-from itertools import islice
 from typing import Literal, TypeAlias
 
 from sidecar.core.invariant import ensure
@@ -56,51 +55,59 @@ class InPlaceQueues:
 
     `named`: a queue goes by the name of its line (`line_of`), for a lane with ledgers.
 
-    Invariants: no queue is empty; each holds records of its own key and one assignment, each once, and of topics other
-    than queue topics with rising offsets.
+    Invariants: each queue has a first record, and no empty list of others; it holds records of its own key and one
+    assignment, each once, and of topics other than queue topics with rising offsets.
     """
 
     def __init__(self, by: OrderBy, *, named: bool = False) -> None:
         self._by, self._named = by, named
-        self._queues: dict[Key, deque[Record]] = {}
+        self._first: dict[Key, Record] = {}
+        self._behind: dict[Key, deque[Record]] = {}
+        """What waits behind first ones. Apart: most keys have one record at a time, and a deque takes 600 bytes."""
 
     def enqueue(self, record: Record) -> bool:
         """Add a record to its queue; return True if it is the first, also on a repeated call, and may be delivered."""
         if self._by == "key" and record.key is None:
             return True  # records without a key have no order among themselves
         key = self._key(record)
-        queue = self._queues.get(key)
-        if queue is None:
-            self._queues[key] = deque((record,))
+        first = self._first.setdefault(key, record)
+        if first is record or first.offset == record.offset:
             return True
-        if queue[0].offset == record.offset:
-            return True
-        queue.append(record)
+        behind = self._behind.get(key)
+        if behind is None:
+            self._behind[key] = deque((record,))
+        else:
+            behind.append(record)
         return False
 
     def finish(self, record: Record) -> Record | None:
         """Remove the first record of a queue, which is done; return the record that is first now, or None."""
         key = self._key(record)
-        queue = self._queues.get(key)
-        if queue is None or queue[0].offset != record.offset:
+        first = self._first.pop(key, None)
+        if first is None:
             return None
-        queue.popleft()
-        if queue:
-            return queue[0]
-        del self._queues[key]
-        return None
+        if first.offset != record.offset:
+            self._first[key] = first
+            return None
+        if not self._behind or (behind := self._behind.get(key)) is None:
+            return None
+        following = self._first[key] = behind.popleft()
+        if not behind:
+            del self._behind[key]
+        return following
 
     def holds(self, source: Partition, line: bytes) -> bool:
         """Return whether records of a line are here."""
-        return (source, line if self._by == "key" else None) in self._queues
+        return (source, line if self._by == "key" else None) in self._first
 
     def take_line(self, record: Record) -> list[Record]:
         """Remove and return all records of the line of `record`."""
-        return list(self._queues.pop(self._key(record), ()))
+        first = self._first.pop(key := self._key(record), None)
+        return [] if first is None else [first, *self._behind.pop(key, ())]
 
     def behind(self) -> Iterator[Record]:
         """Return the records that wait behind the first ones of their queues."""
-        return (record for queue in self._queues.values() for record in list(queue)[1:])
+        return (record for behind in self._behind.values() for record in behind)
 
     def shed(self, partition: Partition, firsts: Collection[int], from_offset: int = 0) -> list[Record]:
         """Remove the records behind the first ones from the queues of a partition, and return them.
@@ -108,36 +115,38 @@ class InPlaceQueues:
         `from_offset`: only from this offset on. `firsts`: offsets of first records that are removed too, all of them
         from there on.
         """
-        behind: list[Record] = []
-        for key in [key for key in self._queues if key[0] == partition]:
-            first, *rest = self._queues[key]
-            behind += [record for record in rest if record.offset >= from_offset]
-            if first.offset in firsts:
-                del self._queues[key]
-            else:
-                self._queues[key] = deque((first, *(record for record in rest if record.offset < from_offset)))
-        return behind
+        shed: list[Record] = []
+        for key in [key for key in self._behind if key[0] == partition]:
+            behind = self._behind.pop(key)
+            shed += [record for record in behind if record.offset >= from_offset]
+            if stays := [record for record in behind if record.offset < from_offset]:
+                self._behind[key] = deque(stays)
+        if firsts:
+            for key in [key for key, first in self._first.items() if key[0] == partition and first.offset in firsts]:
+                del self._first[key]
+                self._behind.pop(key, None)
+        return shed
 
     def behind_of(self, partition: Partition) -> Iterator[Record]:
         """Yield the records of a partition that wait behind the first ones of their queues."""
-        queues = (queue for key, queue in self._queues.items() if key[0] == partition)
-        return (record for queue in queues for record in islice(queue, 1, None))
+        return (record for key, behind in self._behind.items() if key[0] == partition for record in behind)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the queues of partitions that are given up."""
-        self._queues = {key: queue for key, queue in self._queues.items() if key[0] not in partitions}
+        self._first = {key: first for key, first in self._first.items() if key[0] not in partitions}
+        self._behind = {key: behind for key, behind in self._behind.items() if key[0] not in partitions}
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        for key, queue in self._queues.items():
-            offsets = [record.offset for record in queue]
-            ensure(bool(offsets), f"the queue of {key} has a first record")
+        ensure(self._behind.keys() <= self._first.keys(), "what waits behind others has a first one")
+        ensure(all(self._behind.values()), "there is no empty list of others")
+        for key, first in self._first.items():
+            records = [first, *self._behind.get(key, ())]
+            offsets = [record.offset for record in records]
             ensure(len(set(offsets)) == len(offsets), f"the queue of {key} has a record twice")
+            ensure(by_ledger(first) or offsets == sorted(offsets), f"the queue of {key} is in the order of its offsets")
             ensure(
-                by_ledger(queue[0]) or offsets == sorted(offsets), f"the queue of {key} is in the order of its offsets"
-            )
-            ensure(
-                {(self._key(record), record.epoch) for record in queue} == {(key, queue[0].epoch)},
+                {(self._key(record), record.epoch) for record in records} == {(key, first.epoch)},
                 f"{key} has no other records",
             )
 

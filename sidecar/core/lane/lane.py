@@ -128,7 +128,7 @@ class Lane:
     def _put_back(self, record: Record) -> None:
         if self.queues is not None:
             self.queues.heads.put_back(record)
-            self._timer.wake_by(0)  # in whichever lane's call that is, the next head may go out now
+            self._timer.wake_by(0)  # amid a dispatch, maybe of the other lane, behind this one's look at its queues
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
@@ -218,6 +218,7 @@ class Lane:
         if self._decisions.policy.relay and self._active_holds is None:
             run = self._relay_bulk.forward_due(partition, run, self._decisions.policy, now)
         going: list[Record] = []
+        keeps = None if self.queues is None else self.queues.mains.keeper(partition)
         for record, remaining in admit(partition, run, self.paused, now, self.memory.limit_of(partition)):
             self.memory.add(partition, record.weight)
             # Contract 3.6: a copy whose headers break their form is never delivered, and never lost.
@@ -227,7 +228,7 @@ class Lane:
             elif self._wanted is not None and not self._wanted(record):
                 self.counters.passed_over[record.source.topic] += 1
                 self._finish(partition, record)
-            elif self.queues is not None and self.queues.mains.keeps(partition, record):
+            elif keeps is not None and keeps(partition, record):
                 pass
             # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
             elif remaining > 0:
@@ -319,7 +320,7 @@ class Lane:
     def _go_on(self, now: Now) -> None:
         looked = self.queues is not None and self.queues.turn(now)
         self._dispatcher.dispatch(now)
-        if looked:
+        if looked:  # there may be other deadlines
             self._timer.schedule(now)
             return
         # An outage may have begun, what was sent may hang, or records wait for a rate.

@@ -40,7 +40,8 @@ class Links(NamedTuple):
     """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration.
 
     `is_own`: whether the service is the user's own, and not the sample service. `log`: the file with the sidecar's log.
-    `displaced`: the usual ports that other programs have, so that parts of this one have others.
+    `displaced`: the usual ports that other programs have, so that parts of this one have others. `key`: of the record
+    that is produced, where the order is by key: one without a key waits alone.
     """
 
     dashboard: str
@@ -52,6 +53,7 @@ class Links(NamedTuple):
     is_own: bool = False
     log: Path = Path("sidecar.log")
     displaced: tuple[int, ...] = ()
+    key: str = ""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the address of each part."""
@@ -77,7 +79,8 @@ class Links(NamedTuple):
         `case` selects the answer of the sample service.
         """
         header = () if self.is_own else ("--header", f"{CASE_HEADER}={case}")
-        return "reconsume", "dev", "produce", "--brokers", self.brokers, *header, self.topic, VALUE
+        key = ("--key", self.key) if self.key else ()
+        return "reconsume", "dev", "produce", "--brokers", self.brokers, *header, *key, self.topic, VALUE
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -144,7 +147,8 @@ def open_playground(
             await_listener(port, stage)
         api, dashboard = (f"http://{HOST}:{port}" for port in (api_port, ui_port))
         topic, log = stage.settings.topic_names[0], stage.sidecar.log
-        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, log, displaced)
+        key = "customer-7" if stage.settings.order_by == "key" else ""
+        links = Links(dashboard, api, stage.bootstrap, stage.file, token, topic, own is not None, log, displaced, key)
         samples = plan.make_orders() if own is None else ()
         yield Playground(stage, links, Traffic(stage.bootstrap, samples, plan.produce_seconds))
 

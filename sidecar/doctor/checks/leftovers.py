@@ -15,19 +15,22 @@ from topics.acls import GroupShape
 MEND = "put {topic} back into topics: until its retries are done, or let a running sidecar make dead letters of them"
 
 
-def removed_topics(cluster: Cluster, group: GroupShape) -> list[Finding]:
-    """Report each removed topic whose levels hold retries, and each queue of which partitions hold records unread."""
+def removed_topics(cluster: Cluster, group: GroupShape, *, in_order: bool) -> list[Finding]:
+    """Report each removed topic whose levels hold retries, and each queue of which partitions hold records unread.
+
+    `in_order`: as in `unowned_queues`.
+    """
     if group.broadcast:
         return [ok("a broadcast has no retries")]
-    findings = [*_in_levels(cluster, group), *_in_queues(cluster, group)]
+    findings = [*_in_levels(cluster, group), *_in_queues(cluster, group, in_order=in_order)]
     return findings or [ok("no topic that left the configuration has retries")]
 
 
-def _in_queues(cluster: Cluster, group: GroupShape) -> list[Finding]:
+def _in_queues(cluster: Cluster, group: GroupShape, *, in_order: bool) -> list[Finding]:
     text = "up to {} records wait in {}[{}], which nobody reads: {}"
     return [
         warn(text.format(one.waiting, one.name, listed(map(str, one.partitions)), one.because), one.mend)
-        for one in unowned_queues(cluster, group.names, group.topics)
+        for one in unowned_queues(cluster, group.names, group.topics, in_order=in_order)
     ]
 
 

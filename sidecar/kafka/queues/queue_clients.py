@@ -11,6 +11,7 @@ from sidecar.core.record import Partition
 from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
 from sidecar.kafka.credentials.new_client import new_client
 from sidecar.kafka.credentials.registry import ClientCredentials
+from sidecar.kafka.errors import sentence_of
 from sidecar.kafka.queues.offset_reads import closed
 from sidecar.observability.thread_watch import StopRequest
 
@@ -102,7 +103,7 @@ class QueueClients:
         try:
             low, high = self.reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
         except KafkaException as failure:
-            self.last_error = str(failure.args[0])
+            self.last_error = f"{queue}: {sentence_of(failure)}"
             return NoEdges.MISSING if failure.args[0].code() in NO_PARTITION else NoEdges.UNTOLD
         return NoEdges.UNTOLD if OFFSET_INVALID in (low, high) else (low, high)
 

@@ -66,9 +66,9 @@ def read_waiting(
     queues = [names.ordered(topic) for topic in topics_of]
     topics = cluster.find(queues)
     if not topics:
-        raise ContractError(
-            f"there is no topic {names.ordered(policy.topics[0])}: a group has queues with retry.ordered_ladder alone"
-        )
+        mend = "`reconsume topics apply` creates it"
+        why = mend if policy.queued else f"{mend} in a group with retry.ordered_ladder"
+        raise ContractError(f"there is no topic {names.ordered(policy.topics[0])}: {why}")
     led = [partition for topic in topics.values() for partition in topic.led]
     progress = cluster.progress(names.group, led)
     spans = {

@@ -187,8 +187,10 @@ def test_a_ladder_that_keeps_the_order_needs_its_queues_and_instances_that_read_
     assert (shown["ordered_ladder"], shown["ordered_exhausted"]) == ((["1s", "1m"], "record"), ("park", "record"))
     alone = call("policy", "set", "ordered_ladder=null", "--yes", **ordered)
     assert (alone.exit_code, "retry.ordered_exhausted" in alone.stderr) == (78, True), "nothing would be parked"
+    planned = call("policy", "set", "ordered_exhausted=dead-letter", "--dry-run", **ordered)
+    assert "what is parked becomes a dead letter, unless it is settled before" in planned.stderr
     both = call("policy", "set", "ordered_ladder=null", "ordered_exhausted=dead-letter", "--yes", **ordered)
-    assert both.exit_code == 0
+    assert (both.exit_code, "what is parked stays so, and its key with it" in both.stderr) == (0, True)
 
 
 def test_dry_run_and_a_missing_terminal_change_nothing(call: Call, kafka: Broker, topic: str) -> None:

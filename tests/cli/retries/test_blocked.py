@@ -108,7 +108,7 @@ def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
 
 def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: Broker, queue: str) -> None:
     produce(kafka.bootstrap, queue, [queue_copy(queue, b"ada", origin, origin == 0) for origin in (4, 0, 2)])
-    produce(kafka.bootstrap, queue, [queue_copy(queue, BINARY, 8, 3)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, BINARY, 8, 3, parked=True)])
     shown = rows(call("show", "--key", "ada"))
     assert [(row["id"], row["state"], row["times"], row["due"]) for row in shown] == [
         ("orders:0:0", "first", 1, AT + 100_000),
@@ -116,7 +116,7 @@ def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: 
         ("orders:0:4", "behind", 0, 0),
     ]
     [other] = rows(call("show", "--key-base64", base64.b64encode(BINARY).decode()))
-    assert (other["id"], other["times"]) == ("orders:0:8", 3)
+    assert (other["id"], other["state"], other["times"], other["due"]) == ("orders:0:8", "parked", 3, 0)
     missing = call("show", "--key", "eve")
     assert missing.exit_code == 1
     assert missing.stderr.endswith("reconsume: retries: nothing of this key waits\n")

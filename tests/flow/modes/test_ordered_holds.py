@@ -102,6 +102,8 @@ def test_a_held_key_stands_in_its_queue_is_settled_there_and_goes_on_in_order(
     (last,) = put(group, (b"last", b"a"))
     pods[0].until(failed_again(service, probe), 30, "what is not held is tried again")
     assert [len(service.ledger.of(ident)) for ident in (first, head)] == before
+    planned = command("settle", first, "--retry-now", "--why", "seen", "--dry-run")
+    assert "warning: 2 holds in force (key=a, key=d)" in planned.stderr
     settled = command("settle", head, "--dead-letter", "--why", "seen", "--yes", "-o", "json")
     assert settled.exit_code == 0, settled.stderr
     (letter,) = dump(group.bootstrap, group.dlq)

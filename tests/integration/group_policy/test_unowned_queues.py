@@ -20,10 +20,10 @@ def test_what_waits_beyond_the_partitions_of_the_main_topic_is_named_and_what_is
     queue, cluster = names.ordered(main), Cluster({"bootstrap.servers": kafka.bootstrap})
     create_topic(kafka.bootstrap, main, 1)
     create_topic(kafka.bootstrap, queue, 3)
-    assert unowned_queues(cluster, names, [main]) == []
+    assert unowned_queues(cluster, names, [main], in_order=True) == []
     produce(kafka.bootstrap, queue, [Out(b"waits", b"k", (), number) for number in (0, 1, 1, 2)])
     commit(kafka.bootstrap, group, TopicPartition(queue, 2, 1))
-    (unowned,) = unowned_queues(cluster, names, [main])
+    (unowned,) = unowned_queues(cluster, names, [main], in_order=True)
     assert (unowned.name, unowned.partitions, unowned.waiting) == (queue, (1,), 2)
     assert f"give {main} 3 partitions again" in unowned.mend
 
@@ -39,10 +39,27 @@ def test_a_queue_that_left_the_configuration_is_named_once_this_group_has_read_i
     create_topic(kafka.bootstrap, queue, 1)
     produce(kafka.bootstrap, queue, [b"done", b"waits"])
     mains = [main if same_topic else f"other-{group}"]
-    assert unowned_queues(cluster, names, mains) == []
+    assert unowned_queues(cluster, names, mains, in_order=True) == []
     commit(kafka.bootstrap, group, TopicPartition(queue, 0, 1))
-    (unowned,) = unowned_queues(cluster, names, mains)
+    (unowned,) = unowned_queues(cluster, names, mains, in_order=True)
     assert (unowned.topic, unowned.waiting) == (main, 1)
     assert ("set topic_prefix back" if same_topic else f"put {main} back into topics") in unowned.mend
     commit(kafka.bootstrap, group, TopicPartition(queue, 0, 2))
-    assert unowned_queues(cluster, names, mains) == []
+    assert unowned_queues(cluster, names, mains, in_order=True) == []
+
+
+def test_what_waits_in_order_is_named_once_the_group_has_none(kafka: Broker, group: str) -> None:
+    """Given a group whose `deliver.order` was taken out while records wait: no instance reads its queue."""
+    names, main = Names(group, "{group}"), f"orders-{group}"
+    queue, cluster = names.ordered(main), Cluster({"bootstrap.servers": kafka.bootstrap})
+    create_topic(kafka.bootstrap, main, 1)
+    assert unowned_queues(cluster, names, [main], in_order=False) == []
+    create_topic(kafka.bootstrap, queue, 1)
+    produce(kafka.bootstrap, queue, [b"done", b"waits"])
+    commit(kafka.bootstrap, group, TopicPartition(queue, 0, 1))
+    assert unowned_queues(cluster, names, [main], in_order=True) == []
+    (unowned,) = unowned_queues(cluster, names, [main], in_order=False)
+    assert (unowned.name, unowned.partitions, unowned.waiting) == (queue, (0,), 1)
+    assert "set deliver.order back" in unowned.mend
+    commit(kafka.bootstrap, group, TopicPartition(queue, 0, 2))
+    assert unowned_queues(cluster, names, [main], in_order=False) == []

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.ui.summary import summarize
 from sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, ViewQuery, questions
 from sidecar.view.store import ViewStore
 from sidecar.view.store_file import open_store
-from sidecar.view.storm import Failures
+from sidecar.view.storm import Failures, Rule
 from tests.support.view_copy import take
 from tests.support.view_rows import GROUP, view_row
 from topics.events import State
@@ -54,6 +55,14 @@ def test_lists_are_filtered_and_what_is_due_first_comes_first(
 
 def test_what_waits_is_counted_by_level_with_its_first_and_last_due_time(mixed: None, ask: ViewQuery) -> None:
     assert ask.levels(200) == [("10s", 2, 1, 200, 300), ("1m", 1, 1, 100, 100)]
+
+
+def test_what_is_parked_waits_for_no_time_and_is_not_among_what_is_due(store: ViewStore, ask: ViewQuery) -> None:
+    """The overview says of it that it waits, and not that nothing does."""
+    take(store, view_row(1, due=300), view_row(2, due=0, level=None), view_row(3, State.COMMIT, due=0))
+    summary = summarize(ask, 100, Rule(60_000, 0.5, 10), ())
+    assert (ask.parked(), summary.parked, summary.ready) == (1, 1, 0)
+    assert [lane.waits for lane in summary.lanes] == [[200]]
 
 
 def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewStore, ask: ViewQuery) -> None:

@@ -13,18 +13,26 @@ AT = wall() - 60_000
 
 
 def queue_copy(
-    queue: str, key: bytes | None, origin: int, times: int = 0, number: int = 0, *, topic: str = "orders"
+    queue: str,
+    key: bytes | None,
+    origin: int,
+    times: int = 0,
+    number: int = 0,
+    *,
+    topic: str = "orders",
+    parked: bool = False,
 ) -> Out:
     """A copy of the record at offset `origin` of a main partition: a failed one with `times`, else one behind it."""
     state = RetryState(
         f"{topic}:{number}:{origin}",
         topic,
         times,
-        due_at=AT + 100_000 + origin if times else AT,
+        due_at=0 if parked else AT + 100_000 + origin if times else AT,
         timestamp=AT + origin,
         first_failed_at=AT if times else 0,
         reason="http-500: no" if times else "",
         order=Order(origin),
         behind=not times,
+        parked=parked,
     )
     return Out(b"v", key, tuple(render_retry_headers(state, "g", queue)), number)

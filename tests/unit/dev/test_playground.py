@@ -94,3 +94,5 @@ def test_a_service_of_ones_own_gets_no_header_of_the_sample_service() -> None:
     assert words[-1] == "invoices"
     assert "--header" not in words
     assert json.loads(value)
+    in_order = links("invoices", is_own=True)._replace(key="customer-7").producing("flaky")
+    assert in_order[-4:] == ("--key", "customer-7", "invoices", value), "one without a key would wait alone"

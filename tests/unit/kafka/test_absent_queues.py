@@ -91,6 +91,7 @@ def test_a_queue_that_is_made_later_is_read_with_a_ladder_and_without(
     looks = Looks(monkeypatch, policy, made_at(20))
     looks.go_on(45)
     assert looks.heard == ["absent", "opened"]
+    assert "KafkaError{" not in looks.thread.last_error, "/status has a sentence for people"
 
 
 def test_a_queue_that_is_made_once_the_ladder_has_ended_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

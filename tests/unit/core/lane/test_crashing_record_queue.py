@@ -13,13 +13,13 @@ SUSPECTS = 2
 """The records at these first offsets of the queue were with the service when its last owner died."""
 
 
-def taken_up(*offsets: int) -> LadderRig:
+def taken_up(*offsets: int, progress: Progress | None = None) -> LadderRig:
     """A lane whose queue had owners that died twice, and that has read it, and then these records of it."""
     rig = LadderRig(policy=replace(rules(), max_deaths=3))
     rig.begin(Progress(100, clean=True))
     for number in range(SUSPECTS + 1):
         rig.put(waiting(number), key=b"k%d" % number)
-    rig.open(Progress(0, deaths=1, reach=SUSPECTS - 1))
+    rig.open(progress or Progress(0, deaths=1, reach=SUSPECTS - 1))
     rig.look()
     assert rig.reader.wanted == [0, 1, 2]
     bring(rig, *offsets)
@@ -84,3 +84,41 @@ def test_records_of_a_queue_that_are_not_due_were_not_with_the_service() -> None
     assert rig.out() == [2]
     assert rig.part(QUEUE).suspicion is not None
     assert rig.part(ORDERS).suspicion is not None
+
+
+KILLED = Progress(0, deaths=2, mark=1, reach=SUSPECTS - 1)
+"""Two owners have died, and the last with the record at offset 1 alone with the service."""
+
+
+def test_no_mark_of_another_record_replaces_the_evidence_against_the_one_that_crashes_the_service() -> None:
+    """Given a record that is read first, then it goes once the other one is a dead letter, and not before."""
+    rig = taken_up(0, progress=KILLED)
+    rig.settle()
+    assert (rig.out(), rig.queue().mark) == ([], None)
+    rig.run(QUIET_MS // 2)
+    bring(rig, 1)
+    rig.settle()
+    goes_alone(rig, 0)
+    assert rig.queue().covers(1)
+
+
+def test_a_record_that_crashes_the_service_and_is_not_read_keeps_the_others_back_for_ten_seconds() -> None:
+    rig = taken_up(0, progress=KILLED)
+    rig.settle()
+    assert rig.out() == []
+    rig.run(QUIET_MS)
+    rig.settle()
+    assert rig.out() == [0]
+    rig.take_it(0)
+    bring(rig, 1)
+    rig.settle()
+    assert rig.queue().covers(1), "it is a dead letter all the same"
+
+
+def test_a_record_that_crashes_the_service_and_is_gone_keeps_nothing_back() -> None:
+    rig = taken_up(0, progress=KILLED)
+    del rig.log[1]
+    bring(rig, 1)
+    rig.run(IDLE_MS)
+    rig.settle()
+    assert rig.out() == [0]

@@ -111,7 +111,7 @@ def no_turn(waiting: WaitingRecords) -> None:
 
 def no_first(waiting: WaitingRecords) -> None:
     assert waiting._in_place is not None
-    next(iter(waiting._in_place._queues.values())).clear()
+    waiting._in_place._first.clear()
 
 
 def lighter(waiting: WaitingRecords) -> None:
