@@ -152,6 +152,11 @@ class Lane:
             if checked is not None:
                 checked.check()
 
+    @property
+    def woken_at_ms(self) -> int:
+        """The steady time (ms) at which the lane is ticked next, as it has asked for; NEVER if it has not."""
+        return self._timer.woken_at_ms
+
     # --- its partitions ----------------------------------------------------------------------------------------------
 
     def assigned(self, grants: Iterable[AssignedPartition], now: Now) -> None:
