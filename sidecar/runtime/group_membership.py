@@ -94,6 +94,8 @@ class GroupMembership:
         await known()
         if isinstance(delivery, PullQueue):
             delivery.at_receive = self._received
+            if delivery.was_asked:  # that call may still wait, and be the only one for a minute
+                self._received()
         self._look()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.lane.admission import LaneOptions
 from sidecar.core.lane.lane import Lane
 from sidecar.core.lane.queue_hops import Spans
@@ -16,13 +17,14 @@ from sidecar.core.pace.limits import DeliveryLimits
 from sidecar.core.pace.pace import Pace
 from sidecar.core.policy import Policy
 from sidecar.core.ports import NoDelivery, Ports, Reply
-from sidecar.core.record import Now, Partition, Record
+from sidecar.core.record import NEVER, Now, Partition, Record
 from sidecar.kafka.messages import Reading
 from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
 from tests.sim.queue_model import QueueModel
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
+from tests.sim.unasked import nothing_is_left
 from topics.retry_headers import Headers, RetryState
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ class Process:
         if self._steps % self.world.check_every == 0:
             for host in self.hosts.values():
                 host.lane.check()
+            nothing_is_left(self)
 
     def obey(self) -> None:
         """Take in what the operator holds now."""
@@ -128,9 +131,12 @@ class LaneHost(ConsumerSide):
         super().__init__(process, group, levels or process.policy.topics, self._reading() if levels else None)
         self.kafka = self.world.kafka
         self._timer = 0
+        self.wake_at = NEVER
+        self.acts = 0
+        """How often its lane has delivered, committed, or let a partition continue."""
         self.queues = QueueModel(self)
-        commit, recall = CommitterModel(self).submit, NoDelivery().recall
-        ports = Ports(self, self._deliver, commit, self._wake, recall, queues=self.queues)
+        self._submit, recall = CommitterModel(self).submit, NoDelivery().recall
+        ports = Ports(self, self._deliver, self._commit, self._wake, recall, queues=self.queues)
         terms = LaneOptions(self.world.plan.room, self.world.plan.order, bounds=self.world.plan.bounds)
         self.lane = Lane(process.policy, levels, ports, process.gate, terms)
         if self.lane.queues is not None:
@@ -151,9 +157,18 @@ class LaneHost(ConsumerSide):
 
         return reading
 
+    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+        self.acts += 1
+        super().resume(partition, epoch, offset, turn)
+
+    def _commit(self, batch: CommitBatch) -> None:
+        self.acts += 1
+        self._submit(batch)
+
     # --- deliver -----------------------------------------------------------------------------------------------------
 
     def _deliver(self, record: Record, reply: Reply) -> None:
+        self.acts += 1
         outcome, ms = self.world.service.verdict(record)
         fatal = self.world.killers.get(record.id)
         if fatal is not None and record.times <= fatal and not isinstance(outcome, NotSent):
@@ -181,7 +196,10 @@ class LaneHost(ConsumerSide):
 
     def _wake(self, at: int) -> None:
         """One timer: what is asked for last counts."""
+        if at == self.wake_at:
+            return
         self._timer += 1
+        self.wake_at = at
         if at - self.world.steady_ms > FAR:
             return  # the progress of queues, twice a day: a story ends where nothing else is to be done
         mine = self._timer
@@ -189,4 +207,5 @@ class LaneHost(ConsumerSide):
 
     def _ring(self, timer: int) -> None:
         if timer == self._timer:
+            self.wake_at = NEVER
             self.lane.tick(self.process.now())

@@ -43,6 +43,8 @@ class Reading:
     position: int = 0
     known_to: int = 0
     """Up to where the lane knows it without having read it."""
+    told_to: int = 0
+    """The same, as soon as the lane has said it."""
     end: int = -1
     looks: bool = False
     missing_since: int | None = None
@@ -59,6 +61,11 @@ class Reading:
     """The end that was handed over last."""
     other: bool = False
     """Whether a copy of our own was written below what was read."""
+
+    @property
+    def read_to(self) -> int:
+        """Up to where it was read, or is known: what is appended lies behind that."""
+        return max(self.position, self.told_to)
 
 
 class Lookup:
@@ -225,7 +232,7 @@ class QueueModel:
         for copy in copies:
             target = Partition(copy.topic, copy.spread)
             reading = self._readings.get(target)
-            if reading is not None and target in kafka.logs and kafka.logs[target].end < reading.position:
+            if reading is not None and target in kafka.logs and kafka.logs[target].end < reading.read_to:
                 self._process.later(self._random.randint(1, 50), self._end)
                 reading.other = True
 
@@ -255,6 +262,8 @@ class QueueModel:
         self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
     ) -> None:
         self._at_hand |= {(queue, record.offset): record for record in at_hand if self._random.random() < 0.7}
+        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
+            reading.told_to = max(reading.told_to, end)
         self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end, at_ms))
 
     def _know(self, queue: Partition, epoch: int, end: int, at_ms: int) -> None:

@@ -23,6 +23,8 @@ SPREAD = 20_000
 LATE = 4_000
 """ms within which a record is delivered, beside whatever hangs: two looks at a full lane, a fetch after each, and a
 commit. A look is a second away at most, and the model's client takes up to a second to fetch after a seek."""
+LATE_IN_OUTAGE = 15_000
+"""The same while failures in a row may be an outage: a probe that hangs is waited for, 5 s each."""
 HUNG, GOOD, LATER = b"hung", b"good", b"later"
 SOURCES = [Partition(topic, number) for topic in ("orders", "refunds") for number in (0, 1)]
 
@@ -75,12 +77,13 @@ class Story(World):
     st.sampled_from([8, 16, 64]),
     st.sampled_from([20_000, 100_000, 1 << 20]),
     st.sampled_from([20, 200]),
+    st.sampled_from([None, 3]),
 )
 def test_beside_a_hung_partition_or_topic_all_others_go_on(
-    seed: int, hung: list[Partition], concurrency: int, room: int, count: int
+    seed: int, hung: list[Partition], concurrency: int, room: int, count: int, failures: int | None
 ) -> None:
     configs = (Config(("orders", "refunds")),)
-    plan = Plan(seed, concurrency=concurrency, room=room, deaths=None, configs=configs)
+    plan = Plan(seed, concurrency=concurrency, room=room, deaths=None, failures=failures, configs=configs)
     world = Story(plan, hung, count).run()
     check(world)
-    assert max(world.late()) <= LATE
+    assert max(world.late()) <= (LATE if failures is None else LATE_IN_OUTAGE)

@@ -210,8 +210,34 @@ KEPT_AS_DONE = Plan(
 """The last owner of a former log says what was done in it, and the present log is empty when its next owner begins."""
 
 
+BEFORE_IT_IS_READ = Plan(
+    *(85938, 26, 1, 2, 4),
+    retries=2,
+    deaths=None,
+    spread=15_000,
+    weights=Weights(ok=4, fail=0, ask=1),
+    faults=(
+        Fault("crash", 0, 20_000, 4),
+        Fault("freeze", 0, 0, 6),
+        Fault("crash", 12_703, 700, 7),
+        Fault("crash", 88, 30, 9),
+        Fault("revoke", 650, 30, 5),
+        Fault("revoke", 155, 700, 8),
+        Fault("outage", 62, 30, 9),
+        Fault("outage", 322, 30, 5),
+    ),
+    bounds=Bounds(True, 3, 2, 4, skip=2),
+    metadata=LONGEST,
+    order="key",
+    queued=True,
+    lock=20_000,
+)
+"""The first copy of the former log is known and not read when the next one is the first of the present log."""
+
+
 @story
 @example(KEPT_AS_DONE, [])
+@example(BEFORE_IT_IS_READ, [Fault("renewqueue", 500, 3_000, 7)])
 @given(ladders("revoke", "join", "crash", "freeze", "outage"), st.lists(RENEWALS, min_size=1, max_size=3))
 def test_of_a_queue_that_is_made_anew_only_what_waited_in_the_former_one_is_lost(
     plan: Plan, renewals: list[Fault]

@@ -115,6 +115,7 @@ class Lane:
         self.ownership.apply_delays(waits)
         if self.queues is not None:
             self.queues.look_again()
+            self._timer.wake_by(0)  # nothing else may happen here for hours
 
     def hold(self, holds: Holds, now: Now) -> None:
         """Deliver nothing that these holds keep back, and what others have kept back."""
@@ -169,6 +170,7 @@ class Lane:
     def lost(self, partitions: Collection[Partition]) -> None:
         """Drop partitions that another member owns by now, or whose time to finish is over; commit nothing."""
         self.ownership.lost(partitions)
+        self._timer.wake_by(0)  # the places that were kept for them are for others now
 
     def cut(self, source: Partition, epoch: int, wanted: int, low: int, now: Now) -> None:
         """Count the records that are lost unread, from the offset `wanted` on: the log begins at `low` now."""
@@ -178,6 +180,7 @@ class Lane:
     def truncated(self, source: Partition, high: int) -> None:
         """Drop a partition whose log ends at `high` now, and count what was not done."""
         self.ownership.truncated(source, high)
+        self._timer.wake_by(0)
 
     def _end_turn(self, now: Now) -> None:
         """Do what follows from the events of a call of the lane."""
@@ -320,8 +323,8 @@ class Lane:
         if looked:  # there may be other deadlines
             self._timer.schedule(now)
             return
-        # An outage may have begun, a probe was sent that may hang, or records wait for a rate.
-        self._timer.wake_by(self._dispatcher.next_at(now))
+        # An outage may have begun, what was sent may hang, or records wait for a rate.
+        self._timer.wake_by(self._dispatcher.look_for_hangs(now))
 
     def _output_refused(self, partition: LanePartition, entry: SettledRecord, why: str, now: Now) -> None:
         """Let a record fail whose outputs Kafka does not take."""

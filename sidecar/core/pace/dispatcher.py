@@ -20,7 +20,7 @@ from sidecar.core.pace.lane_turns import HAD, took
 from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
-from sidecar.core.pace.shares import has_share, most_for
+from sidecar.core.pace.shares import has_share, most_for, most_places
 from sidecar.core.pace.single_file import SingleFile
 from sidecar.core.pace.topic_turns import Flow, ReadyFlows
 from sidecar.core.record import NEVER, Now, Record
@@ -321,18 +321,19 @@ class Dispatcher:
                 self.single_file.leave(source)
 
     def _probe(self, now: Now) -> None:
-        """Send as `dispatch` does, but the flow that was probed least recently goes first, whatever is out.
+        """Send as `dispatch` does, but the flow that was probed least recently goes first, whatever its share.
 
         The poison of one partition then delays no other.
         """
         if self._no_room:
             return
         # Contract 8.1: probes take lanes and partitions in turn.
+        most = most_places(self.pace.full, self._unit, sum(len(ready.topics) for ready in self._ready))
         for ready in self._ready:
-            self._probe_turns.deal(ready)
+            self._probe_turns.deal(ready, most)
         empty = 0
         while self._may_send and empty < len(self._ready):
-            taken = self._next_lane().take()
+            taken = self._probe_turns.take(self._next_lane(), most)
             if taken is None:
                 empty += 1
                 continue

@@ -15,6 +15,7 @@ every few records, and at a small `concurrency` for each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sidecar.core.pace.topic_turns import Flow, ReadyFlows, TopicFlows
 
@@ -24,6 +25,29 @@ too few places to matter; with a larger one, a topic that is alone would be slow
 FEWEST = 2
 """Flows of a topic, and topics of a lane, that may have a place each although the share is smaller: with one place a
 second flow would wait for the end of the first one."""
+
+
+class MostPlaces(NamedTuple):
+    """The places of `limit` that one topic may take alone (`topic`), and that one of its partitions may (`partition`).
+    What is left of them is the reserve; there may be none."""
+
+    limit: int
+    topic: int
+    partition: int
+
+    def leaves_reserve(self, flow: Flow) -> bool:
+        """Return whether a flow may take one more place, and the reserve of the others stays free."""
+        topic = flow.topic
+        if topic.out >= self.topic < self.limit:
+            return False
+        return topic.owned < 2 or not flow.out >= self.partition < self.topic
+
+
+def most_places(limit: int, unit: int, topics: int) -> MostPlaces:
+    """Return how many of `limit` places a topic, one of so many owned, may take alone. `unit`: records of a request."""
+    most = most_of_topic(limit, unit, topics)
+    # What leaves one request to another partition of the topic.
+    return MostPlaces(limit, most, most - unit if most >= 2 * unit else most)
 
 
 def most_of_topic(limit: int, unit: int, topics: int) -> int:
@@ -37,8 +61,7 @@ def divide(waiting: Sequence[ReadyFlows], limit: int, unit: int, topics: int) ->
 
     Shares are rounded up: rounded down, some places would stay empty.
     """
-    most = most_of_topic(limit, unit, topics)
-    beside = most - unit if most >= 2 * unit else most  # what leaves one request to another partition of the topic
+    _, most, beside = most_places(limit, unit, topics)
     weights = sum(ready.weight for ready in waiting)
     for ready in waiting:
         ready.most, ready.share = most, -(-limit * ready.weight // weights)

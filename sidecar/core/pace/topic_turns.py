@@ -229,11 +229,11 @@ class ReadyFlows:
         """Yield the ready records of a partition, those of one flow in the order in which they go."""
         return chain.from_iterable(flow.records for flow in self._of(source))
 
-    def deal(self, last: Callable[[Partition], int]) -> None:
-        """Give the next turn to the flows for which `last` is least. For probes alone, of which there are a few."""
+    def deal(self, rank: Callable[[Flow], tuple[bool, int]]) -> None:
+        """Give the next turn to the flows for which `rank` is least. For probes alone, of which there are a few."""
         for topic in self.turns:
-            topic.turns = deque(sorted(topic.turns, key=lambda flow: last(flow.source)))
-        self.turns = deque(sorted(self.turns, key=lambda topic: last(topic.turns[0].source)))
+            topic.turns = deque(sorted(topic.turns, key=rank))
+        self.turns = deque(sorted(self.turns, key=lambda topic: rank(topic.turns[0])))
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the records of partitions that are given up."""

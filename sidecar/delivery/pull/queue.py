@@ -47,7 +47,9 @@ class PullQueue:
         """Calls that came too late: the partition has another owner now, the handle was replaced, or another verdict
         was given."""
         self.at_receive: Callable[[], None] = lambda: None
-        """Called at the first receive: from then on the service is known to be there."""
+        """Called at the next receive, once: the service is known to be there."""
+        self.was_asked = False
+        """Whether the service has called to receive."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._table = LeaseTable()
@@ -106,6 +108,7 @@ class PullQueue:
 
     def turn(self, seconds: float, gone: asyncio.Future[None]) -> AbstractAsyncContextManager[None]:
         """Wait for records for at most `seconds`; see `LongPollQueue.turn`."""
+        self.was_asked = True
         self.at_receive()
         self.at_receive = lambda: None
         return self._line.turn(0 if self._closed else seconds, gone)

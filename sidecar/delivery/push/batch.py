@@ -111,6 +111,8 @@ class BatchPush:
         """Set the timeout (ms) of requests that begin from now on, and how many may be in flight."""
         self._push.set_timeout(timeout_ms)
         self._limits = msgspec.structs.replace(self._limits, requests=requests)
+        if not self._looking:  # what waits may go now, and the requests that are out may hang
+            self._look_later()
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Cancel the partitions' records that are not sent. Those that are sent stay until they are answered."""

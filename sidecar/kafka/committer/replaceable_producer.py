@@ -101,7 +101,10 @@ class ReplaceableProducer:
                 producer = producer or self._new()
                 producer.prepare()
                 self.producer = producer
-                return
+                if self.credentials.apply_to(producer):
+                    return
+                self._give_up()  # newer ones came before there was a producer to take them (`take_credentials`)
+                producer = None
             except (KafkaException, CallTimeoutError) as failure:
                 self.warn("no-producer", "no producer yet, trying again: %s", failure)
                 if _cannot_end(failure):

@@ -43,9 +43,9 @@ class OwnAppends:
                         self._others.append(queue)
 
     def read_up_to(self, queue: Partition, offset: int) -> None:
-        """Note that a queue was read below an offset: what is appended from now on lies there or behind it."""
-        with self._lock:
-            self._read_to[queue] = offset
+        """Note that a queue was read, or is known, below an offset: what is appended from now on lies behind that."""
+        with self._lock:  # the reader says how far it is, and the lane how far it knows: whoever is ahead, is right
+            self._read_to[queue] = max(self._read_to.get(queue, 0), offset)
 
     def end_of_own(self, queue: Partition) -> int:
         """Return the offset behind the copy that was appended last to a queue; 0 if none was since it is read."""

@@ -65,6 +65,13 @@ class QueueClients:
         begin()
         return True
 
+    def keep_up(self) -> None:
+        """Take newer credentials although nothing is read: what was made of former ones ends, and the clients of others
+        get theirs only after this one (`CredentialWatcher`)."""
+        if self._credentials.due:
+            self.drop()
+            self._credentials.adopt(self._config)
+
     def drop(self) -> None:
         """Close the clients, if there are any."""
         if self._has_both:

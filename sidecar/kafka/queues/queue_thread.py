@@ -135,7 +135,9 @@ class QueueThread(threading.Thread):
         self._run_commands(wait=self._has_nothing())
         if due := self._opening.is_due:
             self._opening.look_for_unknown()
-        if all(not reading.exists for reading in self._readings.values()) or not self._clients.ready(self._begin_anew):
+        if is_idle := all(not reading.exists for reading in self._readings.values()):
+            self._clients.keep_up()
+        if is_idle or not self._clients.ready(self._begin_anew):
             self._stopping.wait(0 if self._has_nothing() else BUSY_POLL)
             return
         if due or self._opening.is_due:  # a queue that was just seen to exist is opened at once

@@ -146,6 +146,33 @@ def test_no_more_requests_are_out_than_allowed_however_small_they_are() -> None:
         assert batches(service) == [[0], [1, 2, 3], [4, 5]]
 
 
+def test_what_was_gathered_goes_as_soon_as_more_requests_may_be_out() -> None:
+    """The one that is out may hang for as long as it may."""
+    gate = threading.Event()
+
+    def after_the_gate(talk: stub.Talk) -> bool:
+        gate.wait(SECONDS)
+        return stub.ok(talk)
+
+    with StubService([after_the_gate, stub.ok]) as service:
+
+        async def work() -> None:
+            feeder = Feeder(service.url, requests=1)
+            feeder.feed(a_record(0))
+            await settled(lambda: len(service.requests) == 1)
+            feeder.feed(a_record(1))
+            await asyncio.sleep(0.01)
+            feeder.batches.set_limits(10_000, 2)
+            await feeder.answered(1)
+            assert list(feeder.found) == [1]
+            gate.set()
+            await feeder.answered(2)
+            feeder.batches.close()
+
+        run(work)
+        assert batches(service) == [[0], [1]]
+
+
 @pytest.mark.parametrize(
     ("behaviour", "expected"),
     [

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sidecar.kafka.committer import replaceable_producer
+from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
+from sidecar.kafka.queues.own_appends import OwnAppends
+from sidecar.kafka.queues.queue_clients import QueueClients
+from sidecar.kafka.queues.queue_thread import QueueThread
+from sidecar.observability.thread_watch import StopRequest
+from tests.sim.ladder_rig import rules
 
 FIRST = Credentials(0, 0, {"sasl.username": "me", "sasl.password": "one"})
 BY_LOGIN = Credentials(1, 0, {"sasl.username": "me", "sasl.password": "two"})
@@ -63,3 +76,67 @@ def test_nobody_changes_before_it_is_their_turn() -> None:
 
 def test_keys_in_a_traceback_show_nothing() -> None:
     assert repr(BY_LOGIN) == "Credentials(1)"
+
+
+def test_a_reader_of_queues_that_has_none_to_read_takes_new_keys_all_the_same() -> None:
+    """Each client is waited for, in its turn: one that reads nothing would have all behind it wait in vain."""
+    ring = CredentialRegistry(FIRST)
+    more: Any = (None, rules, ring, 1 << 20, lambda _wanted: frozenset(), OwnAppends())
+    thread = QueueThread({"bootstrap.servers": "localhost:1"}, "billing", "c", *more)
+    (credentials,) = ring.clients
+    for keys in (BY_LOGIN, BY_CERTIFICATE):
+        ring.newest = keys
+        credentials.offer(keys)
+        thread._commands.put(None)  # else the turn waits for one
+        thread._turn()
+        assert credentials.applied is keys
+
+
+def test_clients_of_a_reader_that_has_no_queue_any_more_end_with_their_keys() -> None:
+    ring = CredentialRegistry(FIRST)
+    credentials, closed = ring.register("queues"), list[str]()
+    config: Any = {"bootstrap.servers": "localhost:1"}
+    clients: Any = QueueClients(config, "billing", "c", credentials, StopRequest())
+    clients.following = SimpleNamespace(close=lambda: closed.append("following"))
+    clients.reader = SimpleNamespace(close=lambda: closed.append("reader"))
+    clients._has_both = True
+    clients.keep_up()
+    assert closed == [], "the keys are the same"
+    ring.newest = BY_CERTIFICATE
+    credentials.offer(BY_CERTIFICATE)
+    clients.keep_up()
+    assert closed == ["following", "reader"]
+    assert credentials.applied is BY_CERTIFICATE
+
+
+@pytest.mark.parametrize("keys", [BY_LOGIN, BY_CERTIFICATE], ids=["login", "certificate"])
+def test_keys_that_come_while_a_producer_is_being_made_reach_it(
+    monkeypatch: pytest.MonkeyPatch, keys: Credentials
+) -> None:
+    """An idle committer does nothing by which it would notice."""
+    ring = CredentialRegistry(FIRST)
+    credentials = ring.register("committer", lambda: supply.take_credentials() or pytest.fail("asked in time"))
+    supply = ReplaceableProducer({"transactional.id": "a"}, threading.Event(), credentials)
+
+    class Made(Spy):
+        """A producer that is handed keys while it is being made ready, the first time."""
+
+        def __init__(self, _config: object) -> None:
+            super().__init__()
+            self.ended = False
+
+        def prepare(self) -> None:
+            if ring.newest is not keys:
+                ring.newest = keys
+                credentials.offer(keys)
+
+        def end(self) -> None:
+            self.ended = True
+
+    monkeypatch.setattr(replaceable_producer, "TransactionalProducer", Made)
+    supply.replace()
+    made: Any = supply.producer
+    assert credentials.applied is keys
+    assert made.told == ([("me", "two")] if keys is BY_LOGIN else [])
+    assert not made.ended
+    assert supply.made == (1 if keys is BY_LOGIN else 2)

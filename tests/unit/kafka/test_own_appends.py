@@ -35,6 +35,14 @@ def test_the_lowest_of_a_transaction_decides(
     assert appends.end_of_own(QUEUE) == 1 + max(offset for offset, _ in located.values())
 
 
+def test_what_the_lane_knows_without_a_read_of_it_counts_although_the_reader_is_behind() -> None:
+    appends = OwnAppends()
+    appends.read_up_to(QUEUE, 8)
+    appends.read_up_to(QUEUE, 2)
+    appends.appended([copy_for_the_queue()], {0: (7, WALL)})
+    assert appends.others() == [QUEUE]
+
+
 def test_a_queue_that_is_read_no_more_is_forgotten_and_no_other_one() -> None:
     appends = OwnAppends()
     appends.read_up_to(QUEUE, 8)

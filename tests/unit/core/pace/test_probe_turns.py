@@ -1,5 +1,6 @@
 """Partitions in turn: who is probed next."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,12 +8,15 @@ from sidecar.core.outcome import COMMITTED, Failed, NotSent
 from sidecar.core.pace.dispatcher import Dispatcher
 from sidecar.core.pace.pace import Pace, State
 from sidecar.core.pace.probe_turns import ProbeTurns
+from sidecar.core.pace.shares import MostPlaces
 from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import Now, Partition, Record
+from sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
 
 P = [Partition("orders", number) for number in range(5)]
+FREE = MostPlaces(NEVER, NEVER, NEVER)
+"""Nobody has so many places."""
 
 
 def of(*numbers: int) -> ReadyFlows:
@@ -30,7 +34,7 @@ def numbers(ready: ReadyFlows) -> list[int]:
 
 def test_one_of_each_partition_comes_in_turn() -> None:
     ready = of(0, 0, 0, 0, 1, 2, 1)
-    ProbeTurns().deal(ready)
+    ProbeTurns().deal(ready, FREE)
     assert numbers(ready) == [0, 1, 2, 0, 1, 0, 0]
 
 
@@ -38,7 +42,7 @@ def test_the_partition_that_was_probed_least_recently_comes_first() -> None:
     turns, ready = ProbeTurns(), of(0, 0, 1, 2)
     turns.took(P[2])
     turns.took(P[0])
-    turns.deal(ready)
+    turns.deal(ready, FREE)
     assert numbers(ready) == [1, 2, 0, 0]
 
 
@@ -47,7 +51,7 @@ def test_nothing_is_lost_and_a_partitions_own_order_stays(sources: list[int], pr
     turns, ready = ProbeTurns(), of(*sources)
     for number in probed:
         turns.took(P[number])
-    turns.deal(ready)
+    turns.deal(ready, FREE)
     after = [taken[1] for taken in iter(ready.take, None)]
     assert sorted(one.offset for one in after) == list(range(len(sources)))
     for place in P:
@@ -119,5 +123,50 @@ def test_of_two_topics_the_one_that_was_probed_least_recently_comes_first() -> N
         ready.append(record(0, source=Partition(topic, 0)))
     turns.took(Partition("orders", 0))
     turns.took(Partition("bills", 0))
-    turns.deal(ready)
+    turns.deal(ready, FREE)
     assert [taken[1].source.topic for taken in iter(ready.take, None)] == ["orders", "bills"]
+
+
+def probed_beside(hung: Partition, places: int, *others: Partition) -> list[Partition]:
+    """The partitions of three probes, each of which hangs, beside a flow that has all places which it may take."""
+    gate, ready = Dispatcher(Pace(places)), ReadyFlows()
+    lane = Lane(gate, ready)
+    for other in others:
+        ready.own(other)
+    for offset in range(places + 3):
+        ready.append(record(offset, source=hung))
+    gate.dispatch(at(0))
+    out = len(lane.out)
+    gate.pace.note(record(99), NotSent("refused"), at(0))
+    for offset, other in enumerate(others):
+        ready.append(record(offset, source=other))
+    for _ in range(3):
+        now = at(gate.pace.probe_at_ms)
+        gate.pace.tick(now, gate.in_flight)
+        gate.dispatch(now)
+    gate.check()
+    return [record.source for record in lane.out[out:]]
+
+
+BILLS, MAILS = Partition("bills", 0), Partition("mails", 0)
+
+
+@pytest.mark.parametrize("places", [2, 3, 8, 64])
+def test_a_topic_whose_probes_hang_takes_no_place_of_others_by_them(places: int) -> None:
+    """What hangs keeps its place when the outage is over: due retries of others waited for its end then."""
+    assert probed_beside(P[0], places, BILLS, MAILS)[:2] == [BILLS, MAILS]
+
+
+@pytest.mark.parametrize("places", [4, 8, 64])
+def test_a_partition_whose_probes_hang_takes_no_place_of_the_others_of_its_topic(places: int) -> None:
+    assert probed_beside(P[0], places, P[1], BILLS)[:2] == [P[1], BILLS]
+
+
+def test_a_flow_that_leaves_no_reserve_is_not_probed_although_no_other_has_records() -> None:
+    """The next record of another one goes at once then, and shows whether the service is well."""
+    assert probed_beside(P[0], 8, BILLS, P[1])[2:] == []
+
+
+def test_where_there_is_no_reserve_probes_go_whatever_is_out() -> None:
+    assert probed_beside(P[0], 8) == [P[0]] * 3
+    assert probed_beside(P[0], 1, BILLS)[2:] == [P[0]]

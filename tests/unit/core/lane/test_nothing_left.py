@@ -1,0 +1,46 @@
+"""What a call of a lane has led to is done by it, or by a call that it asks for: nothing else may ever come."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sidecar.core.record import Partition
+from tests.sim.ladder_rig import LadderRig, rules, waiting
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS
+
+REFUNDS = Partition("refunds", 0)
+
+
+def test_the_place_that_was_kept_for_a_topic_is_taken_once_that_is_lost() -> None:
+    """Its own request may hang for as long as the service likes."""
+    rig = Rig(concurrency=2)
+    rig.assign(ORDERS, REFUNDS)
+    rig.take_offsets([0, 1])
+    assert len(rig.sent) == 1, "the other place is for the other topic"
+    rig.run(2_000)
+    rig.settle()
+    rig.lane.lost([REFUNDS])
+    rig.run(10)
+    assert [sent.record.offset for sent in rig.sent] == [0, 1]
+
+
+def test_the_place_that_was_kept_for_a_topic_is_taken_once_its_log_is_cut_short() -> None:
+    rig = Rig(concurrency=2)
+    rig.assign(ORDERS, REFUNDS)
+    rig.take_offsets([0, 1])
+    rig.settle()
+    rig.lane.truncated(REFUNDS, 0)
+    rig.run(10)
+    assert len(rig.sent) == 2
+
+
+def test_what_is_parked_is_given_up_once_the_policy_parks_no_more() -> None:
+    rig = LadderRig(policy=replace(rules(), parks=True))
+    rig.put(waiting(0, 1, parked=True))
+    rig.take_over()
+    rig.settle()
+    assert rig.reader.wanted == []
+    rig.lane.apply_policy(rules(), {})
+    rig.run(100)
+    assert rig.reader.wanted == [0]
