@@ -23,6 +23,7 @@ from sidecar.core.lane.outbox import Outbox
 from sidecar.core.lane.outputs import with_outputs
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.queue_copies import QueueCopies
+from sidecar.core.lane.queue_heads import QueueHeads
 from sidecar.core.lane.waiting import WaitingRecords
 from sidecar.core.outcome import Expired, Failed, Outcome, Outputs, Rejected
 from sidecar.core.pace.dispatcher import Dispatcher
@@ -31,6 +32,10 @@ from sidecar.core.reason_classes import ReasonClasses
 from sidecar.core.record import Now, Record
 from topics.transition_records import writes_of
 from topics.transitions import DONE, Commit, Wait, Written
+
+STAYS = (Wait, Postpone, RetryInPlace)
+"""The decisions after which a record stays in memory, and comes again from there. As a union it would be made anew for
+each record."""
 
 
 class Decisions:
@@ -55,10 +60,11 @@ class Decisions:
         self._dispatcher, self._counters = dispatcher, counters
         self._reasons = ReasonClasses()
         self._queue_copies: QueueCopies | None = None
+        self._queue_heads: QueueHeads | None = None
 
-    def write_to(self, queue_copies: QueueCopies) -> None:
+    def write_to(self, queue_copies: QueueCopies, queue_heads: QueueHeads) -> None:
         """Tell the queues of what is decided, from now on: these write by these decisions themselves."""
-        self._queue_copies = queue_copies
+        self._queue_copies, self._queue_heads = queue_copies, queue_heads
 
     def decide(self, partition: LanePartition, record: Record, outcome: Outcome, now: Now) -> bool:
         """Decide what follows from an outcome, and do it.
@@ -76,6 +82,10 @@ class Decisions:
         # Contract 9.4: while the sidecar drains, a failure makes no dead letter.
         rule = decide_draining if self._dispatcher.closed else decide
         decision: Decision = rule(record, outcome, self.policy, now.wall_ms)
+        # Contract 5.7: once a person has decided about a record of a queue, it is not tried again from memory.
+        if isinstance(decision, STAYS) and (settled := self._stays(partition, record, now)) is not None:
+            self.write(partition, record, settled, now)
+            return self._commits.in_flight is None
         match decision:
             case LeaveUncommitted():
                 partition.leave()
@@ -92,6 +102,9 @@ class Decisions:
                 self.write(partition, record, decision, now, getattr(outcome, "outputs", ()))
                 return self._commits.in_flight is None
         return True
+
+    def _stays(self, partition: LanePartition, record: Record, now: Now) -> Commit | Written | None:
+        return None if self._queue_heads is None else self._queue_heads.stays(partition, record, now)
 
     def write(
         self, partition: LanePartition, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()

@@ -87,6 +87,13 @@ class DelayQueue:
             self._keep([item for item in self._heap if item[2].source != partition or item[2].again])
         return taken
 
+    def pick(self, record: Record) -> int:
+        """Remove one record, if it waits here; return the steady time (ms) of its release, 0 if it does not."""
+        until_ms = next((item[0] for item in self._heap if item[2] is record), 0)
+        if until_ms:
+            self._keep([item for item in self._heap if item[2] is not record])
+        return until_ms
+
     def _keep(self, items: list[tuple[int, int, Record]]) -> None:
         self._heap = items
         heapq.heapify(self._heap)

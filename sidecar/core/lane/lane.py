@@ -102,7 +102,7 @@ class Lane:
             *(self._finish, self._end_turn, self._ports.filling),
         )
         queues = LongWaits(options.order or "key", ties)
-        self._decisions.write_to(queues.copies)
+        self._decisions.write_to(queues.copies, queues.heads)
         return queues
 
     def allow_far(self, allowed: bool) -> None:
@@ -128,7 +128,7 @@ class Lane:
     def _put_back(self, record: Record) -> None:
         if self.queues is not None:
             self.queues.heads.put_back(record)
-            self._timer.wake_by(0)  # amid a dispatch, behind this call's look at the queues
+            self._timer.wake_by(0)  # amid a dispatch, maybe of the other lane, behind this one's look at its queues
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
@@ -151,6 +151,11 @@ class Lane:
         for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate, self.queues):
             if checked is not None:
                 checked.check()
+
+    @property
+    def woken_at_ms(self) -> int:
+        """The steady time (ms) at which the lane is ticked next, as it has asked for; NEVER if it has not."""
+        return self._timer.woken_at_ms
 
     # --- its partitions ----------------------------------------------------------------------------------------------
 

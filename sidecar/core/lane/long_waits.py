@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from sidecar.core.decide import dead_letter_unreadable
 from sidecar.core.lane.behind_keys import BehindKeys
+from sidecar.core.lane.from_memory import settle_from_memory
 from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.ledger_entry import QueuedCopy, identity_of
+from sidecar.core.lane.ledger_entry import Phase, QueuedCopy, identity_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.owned_queues import OwnedQueues
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition
@@ -172,11 +173,16 @@ class LongWaits:
         """
         is_news = self._settlements.hear(ident, settlement)
         owned = self._queues.by_main.get(Partition(ident.rsplit(":", 2)[0], number_of(ident)))
-        if settlement is None or owned is None or not is_news:
+        if owned is None or (settlement is not None and not is_news):
             return
-        for entry in owned.ledger.entries():
-            if entry.identity[0] == offset_of(ident) and entry.counts == counts_of(settlement):
+        about = [entry for entry in owned.ledger.entries() if entry.identity[0] == offset_of(ident)]
+        for entry in about:
+            if settlement is None:
+                owned.settling.pop(entry.identity, None)
+            elif entry.counts == counts_of(settlement):
                 owned.settling[entry.identity] = settlement
+                if entry.phase is Phase.TAKEN:
+                    settle_from_memory(self._ties, owned, entry, now)
         self._queues.look_at(owned.main)
         self._ties.end_turn(now)
 

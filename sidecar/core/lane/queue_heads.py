@@ -10,6 +10,7 @@ from functools import partial
 
 from sidecar.core.holds import NO_HOLDS, Holds
 from sidecar.core.invariant import ensure
+from sidecar.core.lane.from_memory import decision_by_hand, tries_are_bounded
 from sidecar.core.lane.in_place_queues import line_of_key
 from sidecar.core.lane.ledger_entry import Identity, identity_of
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
@@ -17,6 +18,7 @@ from sidecar.core.lane.owned_queues import OwnedQueues
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch
 from sidecar.core.record import Now, Record
+from topics.transitions import Commit, Written
 
 ROOM_SHARE = 4
 """One part in this many of the lane's room is for the records of all queues. One record always fits."""
@@ -80,10 +82,21 @@ class QueueHeads:
         ensure(partition.tracker.begin(record.offset), "what is read again was let go")
         owned.inside[record.offset] = identity
         self._ties.memory.add(partition, record.weight)
-        if (decision := decision_about(self._ties, owned, identity, record, now)) is not None:
+        if (decision := decision_about(self._ties, owned, record, now)) is not None:
             self._ties.write(partition, record, decision, now)
         else:
             self._ties.waiting.release(record)
+
+    # --- people decide ------------------------------------------------------------------------------------------------
+
+    def stays(self, partition: LanePartition, record: Record, now: Now) -> Commit | Written | None:
+        """Note that a record is to stay in memory after its answer. Return what a person has decided about it, which is
+        done instead; None if nobody has."""
+        if partition.under is None or (owned := self._queues.by_main.get(partition.under)) is None:
+            return None
+        if owned.old and not tries_are_bounded(self._ties.policy()):  # it may be one of these
+            self._queues.look_at(owned.main)
+        return decision_by_hand(owned, record, now) if owned.settling else None
 
     # --- what comes back ---------------------------------------------------------------------------------------------
 

@@ -1,17 +1,18 @@
 """Records of a queue that are read although they are not to be delivered: they are settled, or written again.
 
 A person has decided about some, a group that parks no longer gives up what is parked, and copies that lie long are old.
-Only one record of a key is out at a time, so these wait until its head is answered.
+Only one record of a key is out at a time, so these wait until its head is answered, or is written again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.core.lane.ledger_entry import Entry, Identity
+from sidecar.core.lane.from_memory import decision_by_hand, write_again
+from sidecar.core.lane.ledger_entry import Entry, Identity, Phase
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.settled_by_hand import counts_of, decided_by_hand, unparked
+from sidecar.core.lane.settled_by_hand import counts_of, unparked
 from sidecar.core.record import Now, Record
 from topics.attempt import retry_state_of
 from topics.transitions import Commit, Hop, Written
@@ -43,7 +44,9 @@ def read_aside(ties: LaneTies, queue: LanePartition, owned: OwnedQueue, span: in
     if owned.old and len(owned.hopping) < MOST_HOPS:
         old = [entry for identity in owned.old if (entry := ledger.entry(identity)) is not None]
         requested = _request(ties, queue, owned, span, old, MOST_HOPS - len(owned.hopping))
-        owned.old = {entry.identity for entry in old}.difference(requested)
+        # What follows of its key could not be written again either: one of a key is out at a time.
+        written = [one.identity for one in old if one.phase is Phase.TAKEN and write_again(ties, queue, one, now)]
+        owned.old = {entry.identity for entry in old}.difference(requested, written)
 
 
 def _settling(owned: OwnedQueue) -> list[Entry]:
@@ -94,14 +97,10 @@ def coming(owned: OwnedQueue) -> int:
     return sum(entry.weight for entry in entries if entry is not None)
 
 
-def decision_about(
-    ties: LaneTies, owned: OwnedQueue, identity: Identity, record: Record, now: Now
-) -> Commit | Written | None:
+def decision_about(ties: LaneTies, owned: OwnedQueue, record: Record, now: Now) -> Commit | Written | None:
     """Return what becomes of a record that was read and is not to be delivered now; None if it is."""
-    state, settlement = retry_state_of(record), owned.settling.pop(identity, None)
-    # Contract 5.7: a decision acts once, on the copy that it names.
-    if settlement is not None and settlement.nonce != state.settled:
-        return decided_by_hand(record, settlement, now)
+    if (settled := decision_by_hand(owned, record, now)) is not None:
+        return settled
     if (end := unparked(record, ties.policy(), now)) is not None:
         return end
-    return Hop(state, None) if record.offset in owned.hopping else None
+    return Hop(retry_state_of(record), None) if record.offset in owned.hopping else None

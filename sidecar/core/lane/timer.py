@@ -38,6 +38,11 @@ class LaneTimer:
         self._dispatcher, self._ports = dispatcher, ports
         self._woken_at_ms = NEVER
 
+    @property
+    def woken_at_ms(self) -> int:
+        """The steady time (ms) of the wake-up that is pending; NEVER if none is."""
+        return self._woken_at_ms
+
     def fired(self) -> None:
         """Note that the lane is ticked, so no wake-up is pending any more."""
         self._woken_at_ms = NEVER

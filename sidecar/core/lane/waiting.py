@@ -117,6 +117,21 @@ class WaitingRecords:
         self.ready.put_first(free)
         return len(free)
 
+    def waiting_at(self, source: Partition, offset: int) -> Record | None:
+        """Return the record at an offset, if it waits for its time or its turn, or is held. Slow."""
+        ways = (self._delayed.all(), self._held.get(source, ()), self.ready.of(source))
+        return next((one for one in chain(*ways) if one.source == source and one.offset == offset), None)
+
+    def pick(self, record: Record) -> tuple[bool, int]:
+        """Remove a record that `waiting_at` has returned, and that ends now. Return whether it was held, and as
+        `DelayQueue.pick`."""
+        until_ms = self._delayed.pick(record)
+        self.ready.pick(record)
+        held = self._held.pop(record.source, [])
+        if stays := [one for one in held if one is not record]:
+            self._held[record.source] = stays
+        return len(stays) < len(held), until_ms
+
     def done(self, record: Record) -> None:
         """Note that a record is done: the next one of its key is ready."""
         if self._in_place is not None and (following := self._in_place.finish(record)) is not None:

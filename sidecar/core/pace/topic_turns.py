@@ -263,6 +263,14 @@ class ReadyFlows:
                 self.end(flow)
         return taken
 
+    def pick(self, record: Record) -> None:
+        """Remove one record that is ready."""
+        for flow in self._of(record.source):
+            if record in flow.records:
+                flow.records.remove(record)
+                if not flow.records:
+                    self.end(flow)
+
     def rest(self, topic: TopicFlows, *, rests: bool) -> None:
         """Take the turn away from a topic whose limit is reached, or give it another one."""
         topic.rests = rests
