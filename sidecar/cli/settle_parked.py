@@ -71,8 +71,8 @@ def settle_parked(
     settled = carry_out(settler, keys, Decision(how, why, author(who)))
     show_ends(options.output, [{**row, "is": state_of(str(row["id"]), settled, ENDS[how])} for row in rows], ENDS[how])
     talk(outcome_text(settled, len(keys), ENDS[how]))
-    if how == RETRY_NOW and settled.done and (again := settler.parked_again(settled)):
-        talk(f"{again} of these failed again, and {'is' if again == 1 else 'are'} parked as before")
+    if how == RETRY_NOW and settled.done and (failing := settler.parked_anew(settled)):
+        talk(f"{failing} of these failed again, and {'is' if failing == 1 else 'are'} parked as before")
     return DONE if len(settled.done) == len(keys) else PARTLY
 
 

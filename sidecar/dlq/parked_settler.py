@@ -105,7 +105,7 @@ class ParkedSettler:
                     report_done(len(ended.done))
         return SettledAll(ended.done, frozenset(made), ended.others)
 
-    def parked_again(self, settled: SettledAll) -> int:
+    def parked_anew(self, settled: SettledAll) -> int:
         """Return how many of the records that are done are parked by now: they were tried, and have failed again.
 
         0 if Kafka does not answer.
