@@ -152,10 +152,9 @@ class Lane:
             if checked is not None:
                 checked.check()
 
-    @property
-    def woken_at_ms(self) -> int:
-        """The steady time (ms) at which the lane is ticked next, as it has asked for; NEVER if it has not."""
-        return self._timer.woken_at_ms
+    def wakes_by(self, at_ms: int) -> bool:
+        """Return whether the lane has asked to be ticked at a steady time (ms) at the latest."""
+        return self._timer.wakes_by(at_ms)
 
     # --- its partitions ----------------------------------------------------------------------------------------------
 

@@ -38,11 +38,6 @@ class LaneTimer:
         self._dispatcher, self._ports = dispatcher, ports
         self._woken_at_ms = NEVER
 
-    @property
-    def woken_at_ms(self) -> int:
-        """The steady time (ms) of the wake-up that is pending; NEVER if none is."""
-        return self._woken_at_ms
-
     def fired(self) -> None:
         """Note that the lane is ticked, so no wake-up is pending any more."""
         self._woken_at_ms = NEVER
@@ -67,6 +62,10 @@ class LaneTimer:
         if at_ms < self._woken_at_ms:
             self._woken_at_ms = at_ms
             self._ports.wake(at_ms)
+
+    def wakes_by(self, at_ms: int) -> bool:
+        """Return whether a wake-up is pending that comes at a steady time (ms) at the latest."""
+        return self._woken_at_ms <= at_ms
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
