@@ -20,6 +20,7 @@ from sidecar.core.waiting_keys import WaitingKey
 from sidecar.errors import ConfigError
 from sidecar.printable import plural, printable
 from sidecar.settings import Settings
+from topics.policy_record import RETRY_NOW
 
 if TYPE_CHECKING:
     from sidecar.dlq.parked_settler import Decision, ParkedSettler, SettledAll
@@ -70,6 +71,8 @@ def settle_parked(
     settled = carry_out(settler, keys, Decision(how, why, author(who)))
     show_ends(options.output, [{**row, "is": state_of(str(row["id"]), settled, ENDS[how])} for row in rows], ENDS[how])
     talk(outcome_text(settled, len(keys), ENDS[how]))
+    if how == RETRY_NOW and settled.done and (failing := settler.parked_anew(settled)):
+        talk(f"{failing} of these failed again, and {'is' if failing == 1 else 'are'} parked as before")
     return DONE if len(settled.done) == len(keys) else PARTLY
 
 

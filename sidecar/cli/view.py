@@ -25,7 +25,7 @@ from topics.durations import parse_duration
 if TYPE_CHECKING:
     from sidecar.java.spark_job import Cluster
 
-UNUSED = ("topics=[none]", "deliver={mode: pull}")
+UNUSED = ("topics=[none]", "deliver={mode: pull}", "retry={}")
 """Settings that a sidecar requires and the view does not use: placeholders that override the configuration."""
 NO_GROUP = "group=none"
 """The placeholder for `group` if the groups are named on the command line."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -105,6 +105,15 @@ class ParkedSettler:
                     report_done(len(ended.done))
         return SettledAll(ended.done, frozenset(made), ended.others)
 
+    def parked_anew(self, settled: SettledAll) -> int:
+        """Return how many of the records that are done are parked by now: they were tried, and have failed again.
+
+        0 if Kafka does not answer.
+        """
+        with suppress(BrokerError):
+            return len(parked_among(self._scan(settled.done).keys.by_due()))
+        return 0
+
     def _taken(self, waiting: deque[WaitingRecord], made: Iterable[str]) -> list[WaitingRecord]:
         """Take out the records to decide about now: as many as there is room for, since owners pass over more, and
         others may decide too. What takes the place of a decision that is open needs no room."""
@@ -128,10 +137,13 @@ class ParkedSettler:
             return self._look_at_queues(made)
         return Look()
 
+    def _scan(self, ids: Collection[str]) -> WaitingScan:
+        topics = sorted({ident.rsplit(":", 2)[0] for ident in ids})
+        wanted = Wanted(ids=ids, most_kept=MOST_OPEN)
+        return read_waiting(self._there.cluster, self._policy, topics, self._order, wanted, lambda _read, _of: None)
+
     def _look_at_queues(self, made: Mapping[str, SettlementRecord]) -> Look:
-        topics = sorted({ident.rsplit(":", 2)[0] for ident in made})
-        wanted = Wanted(ids=made.keys(), most_kept=MOST_OPEN)
-        scan = read_waiting(self._there.cluster, self._policy, topics, self._order, wanted, lambda _read, _of: None)
+        scan = self._scan(made.keys())
         if scan.missing:  # what was not read is not known to be gone
             return Look()
         states = {record.id: record for key in scan.keys.by_due() for record in key.records}

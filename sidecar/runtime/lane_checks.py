@@ -9,21 +9,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from sidecar.core.invariant import ensure
 from sidecar.core.lane.lane import Lane
+from sidecar.core.pace.dispatcher import Dispatcher
+from sidecar.core.record import NEVER
 
 SWITCH = "SIDECAR_CHECK_LANES"
 """The variable that turns the checks on. It has not the prefix of settings: former versions would refuse it."""
 CHECK_EVERY_S = 1.0
 
 
-def check_lanes(lanes: Sequence[Lane], environ: Mapping[str, str]) -> None:
-    """Check lanes once a second on the running event loop, for as long as it runs, if the environment asks for it."""
+def check_lanes(lanes: Sequence[Lane], dispatcher: Dispatcher, environ: Mapping[str, str]) -> None:
+    """Check lanes once a second on the running event loop, for as long as it runs, if the environment asks for it.
+
+    `dispatcher`: the one that they share.
+    """
     if environ.get(SWITCH) == "1":
         loop = asyncio.get_running_loop()
-        loop.call_later(CHECK_EVERY_S, _check, loop, lanes)
+        loop.call_later(CHECK_EVERY_S, _check, loop, lanes, dispatcher)
 
 
-def _check(loop: asyncio.AbstractEventLoop, lanes: Sequence[Lane]) -> None:
+def _check(loop: asyncio.AbstractEventLoop, lanes: Sequence[Lane], dispatcher: Dispatcher) -> None:
     for lane in lanes:
         lane.check()
-    loop.call_later(CHECK_EVERY_S, _check, loop, lanes)
+    # Any of them may have asked for it: the pace is that of all.
+    due_ms = NEVER if dispatcher.doubts else dispatcher.pace.probe_at_ms
+    is_woken = due_ms == NEVER or any(lane.wakes_by(due_ms) for lane in lanes)
+    ensure(is_woken, f"a lane is woken for the pace: {due_ms}")
+    loop.call_later(CHECK_EVERY_S, _check, loop, lanes, dispatcher)

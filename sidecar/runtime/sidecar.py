@@ -147,7 +147,7 @@ class Sidecar:
         """Listen, and start both lanes side by side; return before Kafka answers. Raises SetupError."""
         for server in self._servers:
             await server.start()
-        check_lanes([runner.lane for runner in self._runners], os.environ)
+        check_lanes([runner.lane for runner in self._runners], self._dispatcher, os.environ)
         if self._post_writer is not None:
             self._post_writer.start()
         self._pace_monitor.start()

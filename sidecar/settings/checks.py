@@ -94,7 +94,7 @@ def ordered_ladder_fits(settings: Settings) -> Iterator[Fault]:
         text = "keeps the order of records, and deliver.order is none: choose key or partition"
         yield Fault(path, text, has_value=False)
     if retry.ordered_max_times is not None:
-        text = "is for tries in place; with retry.ordered_ladder retry.max_reconsume_times decides: leave it out"
+        text = "is for tries in place; with retry.ordered_ladder retry.max_reconsume_times decides: leave it out (null)"
         yield Fault(("retry", "ordered_max_times"), text, retry.ordered_max_times)
     try:
         build_ladder(retry.ordered_ladder)

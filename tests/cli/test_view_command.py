@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sidecar.cli.view import folder_name, state_folder
+from sidecar.cli.view import UNUSED, folder_name, state_folder
+from sidecar.settings import load
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.view_topics import create_view_topics, event, tell
 from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import write_good
 from topics.events import State
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +94,13 @@ def test_each_cluster_and_set_of_groups_has_a_checkpoint_of_its_own() -> None:
     assert len(names) == 6
     assert all("/" not in name for name in names)
     assert state_folder({"XDG_STATE_HOME": "/s"}) == Path("/s/reconsume/view")
+
+
+def test_what_only_a_sidecar_needs_is_no_fault_of_the_view(tmp_path: Path) -> None:
+    """Given a ladder for ordered records, which needs the order that the view does without."""
+    own = ("deliver.order=key", "retry.ordered_ladder=[10s]", "retry.ordered_exhausted=park")
+    good = load(write_good(tmp_path), own)
+    assert load(write_good(tmp_path), (*own, *UNUSED)).group == good.group
 
 
 @pytest.fixture(scope="module")

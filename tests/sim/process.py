@@ -133,7 +133,7 @@ class LaneHost(ConsumerSide):
         self._timer = 0
         self.wake_at = NEVER
         self.acts = 0
-        """How often its lane has delivered, committed, or let a partition continue."""
+        """How often its lane has delivered, committed, let a partition continue, or had a record of a queue read."""
         self.queues = QueueModel(self)
         self._submit, recall = CommitterModel(self).submit, NoDelivery().recall
         ports = Ports(self, self._deliver, self._commit, self._wake, recall, queues=self.queues)

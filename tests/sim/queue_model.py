@@ -283,6 +283,7 @@ class QueueModel:
         self._look_soon(queue, reading)
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
+        self._host.acts += 1
         self._process.later(self._random.choice((1, 5, 200)), partial(self._fetch, queue, epoch, offset))
 
     def _fetch(self, queue: Partition, epoch: int, offset: int) -> None:

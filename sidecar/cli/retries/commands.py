@@ -138,6 +138,8 @@ def show(
     )
     if not row and not scan.events:
         more = f"; {scan.missing}" if scan.missing else ""
+        if settings.order_by is not None:
+            more += "; what waits behind another of its key has no event: `retries show --key`"
         raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
     if not row:
         talk("warning: the view does not have it (yet, or any more); this is what the events say")

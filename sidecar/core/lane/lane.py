@@ -128,7 +128,7 @@ class Lane:
     def _put_back(self, record: Record) -> None:
         if self.queues is not None:
             self.queues.heads.put_back(record)
-            self._timer.wake_by(0)  # amid a dispatch, behind this call's look at the queues
+            self._timer.wake_by(0)  # amid a dispatch, maybe of the other lane, behind this one's look at its queues
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
@@ -151,6 +151,10 @@ class Lane:
         for checked in (*self._partitions.values(), *objects, self._dispatcher, self._gate, self.queues):
             if checked is not None:
                 checked.check()
+
+    def wakes_by(self, at_ms: int) -> bool:
+        """Return whether the lane has asked to be ticked at a steady time (ms) at the latest."""
+        return self._timer.wakes_by(at_ms)
 
     # --- its partitions ----------------------------------------------------------------------------------------------
 

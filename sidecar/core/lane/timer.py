@@ -63,6 +63,10 @@ class LaneTimer:
             self._woken_at_ms = at_ms
             self._ports.wake(at_ms)
 
+    def wakes_by(self, at_ms: int) -> bool:
+        """Return whether a wake-up is pending that comes at a steady time (ms) at the latest."""
+        return self._woken_at_ms <= at_ms
+
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(self._woken_at_ms <= self._next_at(), f"the lane is woken for each deadline: {self._next_at()}")

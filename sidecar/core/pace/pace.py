@@ -222,7 +222,8 @@ class Pace:
         elif self.state is State.OPEN and (full or in_flight >= self.limit):
             self._let_out(self.limit + self._request, now)
         elif (full or in_flight >= self.limit) and self._answers == self._answers_before:
-            self._let_out(self.limit + 1, now)
+            # Beside all that is out: before the throttle more of it was let out than is now.
+            self._let_out(max(self.limit, in_flight) + 1, now)
 
     def resize(self, full: int) -> None:
         """Change the maximum in flight. Deliveries in flight, and an outage under way, are not affected."""

@@ -24,6 +24,8 @@ from sidecar.kafka.messages import to_record
 from sidecar.kafka.queues.queue_reading import queue_reading_of
 from sidecar.kafka.range_reader import RangeReader, partition_of
 from topics.attempt import retry_state_of
+from topics.group_rules import number_of
+from topics.names import Names
 
 MOST_READ = 500_000
 """Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys."""
@@ -38,7 +40,8 @@ class Wanted(NamedTuple):
     """What is to be read.
 
     `key`: records of this key alone, unless it is None. `most_read`: copies that are read at most. `most_kept`: records
-    that are kept of a key. `ids`: records with these ids alone, unless it is None.
+    that are kept of a key. `ids`: records with these ids alone, and of the queues only their partitions, unless it is
+    None.
     """
 
     key: bytes | None = None
@@ -69,7 +72,8 @@ def read_waiting(
         mend = "`reconsume topics apply` creates it"
         why = mend if policy.queued else f"{mend} in a group with retry.ordered_ladder"
         raise ContractError(f"there is no topic {names.ordered(policy.topics[0])}: {why}")
-    led = [partition for topic in topics.values() for partition in topic.led]
+    is_asked = _asked(names, wanted.ids)
+    led = [partition for topic in topics.values() for partition in topic.led if is_asked(partition)]
     progress = cluster.progress(names.group, led)
     spans = {
         partition: Span(max(span.begin, progress[partition].next if partition in progress else 0), span.end)
@@ -83,7 +87,7 @@ def read_waiting(
         missing = copies.read_all(RangeReader(consumer, spans), total, report)
     finally:
         consumer.close()
-    unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions(topics.values()))
+    unled = ", ".join(f"{name}[{number}]" for name, number in filter(is_asked, unled_partitions(topics.values())))
     absent = ", ".join(queue for queue in queues if queue not in topics)
     reasons = [
         missing,
@@ -91,6 +95,13 @@ def read_waiting(
         f"there is no topic {absent}" if absent else "",
     ]
     return WaitingScan(copies.keys, copies.bad, "; ".join(filter(None, reasons)))
+
+
+def _asked(names: Names, ids: Collection[str] | None) -> Callable[[PartitionName], bool]:
+    """Return whether a queue partition may hold what is asked for. `ids`: as in `Wanted`."""
+    if ids is None:
+        return lambda _partition: True
+    return {(names.ordered(ident.rsplit(":", 2)[0]), number_of(ident)) for ident in ids}.__contains__
 
 
 class OpenCopies:

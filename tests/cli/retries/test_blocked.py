@@ -15,6 +15,10 @@ from typer.testing import Result
 from sidecar.core.progress import Progress
 from sidecar.core.progress_stamp import encode_at
 from sidecar.core.record import Partition
+from sidecar.kafka.admin.cluster import Cluster
+from sidecar.kafka.queues.queue_listing import Wanted, read_waiting
+from sidecar.settings import load
+from sidecar.settings.policy import build_policy
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.queue_copies import AT, queue_copy
 from tests.support.kafka.topic_io import Out, create_topic, produce
@@ -120,6 +124,19 @@ def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: 
     missing = call("show", "--key", "eve")
     assert missing.exit_code == 1
     assert missing.stderr.endswith("reconsume: retries: nothing of this key waits\n")
+
+
+def test_of_records_that_are_named_only_the_partitions_are_read(
+    call: Call, kafka: Broker, queue: str, tmp_path: Path
+) -> None:
+    """However much waits in the others, as `settle --parked` looks each second."""
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"ada", origin, 1) for origin in range(5)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"bob", 2, 1, number=1)])
+    settings = load(tmp_path / "reconsume.yaml", ())
+    wanted = Wanted(most_read=1, ids={"orders:1:2"})
+    cluster = Cluster(settings.kafka, "test")
+    scan = read_waiting(cluster, build_policy(settings, "test"), ["orders"], "key", wanted, lambda _read, _of: None)
+    assert ([key.first.id for key in scan.keys.by_due()], scan.missing) == (["orders:1:2"], "")
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,8 @@ def test_show_of_what_only_the_events_have_says_so_and_of_what_nobody_has_fails(
     said = "there is no record orders:0:3: neither the view nor the events have it"
     told = json.loads(nobody.stderr.splitlines()[-1])
     assert told == {"title": "retries", "detail": said, "exit": 1}
+    in_order = call("show", "orders:0:3", "--set", "deliver.order=key")
+    assert "what waits behind another of its key has no event: `retries show --key`" in in_order.stderr
 
 
 def test_stats_are_the_sums_and_the_storm(call: Call, kafka: Broker, group: str, names: Names) -> None:

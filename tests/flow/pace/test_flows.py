@@ -99,3 +99,29 @@ def test_neither_a_slow_topic_nor_hung_records_nor_a_redrive_delay_what_else_is_
     sidecar.stop()
     report = check(collect(group, service.ledger))
     assert (report.waiting, report.dead_lettered) == (0, REDRIVEN)
+
+
+@pytest.mark.long
+def test_what_hangs_leaves_a_way_for_others_when_an_outage_is_over(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """Given failures in a row beside it: a probe of what hangs would have the last place, until it is answered."""
+    release, places = threading.Event(), 8
+    group = create_group(new_group(mains=2))
+    service = start_service(script_of(release))
+    deliver = {"concurrency": places, "outage_failures": 3, "timeout": "5m"}
+    retry = {"ladder": ["1s"], "max_reconsume_times": 3}
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": deliver, "retry": retry})
+    hanging, other = group.mains
+    produce(group.bootstrap, hanging, [Out(b"hung:%d" % number, partition=number % 2) for number in range(3 * places)])
+    sidecar.until(lambda: len(of(service, b"hung")) == places - 1, 30, "all places but one are taken")
+    produce(group.bootstrap, other, [Out(b"later:%d" % number, partition=number % 2) for number in range(places)])
+    sidecar.until(lambda: sidecar.metric('reconsume_pace_changes_total{state="outage"}') >= 1, 30, "an outage begins")
+    sidecar.until(lambda: len(lateness(service)) == places, 60, "the retries of all that failed came")
+    produce(group.bootstrap, other, [Out(b"fast:%d" % number, partition=number % 2) for number in range(FAST)])
+    sidecar.until(lambda: len(of(service, b"fast")) == FAST, 30, "what came after the outage is done")
+    assert len(of(service, b"hung")) == places - 1
+    release.set()
+    await_quiet(group, 60)
+    sidecar.stop()
+    assert check(collect(group, service.ledger)).waiting == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from sidecar.runtime.lane_checks import CHECK_EVERY_S, SWITCH, check_lanes
 from sidecar.runtime.loop_faults import LoopFaults
@@ -19,8 +20,19 @@ def lane_at_work() -> Rig:
     return rig
 
 
-async def run(rig: Rig, environ: dict[str, str], ends: asyncio.Event) -> LoopFaults:
-    """Check a lane that loses a record on the way, until the loop has seen a fault or `ends` is set."""
+def lose_a_record(rig: Rig) -> None:
+    assert rig.lane.ready.take() is not None
+
+
+def forget_the_pace(rig: Rig) -> None:
+    """Nobody asks for the call that the pace waits for."""
+    rig.gate.pace.probe_at_ms = -1
+
+
+async def run(
+    rig: Rig, environ: dict[str, str], ends: asyncio.Event, spoil: Callable[[Rig], None] = lose_a_record
+) -> LoopFaults:
+    """Check a lane with which something is wrong, until the loop has seen a fault or `ends` is set."""
     faults, loop = LoopFaults(), asyncio.get_running_loop()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
@@ -28,8 +40,8 @@ async def run(rig: Rig, environ: dict[str, str], ends: asyncio.Event) -> LoopFau
         ends.set()
 
     loop.set_exception_handler(handle)
-    check_lanes([rig.lane], environ)
-    assert rig.lane.ready.take() is not None, "a record is lost"
+    check_lanes([rig.lane], rig.gate, environ)
+    spoil(rig)
     await asyncio.wait_for(ends.wait(), WITHIN)
     return faults
 
@@ -39,6 +51,13 @@ def test_a_record_that_is_nowhere_ends_the_process_with_a_sentence() -> None:
         return await run(lane_at_work(), {SWITCH: "1"}, asyncio.Event())
 
     assert "BrokenInvariantError('orders[0] has 4 out, and 5 offsets are nowhere else')" in asyncio.run(story()).fatal
+
+
+def test_a_time_of_the_pace_that_nobody_is_woken_for_ends_the_process_too() -> None:
+    async def story() -> LoopFaults:
+        return await run(lane_at_work(), {SWITCH: "1"}, asyncio.Event(), forget_the_pace)
+
+    assert "BrokenInvariantError('a lane is woken for the pace: -1')" in asyncio.run(story()).fatal
 
 
 def test_a_lane_is_not_looked_at_unless_the_environment_says_so() -> None:

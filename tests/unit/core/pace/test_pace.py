@@ -90,6 +90,17 @@ def test_a_throttled_place_that_hangs_lets_one_request_more_out_and_one_that_is_
     assert pace.limit == 2
 
 
+def test_beside_more_that_hangs_than_a_throttle_allows_for_one_request_more_goes_as_well() -> None:
+    """Given a topic that hangs with 20 of 64 places, and another one that is asked to come later."""
+    pace = Pace(64)
+    for turn in range(4):
+        pace.note(RECORD, BUSY, at(turn * CUT_EVERY_MS))
+    assert pace.limit == 4
+    pace.look(at(0))
+    pace.tick(at(THROTTLE_HANGS_MS), 20)
+    assert (pace.state, pace.limit) == (State.THROTTLED, 21)
+
+
 def test_a_probe_that_is_throttled_ends_the_outage() -> None:
     pace = probing(8)
     pace.note(RECORD, BUSY, at(200))
