@@ -13,6 +13,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.support.drawn import MARK
+
 LONGEST = (
     "tests/soak/test_soak.py",
     "tests/spark/test_view.py",
@@ -192,9 +194,17 @@ def _computes(scope: str) -> bool:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first, then those that wait; all others stay as they are."""
+    """Put files of which a long test is drawn first, then the longest, then those that wait; all others stay as they
+    are."""
     places = {file: place for place, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.split("::", 1)[0], _by_folder(item.nodeid)))
+    drawn = {_file_of(item) for item in items if item.get_closest_marker(MARK) is not None}
+    items.sort(
+        key=lambda item: (_file_of(item) not in drawn, places.get(_file_of(item), _by_folder(item.nodeid))),
+    )
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.split("::", 1)[0]
 
 
 def _by_folder(nodeid: str) -> int:
