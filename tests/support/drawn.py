@@ -10,8 +10,8 @@ from zlib import crc32
 
 import pytest
 
-ONE_IN = 40
-"""Of the long tests that may be drawn: seven or eight a run, which take its two cores some ten seconds."""
+ONE_IN = 60
+"""Of the long tests that may be drawn: five a run, which take its two cores some ten seconds."""
 TOO_DEAR = (
     "tests/benchmarks/",
     "tests/package/",

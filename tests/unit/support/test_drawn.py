@@ -18,12 +18,12 @@ def pytest_configure(config):
 TESTS = """
 import pytest
 
-@pytest.mark.parametrize("number", range(100))
+@pytest.mark.parametrize("number", range(300))
 @pytest.mark.long
 def test_long(number): assert False
 
 @pytest.mark.three
-@pytest.mark.parametrize("number", range(100))
+@pytest.mark.parametrize("number", range(300))
 @pytest.mark.long
 def test_dear(number): assert False
 
@@ -47,7 +47,7 @@ def test_what_is_drawn_runs_beside_the_inner_ring_and_says_how_to_repeat_it(tmp_
     ran = subprocess.run(
         command, cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=60, check=False
     )
-    drawn = [number for number in range(100) if is_drawn(f"test_them.py::test_long[{number}]", "7")]
+    drawn = [number for number in range(300) if is_drawn(f"test_them.py::test_long[{number}]", "7")]
     assert drawn
     assert f"{len(drawn)} failed, 1 passed" in ran.stdout, ran.stdout
     assert ran.stdout.count("It alone: ") == len(drawn)
