@@ -106,7 +106,9 @@ class FormerInstance(threading.Thread):
         value = message.value() or b""
         ident = f"{self._group.main}:{partition}:{offset}"
         pairs = tuple((name, (data or b"").decode("latin-1")) for name, data in HEADERS(message) or ())
-        delivery = Delivery(0, _now(), ident, 0, 0, f"{ident}/0/0", message.key(), message.value(), pairs)
+        delivery = Delivery(
+            0, _now(), ident, 0, 0, f"{self._group.group}/{ident}/0", message.key(), message.value(), pairs
+        )
         if self._leaves(value):
             return
         number = self._ledger.received(delivery)
