@@ -23,6 +23,8 @@ from sidecar.http.problems import problem
 from topics.outputs import OutputTopics
 
 MOST_RECORDS = 1_024
+MOST_WAITING = 1_024
+"""Calls of `receive` that may wait for a record at once. Each takes some 40 KB."""
 USUAL_RECORDS = 32
 LONGEST_INVISIBLE = 43_200_000
 """ms: 12 h (contract 6.4)."""
@@ -46,7 +48,7 @@ class PullCalls:
     `outputs`: where records may go that an ack asks to be written; None: nowhere.
     """
 
-    def __init__(self, leases: PullQueue, shortest: int, most_waiting: int, outputs: OutputTopics | None) -> None:
+    def __init__(self, leases: PullQueue, shortest: int, outputs: OutputTopics | None, most_waiting: int) -> None:
         self._leases, self._outputs = leases, outputs
         self._shortest, self._most_waiting = shortest, most_waiting
 
@@ -60,7 +62,7 @@ class PullCalls:
         if self._leases.closed:
             return problem(503, "The sidecar drains and gives out no more records.")
         if self._leases.waiting >= self._most_waiting:
-            return problem(503, "As many callers wait as may (pull.max_waiting); receive again.", {"retry-after": "1"})
+            return problem(503, "As many callers wait as may; receive again.", {"retry-after": "1"})
         gone = asyncio.ensure_future(_hang_up(request))
         try:
             async with self._leases.turn(wait / 1000, gone):
@@ -132,10 +134,10 @@ def _only_handle(handles: Sequence[str]) -> str:
 
 
 def pull_routes(
-    leases: PullQueue, shortest: int, most_waiting: int = 1_024, outputs: OutputTopics | None = None
+    leases: PullQueue, shortest: int, outputs: OutputTopics | None = None, most_waiting: int = MOST_WAITING
 ) -> list[Route]:
     """Return the routes of a sidecar in pull mode."""
-    calls = PullCalls(leases, shortest, most_waiting, outputs)
+    calls = PullCalls(leases, shortest, outputs, most_waiting)
     endpoints = (
         calls.receive,
         calls.ack,

@@ -67,8 +67,6 @@ class CredentialWatcher(threading.Thread):
         super().__init__(name="credentials", daemon=True)
         self.problem = ""
         """Why Kafka cannot be reached, and the remedy; empty while it answers."""
-        self.reloads = 0
-        """How often newer credentials have reached the clients."""
         self._kafka, self._registry, self._waiting = kafka, registry, waiting
         self._worn = digest_of(kafka)
         self._stopping = StopRequest()
@@ -120,7 +118,6 @@ class CredentialWatcher(threading.Thread):
             return
         self._hand_out(fresh, by_login=digest.rest == self._worn.rest)
         self._worn, self._kafka, self._said = digest, fresh, {}
-        self.reloads += 1
         self._ask_at = 0.0  # a problem may be over
 
     # A separate client has tried them first. A login goes to all clients at once: a committer that waits in a call
