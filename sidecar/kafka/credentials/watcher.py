@@ -91,9 +91,7 @@ class CredentialWatcher(threading.Thread):
                 if time.monotonic() >= self._ask_at and (self._waiting() or self.problem or self._hint.heard.is_set()):
                     self._ask()
             except Exception:  # noqa: BLE001 - even a fault of ours here must never stop the records
-                _LOG.exception(
-                    "watching the credentials failed; it is tried again", extra={"event": "credentials-fault"}
-                )
+                _LOG.exception("watching the credentials failed; it is tried again", extra={"event": "fault"})
         logging.getLogger(KAFKA).removeHandler(self._hint)
 
     # --- the files ---------------------------------------------------------------------------------------------------
