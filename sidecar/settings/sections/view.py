@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sidecar.settings.values import Section, text
+from reconsume.sidecar.settings.values import Section, text
 
 FOLDER = text("the absolute path of a folder", r"/.{0,4095}")
 

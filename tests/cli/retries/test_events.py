@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.topics.events import State
+from reconsume.topics.names import Names
+from reconsume.topics.specs import EVENTS_PARTITIONS
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic, dump
 from tests.support.kafka.view_topics import event, folded, summed, tell
 from tests.support.sidecar.cli import reconsume
 from tests.support.view_rows import wall
-from topics.events import State
-from topics.names import Names
-from topics.specs import EVENTS_PARTITIONS
 
 Call = Callable[..., Result]
 MORE_THAN_A_PIPE = 2_000
@@ -181,7 +181,7 @@ def test_what_is_ended_by_a_signal_leaves_no_file(
     tell(kafka.bootstrap, [event(group, number) for number in range(MORE_THAN_A_PIPE)])
     folder = tmp_path / "watched"
     folder.mkdir()
-    command = [sys.executable, "-m", "sidecar", "retries", "list", "-o", "jsonl", "-c", str(file)]
+    command = [sys.executable, "-m", "reconsume.sidecar", "retries", "list", "-o", "jsonl", "-c", str(file)]
     with subprocess.Popen(
         command,
         env={**os.environ, "TMPDIR": str(folder)},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from sidecar.cli import app
+from reconsume.sidecar.cli import app
 from tests.support.sidecar.cli import reconsume
 
 
