@@ -23,6 +23,8 @@ from reconsume.sidecar.http.problems import problem
 from reconsume.topics.outputs import OutputTopics
 
 MOST_RECORDS = 1_024
+MOST_WAITING = 1_024
+"""Calls of `receive` that may wait for a record at once. Each takes some 40 KB."""
 USUAL_RECORDS = 32
 LONGEST_INVISIBLE = 43_200_000
 """ms: 12 h (contract 6.4)."""
@@ -48,7 +50,7 @@ class PullCalls:
     """
 
     def __init__(
-        self, leases: PullQueue, group: str, shortest: int, most_waiting: int, outputs: OutputTopics | None
+        self, leases: PullQueue, group: str, shortest: int, outputs: OutputTopics | None, most_waiting: int
     ) -> None:
         self._leases, self._group, self._outputs = leases, group, outputs
         self._shortest, self._most_waiting = shortest, most_waiting
@@ -63,7 +65,7 @@ class PullCalls:
         if self._leases.closed:
             return problem(503, "The sidecar drains and gives out no more records.")
         if self._leases.waiting >= self._most_waiting:
-            return problem(503, "As many callers wait as may (pull.max_waiting); receive again.", {"retry-after": "1"})
+            return problem(503, "As many callers wait as may; receive again.", {"retry-after": "1"})
         gone = asyncio.ensure_future(_hang_up(request))
         try:
             async with self._leases.turn(wait / 1000, gone):
@@ -135,10 +137,10 @@ def _only_handle(handles: Sequence[str]) -> str:
 
 
 def pull_routes(
-    leases: PullQueue, group: str, shortest: int, most_waiting: int = 1_024, outputs: OutputTopics | None = None
+    leases: PullQueue, group: str, shortest: int, outputs: OutputTopics | None = None, most_waiting: int = MOST_WAITING
 ) -> list[Route]:
     """Return the routes of a sidecar in pull mode."""
-    calls = PullCalls(leases, group, shortest, most_waiting, outputs)
+    calls = PullCalls(leases, group, shortest, outputs, most_waiting)
     endpoints = (
         calls.receive,
         calls.ack,

@@ -23,7 +23,6 @@ from reconsume.sidecar.cli import (
     left_out,
     run,
     settle,
-    simulate,
     ui,
     view,
     view_repair,
@@ -101,7 +100,6 @@ app.add_typer(topics.app, name="topics", rich_help_panel=SET_UP)
 app.add_typer(acls.app, name="acls", rich_help_panel=SET_UP)
 command(app, "doctor", panel=SET_UP)(doctor.doctor)
 command(app, "explain", panel=SET_UP)(explain.explain)
-command(app, "simulate", panel=SET_UP)(simulate.simulate)
 command(app, "inject", panel=SET_UP)(inject.inject)
 command(app, "run", panel=RUN)(run.run)
 command(app, "drain", panel=RUN)(drain.drain)

@@ -129,10 +129,10 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
         ),
         "Pull": (
-            setting(
+            Limit(
                 "calls of `receive` that wait",
-                "pull.max_waiting",
-                number(int(str(default_of("pull.max_waiting")))),
+                number(pull.MOST_WAITING),
+                "",
                 "503; calls that answer a record are not counted",
             ),
             setting(
