@@ -26,7 +26,6 @@ from sidecar.cli import (
     simulate,
     ui,
     view,
-    view_repair,
 )
 from sidecar.cli.acls import commands as acls
 from sidecar.cli.dlq import commands as dlq
@@ -112,4 +111,3 @@ command(app, "hold", panel=RUN)(holds.hold)
 command(app, "release", panel=RUN)(holds.release)
 command(app, "holds", panel=RUN)(holds.holds)
 command(app, "audit", panel=LOOK)(audit.audit)
-command(view.app, "repair")(view_repair.repair)
