@@ -31,7 +31,6 @@ NEEDED = {
     "inject": ["-f", "deploy.yaml"],
     "simulate": ["--rate=10", "--fail-rate=0.1"],
     "dlq show": ["orders:0:1"],
-    "dlq edit": ["orders:0:1", "--yes"],
     "dlq import": ["reconsume.yaml", "--yes"],
     "dlq purge": ["--until=30d", "--confirm=billing"],
     "dlq redrive": ["--yes"],
@@ -53,7 +52,6 @@ SAME_WAY = {
     "acls plan",
     "policy history",
     "retries stats",
-    "dlq edit",
 } | {
     "holds",
     "release",

@@ -18,7 +18,6 @@ from rich.console import Console
 
 from sidecar import ui
 from sidecar.cli.acls.commands import PLAN_COLUMNS as ACLS
-from sidecar.cli.dlq.edit import CHANGE
 from sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
 from sidecar.cli.dlq.rows import LIST as LETTERS
 from sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
@@ -37,7 +36,6 @@ TABLES = {
     "journey": JOURNEY,
     "topics": TOPICS,
     "acls": ACLS,
-    "edit": CHANGE,
 }
 """Columns of tables that commands print; each gets an id in its column `id`, or in its first one."""
 
