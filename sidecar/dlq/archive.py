@@ -251,17 +251,17 @@ class Importer:
 
 
 class EditCounts(PlanCounts):
-    """The outcomes of edited letters, each also by the letter's life."""
+    """The outcomes of edited letters, each also by the letter's id and number of redrives."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_life: dict[tuple[str, int], tuple[str, str]] = {}
+        self.outcomes: dict[tuple[str, int], tuple[str, str]] = {}
         """The outcome (Eligibility, or REFUSED), and why a letter is not redriven."""
 
     def count(self, letter: Letter, verdict: str, error: str = "") -> None:
         """Count one letter, and keep its outcome."""
         super().count(letter, verdict, error)
-        self.by_life[life_of(letter)] = verdict, error or letter.fault
+        self.outcomes[life_of(letter)] = verdict, error or letter.fault
 
 
 def redrive_edited(

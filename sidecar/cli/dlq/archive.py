@@ -192,11 +192,11 @@ def import_rows(
             else:
                 known |= missing
         results = dict.fromkeys(missing, words.imported) | {
-            life: f"{REFUSED}: {why}" for life, why in importer.refused.items()
+            letter_key: f"{REFUSED}: {why}" for letter_key, why in importer.refused.items()
         }
         if importer.edited:
             edits = redrive_edited(there, policy, importer.edited, who, stop, progress_line(words.redriven))
-            results |= {life: edit_result(*outcome, words) for life, outcome in edits.by_life.items()}
+            results |= {letter_key: edit_result(*outcome, words) for letter_key, outcome in edits.outcomes.items()}
         counts.update(result.partition(":")[0] for result in results.values())
         counts[THERE] += len(piece) - len(results)
         yield from (import_row(letter, results.get(life_of(letter), THERE)) for letter in piece)
