@@ -28,10 +28,10 @@ REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
 """Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.
 A missing right on the transactional id takes an operator, and each try costs a client with its threads."""
 IDS = 8
-"""Transactional ids that a committer takes in turn. It takes the next one, and keeps it, when the last transaction of an
-id may still have an effect: it cannot end because a partition has too few replicas in sync, or its offsets may come
-late. When the id's turn comes again, that is over. After a crash under another id than the first, which a successor of
-the same name does not use, Kafka ends an open transaction after its timeout."""
+"""Transactional ids that a committer takes in turn. It takes the next one, and keeps it, when the last transaction of
+an id may still have an effect: it cannot end because a partition has too few replicas in sync, or its offsets may come
+late. By the time that an id's turn comes again, that is over. After a crash under another id than the first, which a
+successor of the same name does not use, Kafka ends an open transaction after its timeout."""
 LOOK_EVERY = 1.0
 """Seconds between two requests for the topics, for those that are missing or for all."""
 
