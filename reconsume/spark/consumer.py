@@ -1,6 +1,6 @@
 """Consume a group in a Spark streaming job. The names of `spark.consumer`."""
 
-from spark.consumer import (
+from reconsume.spark.consumer import (
     BatchHandler,
     Counts,
     DeadLetter,

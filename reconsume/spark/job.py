@@ -5,7 +5,7 @@ A file for `spark-submit` is `from reconsume.spark.job import main`, and `main()
 
 import sys
 
-from spark import __main__ as job
+from reconsume.spark import __main__ as job
 
 __all__ = ["main"]
 

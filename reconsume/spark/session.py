@@ -1,5 +1,5 @@
 """A Spark session with the settings that the jobs need. The names of `spark.session`."""
 
-from spark.session import build
+from reconsume.spark.session import build
 
 __all__ = ["build"]

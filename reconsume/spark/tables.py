@@ -1,5 +1,5 @@
 """The view as a table of Delta Lake or Iceberg. The names of `spark.tables`."""
 
-from spark.tables import merge_into
+from reconsume.spark.tables import merge_into
 
 __all__ = ["merge_into"]

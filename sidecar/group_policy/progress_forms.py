@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sidecar.core.progress_codec import FAR_PROGRESS
-from sidecar.core.record import Now
-from sidecar.group_policy.heartbeat_reader import GroupMembers
-from topics.policy_record import SubscriptionRecord
+from reconsume.sidecar.core.progress_codec import FAR_PROGRESS
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
+from reconsume.topics.policy_record import SubscriptionRecord
 
 CHECKED_EVERY = 10.0
 """Seconds between two checks whether all instances still read the newest form of progress, while it is written."""

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError
 
-from sidecar.core.commit_batch import Refusal
-from sidecar.kafka.committer.write_errors import refused_offsets
+from reconsume.sidecar.core.commit_batch import Refusal
+from reconsume.sidecar.kafka.committer.write_errors import refused_offsets
 
 STALE_MEMBER = frozenset(
     {

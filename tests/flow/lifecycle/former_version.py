@@ -17,11 +17,11 @@ from typing import Self
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from reconsume.topics.policy_record import instance_key
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import HEADERS, SECONDS, Out, produce
 from tests.support.proof.evidence import Progress, read_progress
 from tests.support.proof.ledger import TOOK, Delivery, Ledger
-from topics.policy_record import instance_key
 
 NAME = "pod-of-0.2"
 

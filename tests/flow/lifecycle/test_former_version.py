@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.lifecycle.former_version import NAME, FormerInstance
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -20,7 +21,6 @@ from tests.support.service.behaviours import FAIL, OK, Answer, by_name
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.owned import owned
-from topics.names import Kind
 
 PARTITIONS = 4
 EACH = 40

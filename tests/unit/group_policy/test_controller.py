@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.clock import now
-from sidecar.core.progress_codec import FAR_PROGRESS
-from sidecar.group_policy.follower import TopicSnapshot
-from sidecar.group_policy.removed_levels import Undrained
-from sidecar.settings.group_policy import levels_of
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.progress_codec import FAR_PROGRESS
+from reconsume.sidecar.group_policy.follower import TopicSnapshot
+from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.settings.group_policy import levels_of
+from reconsume.topics.events import DISMISSALS
+from reconsume.topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
-from topics.events import DISMISSALS
-from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
 
 NEW = "billing-RETRY-3s"
 
