@@ -84,6 +84,9 @@ MOST_HEADERS = 100_000
 there were none."""
 MOST_OF_OURS = 32
 """Headers that a copy has in addition to those of the record, at most."""
+RETRY_HEADERS_DROPPED = "RETRY_HEADERS_DROPPED"
+"""On a copy without the record's own headers, because ours had no room next to them: how many they were. It stays with
+the record like its own headers."""
 RESERVED = "RETRY_"
 """The prefix of headers that a later version may add. Such a header is kept like the record's own and is never refused.
 A newer version then finds it again after an older one."""

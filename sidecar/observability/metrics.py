@@ -42,7 +42,6 @@ REASONS = frozenset(
         "bad-header",
         "headers-unreadable",
         "crashed-service",
-        "too-large",
         "unknown-topic",
     }
 )
