@@ -14,7 +14,7 @@ from sidecar.cli.terminal.output import Format, talk, write
 from sidecar.cli.terminal.program import Group
 from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
-from sidecar.settings import Settings, load_with_origins
+from sidecar.settings import Settings, load, load_with_origins
 from sidecar.settings.addresses import is_loopback
 from sidecar.settings.checks import ignored
 from sidecar.settings.checks_of_order import overlapping
@@ -41,8 +41,7 @@ def check(options: Options) -> None:
     # The Kafka client is slow to import; help and schema need none.
     from sidecar.kafka.client_check import absent_files, client_faults, without_files
 
-    loaded = load_with_origins(options.config, options.sets)
-    settings = loaded.settings
+    settings = load(options.config, options.sets)
     tokens = token_files(settings)
     named = tokens | service_files(settings)
     absent = absent_files(settings.kafka) | {name: file for name, file in named.items() if not file.exists()}
@@ -51,8 +50,6 @@ def check(options: Options) -> None:
         faults += client_faults(without_files(settings.kafka, absent_files(settings.kafka)))
     except ConfigError as unreadable:
         faults += unreadable.problems
-    for sentence in loaded.warnings:
-        talk(f"warning: {sentence}")
     for name, file in absent.items():
         talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
     listen = settings.listen

@@ -256,8 +256,6 @@ def tell(what: str, partition: Partition, number: int, offset: int) -> None:
         case "crashing-record":
             text = "%s: the record at %d goes to the DLQ: only it was with the service at %d crashes in a row"
             _LOG.warning(text, partition, offset, number, extra={"event": "crashing-record", "deaths": number, **where})
-            # The older name of the event, for one release: alerts may look for it.
-            _LOG.warning(text, partition, offset, number, extra={"event": "quarantined", "deaths": number, **where})
         case "taken-up":
             text = "%s: continues at %d after its owner crashed, %d in a row"
             _LOG.warning(text, partition, offset, number, extra={"event": "taken-up", "deaths": number, **where})
