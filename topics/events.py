@@ -41,9 +41,6 @@ RANKS: dict[State, int] = {
 is the lowest, because the retries start anew with it. DISMISSED is above DLQ, whose counts it has."""
 FAILURES = (State.WAITING_RETRY, State.DLQ)
 """The states that a failure causes."""
-DISMISSALS = "dismissed"
-"""What a heartbeat says of an instance that knows the state DISMISSED. Older readers take its events for bad ones, so
-none is written while an instance lives that does not say it."""
 
 LARGEST = 64 * 1024
 """Bytes of an event. Ours have about 400."""

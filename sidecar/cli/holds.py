@@ -149,9 +149,6 @@ def selection_of(
 def warn(settings: Settings, selection: Selection, there: HoldsThere) -> None:
     """Say what the person may not expect of this hold."""
     tell_ignored(there)
-    if there.unaware:
-        names = ", ".join(there.unaware[:3]) + (" and others" if len(there.unaware) > 3 else "")
-        talk(f"warning: instances of an older version do not know holds, and go on to deliver: {names}")
     if selection.topic is not None and selection.topic not in settings.topic_names:
         talk(f"warning: {printable(selection.topic)} is no main topic of this configuration")
     if selection.key is not None and settings.deliver.order != "none":

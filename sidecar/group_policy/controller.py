@@ -193,10 +193,6 @@ class PolicyController:
         """Return whether other instances are well, by their heartbeats."""
         return self._members.others(self._clock())
 
-    def without_queues(self) -> list[str]:
-        """Return the live instances that do not read queue topics, by their heartbeats."""
-        return self._members.without_queues(now())
-
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""
         return bool(self._members.differing(self._clock()))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sidecar.core.participation import Others
 from sidecar.core.record import NEVER, Now
-from topics.policy_record import QUEUES, SubscriptionRecord, same_subscription
+from topics.policy_record import SubscriptionRecord, same_subscription
 
 SILENT_AFTER = 180_000
 """ms, three times the heartbeat. An instance that was silent for so long is gone and does not count."""
@@ -25,7 +25,7 @@ class Member(NamedTuple):
     """The subscription of another instance.
 
     `signs`: its characters, 0 if it is the same as ours. `until`: the end of its validity, in steady ms. `well`: it
-    works, or is of a version that does not say it. `order`: the position of its heartbeat among all of them. `reads`:
+    works, or does not say whether it does. `order`: the position of its heartbeat among all of them. `reads`:
     the newer forms of records that its version reads.
     """
 
@@ -100,12 +100,6 @@ class GroupMembers:
         well = [member.order for member in self._members.values() if member.well and member.until > now.steady_ms]
         behind = self._not_well_at is not None and max(well, default=0) > self._not_well_at
         return Others(bool(well), behind)
-
-    def without_queues(self, now: Now) -> list[str]:
-        """Return the live instances that do not read queue topics, as older versions."""
-        return sorted(
-            name for name, one in self._members.items() if one.until > now.steady_ms and QUEUES not in one.reads
-        )
 
     def all_read(self, form: str, now: Now) -> bool:
         """Return whether each instance that lives says to read a form of records.

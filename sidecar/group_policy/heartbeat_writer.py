@@ -19,12 +19,8 @@ from sidecar.clock import wall
 from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials
-from topics.events import DISMISSALS
-from topics.hold_record import HOLDS
 from topics.policy_record import (
     PARTITION,
-    QUEUES,
-    RULES,
     Heard,
     InstanceHeard,
     PaceTold,
@@ -33,7 +29,7 @@ from topics.policy_record import (
     render_record,
 )
 
-READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES, HOLDS)
+READS = (FAR_PROGRESS,)
 """New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which

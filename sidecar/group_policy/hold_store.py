@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from sidecar.clock import wall
 from sidecar.errors import BrokerError, ContractError, RecordError
-from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from sidecar.group_policy.hold_book import HoldBook
 from sidecar.group_policy.topic import read_messages
 from sidecar.kafka.admin.cluster import Cluster
@@ -23,7 +22,6 @@ from sidecar.kafka.client_config import teller_config
 from sidecar.kafka.errors import ANSWER_SECONDS
 from topics.hold_record import (
     HOLD,
-    HOLDS,
     LONGEST_HOLD_MS,
     LONGEST_WHY,
     MOST_HOLDS,
@@ -35,7 +33,7 @@ from topics.hold_record import (
     render_hold,
 )
 from topics.names import Names
-from topics.policy_record import PARTITION, BadRecord, InstanceHeard, parse_record
+from topics.policy_record import PARTITION, BadRecord, parse_record
 
 CLIENT = "reconsume-hold"
 
@@ -43,13 +41,11 @@ CLIENT = "reconsume-hold"
 class HoldsThere(NamedTuple):
     """The holds that a policy topic has.
 
-    `live`: those in force, by id. `ignored`: why others are not. `unaware`: instances that live and do not know holds.
-    `over`: ids whose end is past.
+    `live`: those in force, by id. `ignored`: why others are not. `over`: ids whose end is past.
     """
 
     live: Mapping[str, HoldRecord]
     ignored: tuple[str, ...] = ()
-    unaware: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
 
 
@@ -130,7 +126,6 @@ def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:
 def holds_of(messages: Iterable[Message], now: int) -> HoldsThere:
     """Return the holds that the messages of a policy topic tell of, at `now` (epoch ms)."""
     book, over, refused = HoldBook(), set[str](), dict[str, str]()
-    unaware: set[str] = set()
     for message in messages:
         key = message.key() or b""
         match parse_record(message.key(), message.value()):
@@ -139,13 +134,10 @@ def holds_of(messages: Iterable[Message], now: int) -> HoldsThere:
                 refused.pop(ident, None)
                 if why := book.hear(ident, record, now):
                     refused[ident] = why
-            case InstanceHeard(instance=name, record=beat):
-                old = beat is None or beat.at <= now - SILENT_AFTER or HOLDS in (beat.reads or ())
-                (unaware.discard if old else unaware.add)(name)
             case BadRecord(text=text) if key.startswith(HOLD) and len(refused) < MOST_HOLDS:
                 refused[repr(key[:80])] = text
     force = book.in_force(now)
     ignored = [*refused.values()]
     if force.ignored:
         ignored.append(f"{force.ignored} are beyond the {MOST_HOLDS} that are in force at a time")
-    return HoldsThere(force.records, tuple(ignored), tuple(sorted(unaware)), tuple(sorted(over)[:MOST_HOLDS]))
+    return HoldsThere(force.records, tuple(ignored), tuple(sorted(over)[:MOST_HOLDS]))

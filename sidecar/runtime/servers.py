@@ -42,7 +42,7 @@ from sidecar.settings.policy import output_topics_of
 from topics.durations import render_duration
 
 if TYPE_CHECKING:
-    from sidecar.dlq.queue_settler import Settled
+    from sidecar.dlq.decisions import Decided
 
 
 def build_metric_sources(
@@ -125,7 +125,7 @@ def _settle(
     how: str,
     why: str,
     by: str,
-) -> Settled:
+) -> Decided:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
     from sidecar.dlq.queue_settler import QueueSettler
     from sidecar.dlq.topics import DlqTopics

@@ -20,7 +20,7 @@ from sidecar.dlq.archive import export_line
 from sidecar.dlq.letters import Filter, Letter
 from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
 from tests.sim.samples import policy
-from topics.events import DISMISSALS, Event, State, encode_event, event_of
+from topics.events import Event, State, encode_event, event_of
 from topics.policy_record import (
     KEY,
     PaceTold,
@@ -164,7 +164,7 @@ def policies() -> Any:
         KEY: PolicyRecord(values, "ann@host", NOW, {"max_reconsume_times": 16}),
         instance_key("billing-0.default"): SubscriptionRecord({"orders": "*", "invoices": "A||B"}, NOW, pace),
         instance_key("billing-1.default"): SubscriptionRecord({"orders": "*"}, NOW),
-        instance_key("billing-2.default"): SubscriptionRecord({"orders": "*"}, NOW, well=True, reads=(DISMISSALS,)),
+        instance_key("billing-2.default"): SubscriptionRecord({"orders": "*"}, NOW, well=True),
         settlement_key("orders:3:1024"): SettlementRecord(
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"
         ),

@@ -22,7 +22,7 @@ from tests.support.view_rows import out, stats_row, view_row
 from tests.ui.hostile import ATTACKS, LONG, TOGETHER
 from tests.ui.members import commit
 from topics.durations import render_duration
-from topics.events import DISMISSALS, Event, State, encode_event
+from topics.events import Event, State, encode_event
 from topics.policy_record import PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 
 TOKEN = "a-token-for-tests"
@@ -195,7 +195,7 @@ def heartbeats(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
         instances.append((ATTACKS[1], 5_000, {ATTACKS[0]: ATTACKS[2]}, evil))
     return [
         Out(
-            render_record(SubscriptionRecord(topics, now - ago, pace, overdue=LATE.get(name, 0), reads=(DISMISSALS,))),
+            render_record(SubscriptionRecord(topics, now - ago, pace, overdue=LATE.get(name, 0))),
             instance_key(name),
         )
         for name, ago, topics, pace in instances

@@ -15,7 +15,6 @@ from sidecar.group_policy.removed_levels import Undrained
 from sidecar.settings.group_policy import levels_of
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
-from topics.events import DISMISSALS
 from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
 
 NEW = "billing-RETRY-3s"
@@ -252,7 +251,7 @@ def of(instance: str, *reads: str) -> InstanceHeard:
 async def beat(seen: Seen) -> None:
     """Three minutes of this instance's own heartbeats."""
     for _ in range(4):
-        await seen.tell(of("me", DISMISSALS, FAR_PROGRESS))
+        await seen.tell(of("me", FAR_PROGRESS))
         seen.pass_time(60_000)
 
 
@@ -264,7 +263,7 @@ def test_progress_of_any_distance_is_written_while_every_living_instance_says_to
         assert seen.far == [], "this instance's own heartbeat was not read back yet: others may be unseen"
         await beat(seen)
         assert seen.far == [True]
-        await seen.tell(of("old", DISMISSALS))
+        await seen.tell(of("old"))
         await seen.tell(of("another", FAR_PROGRESS))
         assert seen.far == [True, False]
         await seen.tell(InstanceHeard("old", None))
