@@ -12,7 +12,7 @@ import pytest
 from sidecar.dlq.letters import Filter
 from sidecar.dlq.redrive_history import TAG, NewerPast, RedriveHistory, RedrivenRange, decode_past, encode_past
 
-PAST = RedriveHistory("id", 5, (RedrivenRange(Filter(reasons=("http-500",)), 30),), frozenset({3}))
+PAST = RedriveHistory("id", 5, (RedrivenRange(Filter(reasons=("http-500",)), 30, ("orders",)),), frozenset({3}))
 
 
 def packed(stored: object, tag: str = TAG) -> str:
