@@ -70,13 +70,18 @@ def test_what_a_topic_tells_of_holds() -> None:
         hold("over", until=5),
         hold("bad", until=0),
         Told(hold_key("gone"), None),
+        Told(hold_key("new"), b'{"v": 2, "tenant": "a"}'),
+        Told(hold_key("known-again"), b'{"v": 2}'),
+        hold("known-again", released_by="bob"),
         Told(instance_key("other"), render_record(SubscriptionRecord({}, HOUR))),
     ]
     there = holds_of(rows, HOUR - 1)  # type: ignore[arg-type]
     assert list(there.live) == ["a"]
     assert there.over == ("over",)
-    assert len(there.ignored) == 1
-    assert "must end after it begins" in there.ignored[0]
+    assert there.newer == ("new",), "left alone and named"
+    bad, newer = there.ignored
+    assert "must end after it begins" in bad
+    assert newer == "hold new: a newer version of Reconsume wrote it (v 2), and this one reads v 1"
 
 
 def test_a_table_says_when_a_hold_ends_in_utc_and_a_program_in_ms() -> None:
