@@ -86,8 +86,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
     `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
-    member of the group, and its service can be reached; unset where that is not known, which counts as well. `reads`:
-    new forms of records that this version knows.
+    member of the group, and its service can be reached; unset where that is not known, which counts as well.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -96,7 +95,6 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     overdue: Long = 0
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
-    reads: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SettlementRecord(msgspec.Struct, frozen=True):

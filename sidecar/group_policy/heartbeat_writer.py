@@ -16,7 +16,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
 
 from sidecar.clock import wall
-from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.policy_record import (
@@ -29,8 +28,6 @@ from topics.policy_record import (
     render_record,
 )
 
-READS = (FAR_PROGRESS,)
-"""New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
 others drop an instance (SILENT_AFTER)."""
@@ -137,7 +134,7 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, reads=READS)
+        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well)
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

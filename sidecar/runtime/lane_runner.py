@@ -142,6 +142,7 @@ class LaneRunner:
             delivery.withdraw,
         )
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
+        self.lane.allow_far(True)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
         """Make the producer, then subscribe.
@@ -156,10 +157,6 @@ class LaneRunner:
         if self.queues is not None:
             self.queues.start()
         self.consumer.start()
-
-    def allow_far(self, allowed: bool) -> None:
-        """Let records begin at any distance from the first open one, or only where older versions read progress."""
-        self.lane.allow_far(allowed)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Apply another policy. A retry lane reads the topics of `waits` from now on."""
