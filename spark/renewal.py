@@ -78,10 +78,10 @@ def kept_in(text: str) -> Kept:
     content = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}, "unserved": []}
     if not isinstance(content, dict) or content.get("v") != IDS_VERSION:
         raise ValueError("it is not in its form")
-    found, unserved = content.get("ids"), content.get("unserved")
-    if not isinstance(found, dict) or not isinstance(unserved, list):
+    topic_ids, unserved = content.get("ids"), content.get("unserved")
+    if not isinstance(topic_ids, dict) or not isinstance(unserved, list):
         raise ValueError("it is not in its form")
-    ids = {str(topic): str(topic_id) for topic, topic_id in found.items()}
+    ids = {str(topic): str(topic_id) for topic, topic_id in topic_ids.items()}
     return Kept(ids, frozenset(map(str, unserved)))
 
 

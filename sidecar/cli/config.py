@@ -16,7 +16,6 @@ from sidecar.errors import ConfigError
 from sidecar.http.tokens import read_tokens
 from sidecar.settings import Settings, load, load_with_origins
 from sidecar.settings.addresses import is_loopback
-from sidecar.settings.checks import ignored
 from sidecar.settings.checks_of_order import overlapping
 from sidecar.settings.checks_of_topics import without_effect
 from sidecar.settings.checks_of_urls import exposed
@@ -55,7 +54,7 @@ def check(options: Options) -> None:
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    for sentence in (*ignored(settings), *exposed(settings), *without_effect(settings), *overlapping(settings)):
+    for sentence in (*exposed(settings), *without_effect(settings), *overlapping(settings)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)

@@ -22,7 +22,6 @@ from sidecar.observability.logs import configure
 from sidecar.observability.thread_watch import log_ends
 from sidecar.process_memory import give_back_memory, keep_memory_private
 from sidecar.runtime.sidecar import _LOG, Sidecar
-from sidecar.settings.checks import ignored
 from sidecar.settings.checks_of_topics import without_effect
 from sidecar.settings.checks_of_urls import exposed
 from sidecar.settings.model import Settings
@@ -40,7 +39,7 @@ def run(settings: Settings) -> int:
     faulthandler.enable(2)
     configure(settings.log.level, settings.log.format)
     log_ends()
-    for sentence in (*ignored(settings), *without_effect(settings)):
+    for sentence in without_effect(settings):
         _LOG.warning("%s", sentence, extra={"event": "setting-ignored"})
     for sentence in exposed(settings):
         _LOG.warning("%s", sentence, extra={"event": "token-exposed"})

@@ -50,10 +50,3 @@ class View(Section):
         default=100,
         description="The fewest failures of one reason that are a storm; less is an ordinary day.",
     )
-    storm_outage: bool = Field(
-        default=False,
-        description=(
-            "Has no effect any more, and goes with the next release: each instance finds out by itself whether its "
-            "service is away. The sign of a storm stays, on the dashboard and in `GET /v1/view/stats`."
-        ),
-    )
