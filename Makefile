@@ -41,7 +41,7 @@ help:
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make coverage  what make test runs through of the core, the client of Kafka and the deliveries; 10 minutes"
 	@echo "make mutants  how many changes of the core its unit tests notice; hours, and it goes on where it was stopped"
-	@echo "              of one module:                           make mutants ARGS=\"'sidecar.core.outcome*'\""
+	@echo "              of one module:                           make mutants ARGS=\"'reconsume.sidecar.core.outcome*'\""
 	@echo "make check    ruff, mypy (strict; of tests: what they call) and the import contracts; changes nothing"
 	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
 	@echo "make reference  the page of the command line, docs/reference.md, from the commands"

@@ -10,8 +10,8 @@ recipe, also as plain SQL, is docs/once.md.
 import sys
 import warnings
 
-from once.key import DeliveryKey, delivery_key
-from once.store import DDL, claim, create_table, forget, once
+from reconsume.once.key import DeliveryKey, delivery_key
+from reconsume.once.store import DDL, claim, create_table, forget, once
 
 __all__ = ["DDL", "DeliveryKey", "claim", "create_table", "delivery_key", "forget", "once"]
 

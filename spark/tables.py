@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spark import view
+from reconsume.spark import view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

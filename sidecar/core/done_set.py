@@ -12,8 +12,8 @@ import binascii
 import zlib
 from collections.abc import Iterable, Iterator
 
-from sidecar.core.offset_ranges import OffsetRanges, Range
-from sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.offset_ranges import OffsetRanges, Range
+from reconsume.sidecar.core.progress_bounds import SPAN
 
 MOST_DISTANCE = 9_999_999_999_999
 """Offsets: as many as a partition gets in 300 years at a million a second."""

@@ -15,8 +15,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Set
 from itertools import pairwise
 
-from sidecar.core.invariant import ensure
-from sidecar.core.offset_ranges import Range
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.offset_ranges import Range
 
 
 class FarOffsets:

@@ -24,10 +24,10 @@ from collections.abc import Collection, Set
 
 import msgspec
 
-from sidecar.core.far_offsets import FarOffsets
-from sidecar.core.invariant import ensure
-from sidecar.core.offset_ranges import NONE, OffsetRanges
-from sidecar.core.progress_bounds import Bounds
+from reconsume.sidecar.core.far_offsets import FarOffsets
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
+from reconsume.sidecar.core.progress_bounds import Bounds
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sidecar.core.done_set import MOST_BYTES, MOST_DISTANCE, parse_done, render_done
-from sidecar.core.offset_ranges import NONE, OffsetRanges
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import LONGEST, SPAN
+from reconsume.sidecar.core.done_set import MOST_BYTES, MOST_DISTANCE, parse_done, render_done
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_bounds import LONGEST, SPAN
 
 _NEAR, _FAR = "rc1", "rc2"
 _HEADS = tuple(form + mark for form in (_NEAR, _FAR) for mark in "co")

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 import zlib
 
-from sidecar.core.offset_ranges import NONE, OffsetRanges
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import LONGEST
-from sidecar.core.progress_codec import STAMP_AT, Length, decode, encode_with
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_bounds import LONGEST
+from reconsume.sidecar.core.progress_codec import STAMP_AT, Length, decode, encode_with
+from reconsume.sidecar.core.record import Partition
 
 _STAMP = re.compile(r"([0-9]{1,6})-([0-9]{1,19})-([0-9a-f]{8})(?:-[A-Za-z0-9+/=_-]{1,40})?")
 """What may stand behind the check sum is a topic's id, of a version that was never released. It means nothing."""

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
 
-from sidecar.clock import wall
-from sidecar.kafka.client_config import Config
-from sidecar.kafka.credentials.registry import ClientCredentials
-from topics.policy_record import (
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.kafka.client_config import Config
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
+from reconsume.topics.policy_record import (
     PARTITION,
     Heard,
     InstanceHeard,

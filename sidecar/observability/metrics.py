@@ -15,13 +15,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from sidecar.core.lane.facts import LaneFacts
-from sidecar.core.outcome import OUTCOME_NAMES
-from sidecar.core.overdue import overdue
-from sidecar.core.pace.pace import State
-from sidecar.core.record import Now
-from sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
-from sidecar.observability.metric_sources import Sources
+from reconsume.sidecar.core.lane.facts import LaneFacts
+from reconsume.sidecar.core.outcome import OUTCOME_NAMES
+from reconsume.sidecar.core.overdue import overdue
+from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
+from reconsume.sidecar.observability.metric_sources import Sources
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")

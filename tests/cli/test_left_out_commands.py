@@ -41,7 +41,7 @@ sys.path[:] = [path for path in sys.path if not Path(path, "spark", "job").is_di
 """
 
 
-def run(packages: Path, *words: str, program: str = "import sidecar.__main__ as m; m.main()") -> Ended:
+def run(packages: Path, *words: str, program: str = "import reconsume.sidecar.__main__ as m; m.main()") -> Ended:
     """A process that has these packages alone."""
     environ = {**os.environ, "PYTHONPATH": str(packages)}
     command = [sys.executable, "-c", HERE_ALONE + program, *words]
@@ -76,6 +76,6 @@ def test_all_other_commands_are_there(packages: Path, tmp_path: Path, words: str
 
 
 def test_what_runs_beside_a_service_loads_without_what_is_left_out(packages: Path) -> None:
-    loaded = "import sidecar.runtime.run, sidecar.ui.app, sidecar.doctor.all_checks, sidecar.audit, sidecar.deploy"
+    loaded = "import reconsume.sidecar.runtime.run, reconsume.sidecar.ui.app, reconsume.sidecar.doctor.all_checks, reconsume.sidecar.audit, reconsume.sidecar.deploy"
     ended = run(packages, program=loaded)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -20,7 +20,7 @@ def test_the_figure_of_layers_is_the_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    (layers,) = (contract["layers"] for contract in contracts if "sidecar.cli" in contract.get("layers", ()))
+    (layers,) = (contract["layers"] for contract in contracts if "reconsume.sidecar.cli" in contract.get("layers", ()))
     assert [layer.replace("sidecar.", "") for layer in layers] == LAYERS
 
 

@@ -45,7 +45,7 @@ def test_no_page_or_example_imports_by_a_former_name(file: Path) -> None:
 
 def test_a_former_name_warns_and_the_new_one_does_not() -> None:
     assert "DeprecationWarning: import reconsume.spark: " in python("import spark")
-    assert "DeprecationWarning: import reconsume.once: " in python("from once import once")
+    assert "DeprecationWarning: import reconsume.once: " in python("from reconsume.once import once")
     assert python("import reconsume.spark, spark; from reconsume.once import once") == ""
 
 

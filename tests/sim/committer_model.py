@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
-from sidecar.core.progress_stamp import decode_at
-from sidecar.core.record import Partition
-from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without
-from sidecar.kafka.committer.unknown_outcome import result_from_progress
-from sidecar.kafka.committer.written_progress import WrittenProgress
-from sidecar.kafka.consumer.membership import Membership
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
+from reconsume.sidecar.core.progress_stamp import decode_at
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without
+from reconsume.sidecar.kafka.committer.unknown_outcome import result_from_progress
+from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
+from reconsume.sidecar.kafka.consumer.membership import Membership
 from tests.sim.transactions import LateEnd, LateOffsets, Offsets, TransactionalId
 
 if TYPE_CHECKING:

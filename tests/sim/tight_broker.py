@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult
-from sidecar.core.progress import Progress
-from sidecar.core.progress_stamp import decode_at
-from sidecar.core.record import Partition
-from sidecar.kafka.committer.written_progress import WrittenProgress
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_stamp import decode_at
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 

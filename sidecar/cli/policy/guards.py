@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidecar.cli.terminal.output import talk
-from sidecar.errors import ContractError
-from sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
-from sidecar.settings.model import Settings
-from topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
-    from sidecar.group_policy.store import Entry
+    from reconsume.sidecar.group_policy.store import Entry
 
 
 def fitting(record: PolicyRecord) -> PolicyRecord:
@@ -30,7 +30,7 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
 
 def expect_readable(entries: list[Entry]) -> None:
     """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
-    from sidecar.group_policy.store import unread_of
+    from reconsume.sidecar.group_policy.store import unread_of
 
     if why := unread_of(entries):
         raise ContractError(
@@ -41,7 +41,7 @@ def expect_readable(entries: list[Entry]) -> None:
 
 def expect_levels(settings: Settings) -> None:
     """Raise ContractError, with the fix, if a level or queue topic that the settings need does not exist."""
-    from sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     needed = levels_of(settings) | queues_of(settings)
     missing = needed - Cluster(settings.kafka).find(needed).keys()

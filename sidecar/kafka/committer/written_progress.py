@@ -13,11 +13,11 @@ from collections.abc import Mapping
 
 from confluent_kafka import TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, PartitionCommit
-from sidecar.core.progress_bounds import LONGEST, SPARE
-from sidecar.core.progress_codec import Length
-from sidecar.core.progress_stamp import encode_kept_at
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit
+from reconsume.sidecar.core.progress_bounds import LONGEST, SPARE
+from reconsume.sidecar.core.progress_codec import Length
+from reconsume.sidecar.core.progress_stamp import encode_kept_at
+from reconsume.sidecar.core.record import Partition
 
 STEP = 8
 """What was refused is made shorter by this part."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.topics.hold_record import hold_key
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.lifecycle.next_version import MORE_PARTS, leave_progress, left_progress, newer_policy
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -22,7 +23,6 @@ from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.policy import CALM, SECONDS, follows, policy_of, set_policy, with_policy, write
 from tests.support.sidecar.redrive import dead_letter, dlq
-from topics.hold_record import hold_key
 
 COUNT = 40
 DONE = frozenset({11, 12, 20, 39})

@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from sidecar.core.done_set import LONGEST_COUNT, MOST_BYTES, MOST_DISTANCE, parse_done, render_done
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.done_set import LONGEST_COUNT, MOST_BYTES, MOST_DISTANCE, parse_done, render_done
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress_bounds import SPAN
 
 START = 1_000
 

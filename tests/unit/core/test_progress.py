@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.done_set import MOST_DISTANCE
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.progress_bounds import SPAN
-from sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, Length, decode, encode, encode_with
+from reconsume.sidecar.core.done_set import MOST_DISTANCE
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress_codec import MOST_AT, MOST_DEATHS, MOST_WIDTH, Length, decode, encode, encode_with
 
 KAFKA_TAKES = 4_095
 """Characters of metadata (`offset.metadata.max.bytes` is 4 096; the broker refuses the last one: measured)."""

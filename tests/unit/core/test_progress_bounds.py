@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.progress_bounds import LONGEST, SPAN, Bounds
+from reconsume.sidecar.core.progress_bounds import LONGEST, SPAN, Bounds
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from sidecar.core.done_set import MOST_DISTANCE, render_done
-from sidecar.core.offset_ranges import NONE, OffsetRanges
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import SPAN
-from sidecar.core.progress_codec import MOST_AT, Length, decode, encode, encode_with, unread
+from reconsume.sidecar.core.done_set import MOST_DISTANCE, render_done
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress_codec import MOST_AT, Length, decode, encode, encode_with, unread
 
 WITHOUT_LIMIT = Length(1_000_000, 1_000_000)
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.far_offsets import FarOffsets
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.progress_bounds import LONGEST, SKIP, SPAN, Bounds
-from sidecar.core.progress_codec import decode
-from sidecar.core.progress_stamp import encode_at
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.far_offsets import FarOffsets
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.progress_bounds import LONGEST, SKIP, SPAN, Bounds
+from reconsume.sidecar.core.progress_codec import decode
+from reconsume.sidecar.core.progress_stamp import encode_at
+from reconsume.sidecar.core.record import Partition
 
 HERE = Partition("orders", 3)
 FAR = Bounds(far=True)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.offset_ranges import NONE
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import LONGEST, SPAN
-from sidecar.core.progress_codec import Length, decode, encode
-from sidecar.core.progress_stamp import decode_at, encode_at, encode_kept_at, misplaced
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.offset_ranges import NONE
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_bounds import LONGEST, SPAN
+from reconsume.sidecar.core.progress_codec import Length, decode, encode
+from reconsume.sidecar.core.progress_stamp import decode_at, encode_at, encode_kept_at, misplaced
+from reconsume.sidecar.core.record import Partition
 
 HERE = Partition("orders", 3)
 MADE = Progress(100, frozenset({101, 180}), deaths=2, mark=105, reach=110, width=6, last_at_ms=1_795_391_078_015)

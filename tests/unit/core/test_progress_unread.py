@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode, encode, unread
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode, encode, unread
 
 NEAR = encode(Progress(100, {103, 105}))
 FAR = encode(Progress(100, {50_000}))

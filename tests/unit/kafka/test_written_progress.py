@@ -11,15 +11,15 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.commit_batch import CommitBatch, PartitionCommit
-from sidecar.core.offset_ranges import NONE, OffsetRanges
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import LONGEST, SPARE
-from sidecar.core.progress_codec import Length
-from sidecar.core.progress_stamp import decode_at, encode_kept_at
-from sidecar.core.record import Partition
-from sidecar.kafka.committer.unknown_outcome import is_written
-from sidecar.kafka.committer.written_progress import WrittenProgress
+from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_bounds import LONGEST, SPARE
+from reconsume.sidecar.core.progress_codec import Length
+from reconsume.sidecar.core.progress_stamp import decode_at, encode_kept_at
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.unknown_outcome import is_written
+from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 
 SOURCE = Partition("orders", 0)
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
-from sidecar.core.record import Now, Partition
-from sidecar.observability.metrics import bounded_reason
+from reconsume.sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
+from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.observability.metrics import bounded_reason
 from tests.support.sidecar.metrics_world import LEVELS, START, World, fresh, parked, queued, retried
 
 

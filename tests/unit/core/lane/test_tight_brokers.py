@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import Length
-from sidecar.core.progress_stamp import encode_kept_at
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import Length
+from reconsume.sidecar.core.progress_stamp import encode_kept_at
 from tests.sim import samples
 from tests.sim.samples import ORDERS
 from tests.sim.tight_broker import TightBroker, TightRig
