@@ -1,4 +1,4 @@
-"""Run `python -m reconsume.sidecar`: the same as `reconsume`. Ctrl-C prints no traceback, even while the commands are loading."""
+"""Run `python -m reconsume.sidecar`, the same as `reconsume`. Ctrl-C prints no traceback, even while commands load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m reconsume.spark run …` and `python -m reconsume.spark sql …`; also the file that `spark-submit` is given."""
+"""`python -m reconsume.spark run …` and `… sql …`; also the file that `spark-submit` is given."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 from reconsume.spark.java import classes
 from reconsume.spark.renewal import forgotten, topics_in
 
+__all__ = ["write_plainly"]
+
 WRITTEN_BY = "spark.sql.streaming.checkpointFileManagerClass"
 """The Spark setting that names the class by which checkpoint files are written."""
 PACKAGES = ("org.apache.spark.sql.execution.streaming", "org.apache.spark.sql.execution.streaming.checkpointing")

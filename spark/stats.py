@@ -13,6 +13,8 @@ from pyspark.sql import functions as fn
 from reconsume.spark.names import STATS_SUFFIX
 from reconsume.topics.view_record import COUNTED
 
+__all__ = ["records", "sums"]
+
 DELAY = "10 minutes"
 """How long a minute stays open, as a Spark interval. An event that comes later is dropped, and its row is final."""
 KEYS = ("group", "minute", "topic", "level", "reason")

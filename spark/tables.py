@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from reconsume.spark import view
 
+__all__ = ["merge_into"]
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 

@@ -14,6 +14,8 @@ from pyspark.sql.types import StringType
 
 from reconsume.spark.view import VALUE, newest
 
+__all__ = ["upsert"]
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 

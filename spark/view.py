@@ -19,6 +19,8 @@ from reconsume.spark.names import VIEW_SUFFIX
 from reconsume.spark.schema import FIELDS, HISTORY, ROW_ONLY, Parsed
 from reconsume.topics.events import FAILURES, RANKS
 
+__all__ = ["VALUE", "events", "newest", "outputs", "present", "records", "table", "view"]
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -52,15 +52,18 @@ app = typer.Typer(
 def show_version(wanted: bool) -> None:
     """Print the version and end the program if `--version` is given."""
     if wanted:
-        from importlib.metadata import version
+        from reconsume.sidecar.release import this_release
 
-        raise typer.Exit(exit_code(lambda: write(version("reconsume")), debug=False))
+        raise typer.Exit(exit_code(lambda: write(str(this_release())), debug=False))
 
 
 def root(
     _options: Options,
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=show_version, is_eager=True, help="Print version, commit, Python and Kafka client."
+        ),
     ] = False,
 ) -> None:
     """The options before the command's name."""

@@ -96,7 +96,7 @@ class _Collector(Collector):
         yield from self._pace()
         yield from self._holds(facts)
         yield from self._rare(facts)
-        yield gauge("build_info", "The version that runs.", ("version",), {(sources.version,): 1})
+        yield gauge("build_info", "What runs: always 1.", sources.release._fields, {tuple(sources.release): 1})
 
     def _deliveries(self) -> Metric:
         zeros = {(topic, "main", outcome): 0 for topic in self._sources.topics for outcome in OUTCOME_NAMES}

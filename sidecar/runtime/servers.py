@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +35,7 @@ from reconsume.sidecar.http.server import Server
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.cached_answer import sparing
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
+from reconsume.sidecar.release import this_release
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import output_topics_of
@@ -60,7 +60,7 @@ def build_metric_sources(
         transactions=transactions,
         topics=settings.topic_names,
         levels=(*map(render_duration, settings.delays), "ready"),
-        version=version("reconsume"),
+        release=this_release(),
         now=now,
         late_verdicts=lambda: delivery.fenced if isinstance(delivery, PullQueue) else 0,
         odd_verdicts=lambda: odd_verdicts_of(delivery),

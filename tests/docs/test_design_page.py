@@ -21,7 +21,7 @@ def test_the_figure_of_layers_is_the_contract() -> None:
         "contracts"
     ]
     (layers,) = (contract["layers"] for contract in contracts if "reconsume.sidecar.cli" in contract.get("layers", ()))
-    assert [layer.replace("sidecar.", "") for layer in layers] == LAYERS
+    assert [layer.replace("reconsume.", "").replace("sidecar.", "") for layer in layers] == LAYERS
 
 
 def test_the_figure_names_every_folder() -> None:

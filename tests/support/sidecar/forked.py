@@ -96,7 +96,7 @@ class Nursery:
     def fork(
         self, words: Sequence[str], folder: Path, environ: Mapping[str, str], stderr: Path, stdout: Path = NOTHING
     ) -> Forked:
-        """`python -m reconsume.sidecar` with these words, in this folder and environment; what it prints is appended to files."""
+        """`python -m reconsume.sidecar` with these words, in this folder and environment; its output goes to files."""
         files = {"stdout": str(stdout), "stderr": str(stderr)}
         return Forked(self, self.ask(words=list(words), folder=str(folder), environ=dict(environ), **files))
 

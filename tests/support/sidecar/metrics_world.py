@@ -24,6 +24,7 @@ from reconsume.sidecar.core.tag_filter import TagFilter
 from reconsume.sidecar.delivery.push.pool import DURATION_BOUNDS
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from reconsume.sidecar.observability.metrics import scraper
+from reconsume.sidecar.release import Release
 from reconsume.topics.levels import TABLE, build_ladder
 from reconsume.topics.names import Names
 from reconsume.topics.retry_headers import RetryState
@@ -120,7 +121,7 @@ class World:
                 transactions=self.transactions,
                 topics=("orders", "invoices"),
                 levels=LEVELS,
-                version="1.2.3",
+                release=Release("1.2.3", "0123456789ab", "3.11.7", "2.16.1"),
                 now=lambda: self.now,
                 late_verdicts=lambda: self.told.get("late_verdicts", 0),
                 subscriptions_differ=lambda: bool(self.told.get("subscriptions_differ")),

@@ -88,7 +88,12 @@ def test_everything_bounded_starts_at_zero(world: World) -> None:
         assert world.sample("reconsume_overdue_seconds", level=level) == 0
     assert world.sample("reconsume_records_lost_total", topic="orders") == 0
     assert world.sample("reconsume_rebalances_total", kind="lost") == 0
-    assert world.sample("reconsume_build_info", version="1.2.3") == 1
+    assert (
+        world.sample(
+            "reconsume_build_info", version="1.2.3", commit="0123456789ab", python="3.11.7", librdkafka="2.16.1"
+        )
+        == 1
+    )
 
 
 def test_outcomes_are_counted_by_main_topic_and_level(world: World) -> None:
@@ -296,4 +301,18 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
     assert "7000000" not in text
     assert "secret" not in text
     names = {name for _, labels in world.samples() for name, _ in labels}
-    assert names <= {"topic", "level", "outcome", "reason", "result", "state", "kind", "version", "scope", "le"}
+    assert names <= {
+        "topic",
+        "level",
+        "outcome",
+        "reason",
+        "result",
+        "state",
+        "kind",
+        "version",
+        "commit",
+        "python",
+        "librdkafka",
+        "scope",
+        "le",
+    }

@@ -243,7 +243,8 @@ def test_the_page_names_each_metric_with_its_type_and_labels() -> None:
     }
     labels = {name: labels_of(name) for name in MOVES}
     kinds = families(World())
-    assert told == {**{name: (kinds[name], labels[name]) for name in MOVES}, "build_info": ("gauge", {"version"})}
+    build = {"version", "commit", "python", "librdkafka"}
+    assert told == {**{name: (kinds[name], labels[name]) for name in MOVES}, "build_info": ("gauge", build)}
 
 
 def labels_of(name: str) -> set[str]:

@@ -1,7 +1,7 @@
 """The shop as a process of its own.
 
-python -m reconsume.sidecar.dev.demo.shop LEDGER [--front push|batch|pull|relay] [--down-after SECONDS] [--down-for SECONDS]
-                                  [--api PORT] [--bootstrap HOST:PORT --group GROUP --topics MAIN READY]
+python -m reconsume.sidecar.dev.demo.shop LEDGER [--front push|batch|pull|relay] [--down-after SECONDS]
+    [--down-for SECONDS] [--api PORT] [--bootstrap HOST:PORT --group GROUP --topics MAIN READY]
 """
 
 from __future__ import annotations
