@@ -105,6 +105,7 @@ def fact_of(row: TopicRecord, what: FactKind, state: RetryState, later: bool) ->
         state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",
         parked=state.parked,
         postponed=bool(state.postponed_at),
+        cycle=state.cycle,
     )
 
 
@@ -166,6 +167,7 @@ def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
         str(event.state),
         event.level,
         event.parked is True,
+        cycle=event.cycle,
     )
 
 

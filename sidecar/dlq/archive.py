@@ -30,6 +30,7 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 from reconsume.sidecar.printable import printable_json
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import DeadLetter
 
@@ -142,7 +143,7 @@ class Importer:
         self._layout: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
         self._limit = topics.batch_limit(topics.topics)
         self._known = {life_of(letter): letter for letter in reversed(letters)}
-        self.refused: dict[tuple[str, int], str] = {}
+        self.refused: dict[tuple[str, str], str] = {}
         """The letters that Kafka refuses, and why."""
         with ExitStack() as made:
             self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
@@ -242,9 +243,9 @@ class Importer:
         return self._producer
 
 
-def life_of(letter: Letter) -> tuple[str, int]:
-    """Return the origin id and the number of redrives. The DLQ holds at most one letter for this pair."""
-    return letter.id, letter.redrives
+def life_of(letter: Letter) -> tuple[str, str]:
+    """Return the origin id, and its cycle and redrives. The DLQ holds at most one letter for this pair."""
+    return letter.id, "" if letter.retry_state is None else attempt_of(letter.retry_state).series
 
 
 def _entry(letter: Letter) -> SettledRecord:

@@ -99,7 +99,9 @@ def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     In other modes these calls answer with an error.
     """
     if isinstance(delivery, PullQueue):
-        return pull_routes(delivery, settings.pull.min_invisible, settings.pull.max_waiting, output_topics_of(settings))
+        pull = settings.pull
+        outputs = output_topics_of(settings)
+        return pull_routes(delivery, settings.group, pull.min_invisible, pull.max_waiting, outputs)
     return no_pull_routes(settings.deliver.mode)
 
 

@@ -34,7 +34,7 @@ def missing_event(row: ViewRow | None, copies: Iterable[Fact], names: Names, now
     """
     candidates = list(copies)
     newest = latest(event_of_copy(fact, names) for fact in candidates)
-    if row is None or (newest is not None and order(newest)[:3] > order(row)[:3]):
+    if row is None or (newest is not None and order(newest)[:2] > order(row)[:2]):
         return newest if row is None or newest is None else with_most(newest, row)
     if row.state not in WAITING or any(fact.what is FactKind.COPY for fact in candidates):
         return None
@@ -48,7 +48,15 @@ def event_of_copy(fact: Fact, names: Names) -> Event:
     state = State.DLQ if fact.what is FactKind.DEAD else waits
     topic = fact.id.rsplit(":", 2)[0]
     retry_state = RetryState(
-        fact.id, topic, fact.times, fact.redrives, fact.due, fact.timestamp, fact.first_failed_at, fact.reason
+        fact.id,
+        topic,
+        fact.times,
+        fact.redrives,
+        fact.due,
+        fact.timestamp,
+        fact.first_failed_at,
+        fact.reason,
+        cycle=fact.cycle,
     )
     role = names.role(fact.topic, (topic,))
     level = None if role is None else role.delay or None

@@ -149,7 +149,7 @@ def import_rows(there: DlqTopics, policy: Policy, file: Path, result: str, count
     """
     from reconsume.sidecar.dlq.archive import Importer, life_of, parts_of
 
-    known = set[tuple[str, int]]()
+    known = set[tuple[str, str]]()
     """What earlier parts would have written."""
     for piece in parts_of(read_letters(file, policy)):
         fence = result == IMPORTED
