@@ -272,8 +272,7 @@ def redriven(dead: RetryState, now: int, order: Order | None = None) -> Retry:
     `order`: its new order among the records of its key, where it waits in a queue for those before it.
     """
     most = max(dead.most_times, dead.times)
-    # A letter of an older writer does not say when its record failed last; its due time is when it died.
-    last = dead.last_failed_at or dead.due_at
+    last = dead.last_failed_at or dead.first_failed_at
     state = replace(
         dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last, expires_at=0
     )

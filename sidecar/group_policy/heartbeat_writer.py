@@ -16,15 +16,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.progress_codec import FAR_PROGRESS
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
-from reconsume.topics.events import DISMISSALS
-from reconsume.topics.hold_record import HOLDS
 from reconsume.topics.policy_record import (
     PARTITION,
-    QUEUES,
-    RULES,
     Heard,
     InstanceHeard,
     PaceTold,
@@ -33,8 +28,6 @@ from reconsume.topics.policy_record import (
     render_record,
 )
 
-READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES, HOLDS)
-"""New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
 others drop an instance (SILENT_AFTER)."""
@@ -141,7 +134,7 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, reads=READS)
+        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well)
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

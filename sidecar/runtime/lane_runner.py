@@ -148,6 +148,7 @@ class LaneRunner:
             delivery.withdraw,
         )
         self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
+        self.lane.allow_far(True)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
         """Make the producer, then subscribe.
@@ -162,10 +163,6 @@ class LaneRunner:
         if self.queues is not None:
             self.queues.start()
         self.consumer.start()
-
-    def allow_far(self, allowed: bool) -> None:
-        """Let records begin at any distance from the first open one, or only where older versions read progress."""
-        self.lane.allow_far(allowed)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Apply another policy. A retry lane reads the topics of `waits` from now on."""
@@ -262,8 +259,6 @@ def tell(what: str, partition: Partition, number: int, offset: int) -> None:
         case "crashing-record":
             text = "%s: the record at %d goes to the DLQ: only it was with the service at %d crashes in a row"
             _LOG.warning(text, partition, offset, number, extra={"event": "crashing-record", "deaths": number, **where})
-            # The older name of the event, for one release: alerts may look for it.
-            _LOG.warning(text, partition, offset, number, extra={"event": "quarantined", "deaths": number, **where})
         case "taken-up":
             text = "%s: continues at %d after its owner crashed, %d in a row"
             _LOG.warning(text, partition, offset, number, extra={"event": "taken-up", "deaths": number, **where})

@@ -61,7 +61,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("3.2", f"{bytes_(specs.HEADER_ROOM)} more"),
     ("3.2", f"letters for {days(specs.DLQ_RETENTION)}, the events {days(specs.EVENTS_RETENTION)}"),
     ("3.2", f"the view {days(specs.VIEW_RETENTION)}, the sums {days(specs.STATS_RETENTION)}"),
-    *(("3.5", name) for name in retry_headers.OURS - {retry_headers.OLD_MESSAGE_ID, retry_headers.RETRY_POSTPONED_AT}),
+    *(("3.5", name) for name in retry_headers.OURS - {retry_headers.RETRY_POSTPONED_AT}),
     ("3.6", f"`{other_group_headers.ORIGINAL}…`"),
     ("3.7", f"more than {number(retry_headers.MOST_HEADERS)} headers"),
     ("3.8", f"names: {', '.join(foreign_headers.SYSTEMS)}."),

@@ -19,7 +19,7 @@ from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
 from reconsume.sidecar.dlq.archive import export_line
 from reconsume.sidecar.dlq.letters import Filter, Letter
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
-from reconsume.topics.events import DISMISSALS, Event, State, encode_event, event_of
+from reconsume.topics.events import Event, State, encode_event, event_of
 from reconsume.topics.policy_record import (
     KEY,
     PaceTold,
@@ -72,9 +72,8 @@ PROGRESS: Mapping[str, Progress] = {
 }
 PASTS: Mapping[str, RedriveHistory] = {
     "nothing": RedriveHistory("AAAAAAAAAAAAAAAAAAAAAQ", NOW),
-    "everything up to an offset": RedriveHistory("AAAAAAAAAAAAAAAAAAAAAQ", NOW, (RedrivenRange(Filter(below=3), 30),)),
-    "of the main topics that were known": RedriveHistory(
-        "AAAAAAAAAAAAAAAAAAAAAQ", NOW, (RedrivenRange(Filter(below=3), 30, (), ("invoices", "orders")),)
+    "everything up to an offset": RedriveHistory(
+        "AAAAAAAAAAAAAAAAAAAAAQ", NOW, (RedrivenRange(Filter(below=3), 30, ("invoices", "orders")),)
     ),
     "every condition, letters refused, single ids": RedriveHistory(
         "AAAAAAAAAAAAAAAAAAAAAQ",
@@ -86,6 +85,7 @@ PASTS: Mapping[str, RedriveHistory] = {
                     *(("ann",), ("A-99", "é")),
                 ),
                 40,
+                ("orders",),
                 (31, 35),
             ),
         ),
@@ -170,7 +170,7 @@ def policies() -> Any:
         KEY: PolicyRecord(values, "ann@host", NOW, {"max_reconsume_times": 16}),
         instance_key("billing-0.default"): SubscriptionRecord({"orders": "*", "invoices": "A||B"}, NOW, pace),
         instance_key("billing-1.default"): SubscriptionRecord({"orders": "*"}, NOW),
-        instance_key("billing-2.default"): SubscriptionRecord({"orders": "*"}, NOW, well=True, reads=(DISMISSALS,)),
+        instance_key("billing-2.default"): SubscriptionRecord({"orders": "*"}, NOW, well=True),
         settlement_key("orders:3:1024"): SettlementRecord(
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"
         ),

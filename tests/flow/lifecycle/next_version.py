@@ -1,4 +1,4 @@
-"""What the next version of Reconsume may have left on a broker, made up: there is none yet to run beside this one."""
+"""What the next version of Reconsume may have left on a broker, made up."""
 
 from __future__ import annotations
 

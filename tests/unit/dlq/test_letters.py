@@ -85,7 +85,7 @@ def test_what_a_redrive_leaves_is_named() -> None:
     broken = read_letter(record(source=DLQ, headers=[("REAL_TOPIC", b"orders")]), POLICY)
     condemned = letter(found=RetryState("billing-RETRY-10s:0:3", "billing-RETRY-10s", reason="bad-header"))
     foreign = letter(found=RetryState("other:0:3", "other"))
-    past = RedriveHistory("id", WALL - 5, (RedrivenRange(Filter(), 3),))
+    past = RedriveHistory("id", WALL - 5, (RedrivenRange(Filter(), 3, ("orders",)),))
     assert eligibility(letter(4), wish, past) is Eligibility.READY
     assert eligibility(letter(2), wish, past) is Eligibility.REDRIVEN
     assert eligibility(letter(4, redrives=1), wish, past) is Eligibility.READY
