@@ -23,6 +23,7 @@ from reconsume.topics.policy_record import (
     Heard,
     InstanceHeard,
     PaceTold,
+    ReleaseTold,
     SubscriptionRecord,
     instance_key,
     render_record,
@@ -47,7 +48,7 @@ class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind.
+    returns whether the instance works; None if that is not known of its kind. `release`: what it runs.
     """
 
     instance: str
@@ -55,6 +56,7 @@ class InstanceInfo(NamedTuple):
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
+    release: ReleaseTold | None = None
 
 
 class Heartbeat:
@@ -134,7 +136,8 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well)
+        subscription = dict(self._own.subscription)
+        record = SubscriptionRecord(subscription, wall(), pace, overdue, well=well, release=self._own.release)
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

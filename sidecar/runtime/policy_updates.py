@@ -23,12 +23,13 @@ from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.thread_watch import WatchedThread
+from reconsume.sidecar.release import this_release
 from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
 from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, SettlementRecord
+from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, ReleaseTold, SettlementRecord
 from reconsume.topics.removed import removed_role
 
 
@@ -162,6 +163,7 @@ def build_policy_follower(
         lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
         lambda: membership.works() if delivers else None,
+        ReleaseTold(*this_release()),
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -24,6 +24,7 @@ from reconsume.topics.policy_record import (
     KEY,
     PaceTold,
     PolicyRecord,
+    ReleaseTold,
     SettlementRecord,
     SubscriptionRecord,
     instance_key,
@@ -170,7 +171,9 @@ def policies() -> Any:
         KEY: PolicyRecord(values, "ann@host", NOW, {"max_reconsume_times": 16}),
         instance_key("billing-0.default"): SubscriptionRecord({"orders": "*", "invoices": "A||B"}, NOW, pace),
         instance_key("billing-1.default"): SubscriptionRecord({"orders": "*"}, NOW),
-        instance_key("billing-2.default"): SubscriptionRecord({"orders": "*"}, NOW, well=True),
+        instance_key("billing-2.default"): SubscriptionRecord(
+            {"orders": "*"}, NOW, well=True, release=ReleaseTold("0.3.0", "0123456789ab", "3.13.1", "2.16.1")
+        ),
         settlement_key("orders:3:1024"): SettlementRecord(
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"
         ),
