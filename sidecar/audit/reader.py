@@ -16,7 +16,7 @@ from sidecar.audit.facts import Number
 from sidecar.audit.parsing import TopicRecord
 from sidecar.audit.wanted import First, Pick
 from sidecar.core.progress import Progress
-from sidecar.core.progress_stamp import decode_at
+from sidecar.core.progress_codec import decode
 from sidecar.core.record import Partition
 from sidecar.errors import BrokerError
 from sidecar.kafka.admin.descriptions import Span
@@ -137,7 +137,7 @@ class AuditKafka:
         finally:
             reader.close()
         return {
-            (p.topic, p.partition): decode_at(Partition(p.topic, p.partition), p.offset, p.metadata)
+            (p.topic, p.partition): decode(Partition(p.topic, p.partition), p.offset, p.metadata)
             for p in found
             if p.offset >= 0
         }

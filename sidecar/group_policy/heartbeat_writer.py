@@ -16,7 +16,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
 
 from sidecar.clock import wall
-from sidecar.core.progress_codec import FAR_PROGRESS
 from sidecar.kafka.client_config import Config
 from sidecar.kafka.credentials.registry import ClientCredentials
 from topics.events import DISMISSALS
@@ -33,7 +32,7 @@ from topics.policy_record import (
     render_record,
 )
 
-READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES, HOLDS)
+READS = (DISMISSALS, RULES, QUEUES, HOLDS)
 """New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which

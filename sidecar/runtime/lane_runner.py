@@ -18,11 +18,13 @@ from sidecar.core.ports import Delivery, NoQueues, Ports
 from sidecar.core.record import Partition
 from sidecar.core.status import PartitionStatus, statuses
 from sidecar.delivery.broadcast import AllPartitions, NoCommitter
+from sidecar.kafka.admin.connection import Connection
 from sidecar.kafka.client_config import Properties, client_id_of, consumer_config, producer_config, reader_config
 from sidecar.kafka.committer.committer import Committer
 from sidecar.kafka.consumer.assignment import Assignment
 from sidecar.kafka.consumer.batches import HEAVY
 from sidecar.kafka.consumer.consumer import ConsumerThread
+from sidecar.kafka.consumer.log_ids import AskedLogIds
 from sidecar.kafka.consumer.reader_before import ReaderBefore
 from sidecar.kafka.credentials.registry import CredentialRegistry
 from sidecar.kafka.messages import foreign_reading_of, reading_of
@@ -100,6 +102,7 @@ class LaneRunner:
                 lock_timeout=plan.lock_timeout,
                 stepwise=classic,
                 before=before,
+                log_ids=AskedLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-ids")),
             )
             self.committer = Committer(
                 producer_config(
@@ -141,7 +144,8 @@ class LaneRunner:
             log_filling,
             delivery.withdraw,
         )
-        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
+        terms = plan.terms._replace(proves_room=not plan.broadcast)
+        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, terms)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
         """Make the producer, then subscribe.
@@ -156,10 +160,6 @@ class LaneRunner:
         if self.queues is not None:
             self.queues.start()
         self.consumer.start()
-
-    def allow_far(self, allowed: bool) -> None:
-        """Let records begin at any distance from the first open one, or only where older versions read progress."""
-        self.lane.allow_far(allowed)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Apply another policy. A retry lane reads the topics of `waits` from now on."""
@@ -194,6 +194,11 @@ class LaneRunner:
         """The last error from Kafka, to either thread; empty if there was none."""
         queues = "" if self.queues is None else self.queues.last_error
         return self.committer.last_error or self.consumer.last_error or queues or self.consumer.looks.problem
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the brokers refuse the longest progress."""
+        return self.driver.lacks_room
 
     @property
     def refused(self) -> str:

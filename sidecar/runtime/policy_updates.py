@@ -65,11 +65,6 @@ class PolicyTargets:
         for runner in self.runners:
             runner.lane.hold(holds, now())
 
-    def allow_far(self, allowed: bool) -> None:
-        """Let records of all lanes begin at any distance from the first open one, or within SPAN."""
-        for runner in self.runners:
-            runner.allow_far(allowed)
-
     def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """Have the owner of a record that waits carry out what a person has decided about it."""
         for runner in self.runners:
@@ -89,7 +84,6 @@ def build_policy_controller(settings: Settings, governed: PolicyTargets) -> Poli
         settings,
         governed.instance,
         governed.apply,
-        allow_far=governed.allow_far,
         obey=governed.obey,
         settle=governed.settle,
         expect_queues=governed.gate.expect_queues,

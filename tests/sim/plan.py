@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from sidecar.core.lane.in_place_queues import OrderBy
 from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.progress_bounds import LONGEST, Bounds
+from sidecar.core.progress import Bounds
 from tests.sim.service_model import Weights
 from topics.rates import Rate
 
@@ -65,8 +65,6 @@ class Plan(NamedTuple):
     faults: tuple[Fault, ...] = ()
     bounds: Bounds = Bounds()
     """How far a partition may go beyond its first open record."""
-    metadata: int = LONGEST
-    """Characters beside an offset that the brokers take."""
     order: OrderBy | None = None
     """What is delivered one at a time."""
     queued: bool = False

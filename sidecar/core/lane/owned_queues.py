@@ -12,7 +12,7 @@ from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.queue_facts import fill_of
 from sidecar.core.lane.queue_hops import HOP_SPAN, Spans
-from sidecar.core.progress_bounds import SPAN
+from sidecar.core.progress import SPAN
 from sidecar.core.record import Partition, Record
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from sidecar.core.lane.partition import LanePartition
 from sidecar.core.lane.read_aside import MOST_HOPS, is_culprit, take_aside
-from sidecar.core.progress_bounds import SPAN
+from sidecar.core.progress import SPAN
 from sidecar.core.record import Now
 
 HOP_SPAN = SPAN // 2

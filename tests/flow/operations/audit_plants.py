@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from sidecar.core.progress import Progress
 from sidecar.core.progress_codec import encode
+from sidecar.core.record import Partition
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
@@ -136,8 +137,8 @@ def commit(group: GroupTopics, lane: str, done: Sequence[Done]) -> None:
     """Commit progress for a lane that nobody runs."""
     client = Consumer({"bootstrap.servers": group.bootstrap, "group.id": lane, "enable.auto.commit": False})
     places = [
-        TopicPartition(topic, partition, following, encode(Progress(following, clean=True)))
-        for topic, partition, following in done
+        TopicPartition(*source, following, encode(source, Progress(following, clean=True)))
+        for source, following in ((Partition(topic, partition), following) for topic, partition, following in done)
     ]
 
     def committed() -> bool:

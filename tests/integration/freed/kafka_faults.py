@@ -15,10 +15,10 @@ from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.committer.committer import offsets_of, written_progress
 from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted
-from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.credentials.registry import unchanging
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
@@ -90,7 +90,7 @@ def a_stale_generation(kafka: Proxied) -> Iterator[Once]:
             producer = supply.usable()
             assert producer is not None
             batch = large_batch(topic, number)
-            offsets = WrittenProgress().offsets(batch)
+            offsets = offsets_of(written_progress(batch))
             wanted = (batch.entries, offsets, metadata, {topic: 1})
             expect(Aborted, lambda aborted: aborted.stale_member, producer.commit, *wanted)
 

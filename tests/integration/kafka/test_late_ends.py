@@ -18,10 +18,10 @@ from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecor
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.committer.committer import offsets_of, written_progress
 from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.written_progress import WrittenProgress
 from sidecar.kafka.credentials.registry import unchanging
 from tests.support.deadline import until
 from tests.support.kafka.proxy_frames import INVALID_PRODUCER_EPOCH, ends, error_of
@@ -99,7 +99,7 @@ def gone(proxied: Proxied) -> Any:
 
 def commit(producer: TransactionalProducer, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
     """Commit a batch, as a committer does."""
-    producer.commit(batch.entries, WrittenProgress().offsets(batch), metadata, partitions)
+    producer.commit(batch.entries, offsets_of(written_progress(batch)), metadata, partitions)
 
 
 class Story:

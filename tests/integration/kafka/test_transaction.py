@@ -13,9 +13,9 @@ from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecor
 from sidecar.core.progress import Progress
 from sidecar.core.record import Partition, Record
 from sidecar.kafka.client_config import producer_config
+from sidecar.kafka.committer.committer import offsets_of, written_progress
 from sidecar.kafka.committer.transaction import TransactionalProducer
 from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.written_progress import WrittenProgress
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
@@ -66,7 +66,7 @@ def commit(
     producer: TransactionalProducer, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]
 ) -> dict[int, WrittenAt]:
     """Commit a batch, as a committer does."""
-    return producer.commit(batch.entries, WrittenProgress().offsets(batch), metadata, partitions)
+    return producer.commit(batch.entries, offsets_of(written_progress(batch)), metadata, partitions)
 
 
 def batch_of(first: int, topic: str = TARGET) -> CommitBatch:

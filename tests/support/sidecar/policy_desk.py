@@ -23,15 +23,12 @@ class Seen:
 
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
-        self.far: list[bool] = []
         self.expects_queues = False
         self._passed = 0
         self.desk = PolicyController(
             *(settings, "me", self._apply),
             known_within=0.05,
-            allow_far=self.far.append,
             clock=self._now,
-            forms_every=0.01,
             expect_queues=self._expect,
         )
 

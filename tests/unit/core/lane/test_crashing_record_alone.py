@@ -5,8 +5,7 @@ import pytest
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
 from sidecar.core.pace.pace import State
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import Bounds
+from sidecar.core.progress import Bounds, Progress
 from sidecar.core.record import Partition
 from tests.sim.samples import ORDERS, WALL, life, record
 from tests.sim.suspect_rigs import (

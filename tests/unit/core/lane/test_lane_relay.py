@@ -9,8 +9,7 @@ from sidecar.core.lane.bulk import RelayBulk
 from sidecar.core.lane.outbox import BATCH_FOR_MS
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import SPAN
+from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
@@ -163,7 +162,6 @@ def test_the_answer_for_an_older_assignment_settles_nothing() -> None:
 def test_a_relay_seeks_over_what_the_last_owner_has_done() -> None:
     """Given a million done records, then it goes on behind them: it took them one by one."""
     rig = Rig(policy=POLICY, retry=True)
-    rig.lane.allow_far(True)
     rig.assign(LEVEL, resume=Progress(0, OffsetRanges([(1, 1_000_000)])))
     rig.take(waiting(0))
     rig.take(*map(waiting, range(1, 100)))

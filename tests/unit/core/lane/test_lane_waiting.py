@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS, SHARE, DelayQueue
 from sidecar.core.lane.partition import FetchedRecords
 from sidecar.core.outcome import COMMITTED, NACKED
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import SPAN
+from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition, Record
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record

@@ -9,8 +9,7 @@ from sidecar.core.commit_batch import CommitBatch
 from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
 from sidecar.core.lane.queue_hops import ROUND_MS, Spans
 from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT
-from sidecar.core.progress import Progress
-from sidecar.core.progress_bounds import SPAN
+from sidecar.core.progress import SPAN, Progress
 from sidecar.core.record import Partition
 from tests.sim.ladder_rig import LadderRig, rules, states_of, waiting
 from tests.sim.samples import ORDERS
