@@ -119,7 +119,8 @@ class Ownership:
                 cycle=progress.cycle,
                 notes=progress.notes,
             )
-            self.records_lost[grant.partition.topic] += grant.lost
+            if grant.lost:
+                self.records_lost[grant.partition.topic] += grant.lost
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
             self._begin(partition, progress)

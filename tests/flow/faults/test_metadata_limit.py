@@ -36,8 +36,7 @@ def test_where_the_brokers_take_too_little_the_process_ends_with_78_and_has_deli
     sidecar = start_sidecar(group, service.url, overrides=CALM, wait=False)
     assert sidecar.wait(SECONDS).code == 78
     assert f"set offset.metadata.max.bytes to {NEEDED}" in sidecar.log()
-    assert service.ledger.deliveries() == []
-    assert left_progress(tight, group.group, group.main) == ""
+    assert not service.ledger.deliveries()
 
 
 def test_the_position_that_shows_it_is_committed_as_it_was_filled_up_to_what_brokers_must_take(

@@ -214,21 +214,6 @@ def test_a_partition_at_its_bound_is_parked_and_goes_on_when_a_quarter_is_free()
     assert rig.fetches[1:] == [("resume", ORDERS, SPAN, 1)]
 
 
-def test_one_stuck_record_holds_its_partition_at_the_bound_and_no_other() -> None:
-    rig = Rig(concurrency=SPAN + 99, room=1 << 30)
-    other = Partition("orders", 1)
-    rig.assign(ORDERS, other)
-    rig.take_offsets(range(SPAN + 5))
-    while len(rig.sent) > 1:
-        rig.answer(place=1)
-    rig.settle()
-    assert len(rig.fetches) == 1
-    rig.take_offsets(range(3), other)
-    assert len(rig.sent) == 4
-    rig.answer()
-    assert rig.fetches[1:] == [("resume", ORDERS, SPAN, 1)]
-
-
 @pytest.mark.parametrize("gap", [SPAN * 3 // 4 + 1, SPAN, 10 * SPAN])
 def test_a_great_gap_in_the_log_does_not_stop_a_partition(gap: int) -> None:
     rig = Rig(policy=policy(), room=1 << 30)
