@@ -19,7 +19,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' && $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check docs reference bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage mutants
+.PHONY: help demo demo-view test test-all soak-sim compat check docs reference bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage release
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -40,8 +40,6 @@ help:
 	@echo "make soak-view  Spark's view of groups that come and go, while its job is killed, 20 minutes; judged at each rest"
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make coverage  what make test runs through of the core, the client of Kafka and the deliveries; 10 minutes"
-	@echo "make mutants  how many changes of the core its unit tests notice; hours, and it goes on where it was stopped"
-	@echo "              of one module:                           make mutants ARGS=\"'sidecar.core.outcome*'\""
 	@echo "make check    ruff, mypy (strict; of tests: what they call) and the import contracts; changes nothing"
 	@echo "make docs     the documentation as a site in build/site; a page without a place or a link without a target fails"
 	@echo "make reference  the page of the command line, docs/reference.md, from the commands"
@@ -51,6 +49,7 @@ help:
 	@echo "make bench-spark  the view job: CPU an event, events/s and memory at 100 k and 1 M records; freshness; groups that"
 	@echo "              come and go, and 200 of them; 20 minutes"
 	@echo "make image    the sidecar's image (docker or podman); image-spark: the view job's; image-test: built and tried"
+	@echo "make release  build all that is released into dist/, and check it: wheel, source archive, bill of materials, chart, images"
 	@echo "make sbom     the bill of materials of the image's environment; make lock: its versions, pinned by hash"
 	@echo "make clean    remove .venv, caches and build results"
 
@@ -102,11 +101,6 @@ coverage: $(GAUGES)
 	@rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/coverage run -m pytest --numprocesses 6 -m "not long and not soak" $(ARGS); code=$$?; \
 		$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$code
-
-# Goes on where it was stopped; `mutmut results` and `mutmut show NAME` tell of those that no test noticed. Not beside
-# anything else: mutmut (3.8) ends what has a mutant's pid when its time is over, also another process by then.
-mutants: $(GAUGES)
-	$(BIN)/mutmut run --max-children 2 $(ARGS)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
@@ -174,8 +168,22 @@ bench-spark: $(READY)
 	$(BIN)/python -m benchmarks.spark_life
 	$(BIN)/python -m benchmarks.spark_life --groups 200 --rate 1000
 
+# The images last: where no container engine answers they are named as left out.
+release: $(READY)
+	@test -z "$$(git status --porcelain --untracked-files=no)" || echo "release: the checkout is changed: its commit ends in +" >&2
+	rm -rf dist
+	$(BIN)/uv build --quiet --sdist --wheel --out-dir dist .
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+	$(BIN)/python -m pytest --numprocesses 2 tests/package tests/deploy
+	$(MAKE) sbom
+	@if command -v helm >/dev/null; then helm package --destination dist deploy/helm/reconsume-view; \
+		else echo "release: helm is not installed: the chart was not packaged" >&2; fi
+	@if test -n "$(ENGINE)" && "$(ENGINE)" info >/dev/null 2>&1; then $(MAKE) image image-spark image-test; \
+		else echo "release: no container engine answers: the images were not built" >&2; fi
+	@ls -l dist
+
 include deploy/image/image.mk
 
 clean:
-	rm -rf $(VENV) build dist mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,7 +22,7 @@ from benchmarks.relay import fill, relay
 from benchmarks.service import OUTPUT_TOPIC, Nginx
 from benchmarks.shares import shares
 from benchmarks.sidecar import Sidecar, Usage
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
 SCENARIOS = ("push", "unix", "keyed", "ladder", "batch", "pull", "fail", "ladder-fail", "output", "relay")
 console = Console(width=120)

@@ -18,13 +18,13 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from benchmarks import cluster
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
-from topics.events import Event, State, encode_event
-from topics.names import Names
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.events import Event, State, encode_event
+from reconsume.topics.names import Names
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
 
 GROUP, MAIN = "audited", "audited-main"
 DELAY = 10_000
@@ -131,7 +131,7 @@ def audited(bootstrap: str) -> tuple[float, int, str]:
         file = Path(folder) / "reconsume.yaml"
         file.write_text(json.dumps(TREE | {"kafka": {"bootstrap.servers": bootstrap}}), encoding="utf-8")
         began, peak = time.perf_counter(), 0
-        words = [sys.executable, "-m", "sidecar", "audit", "-c", str(file), "-o", "jsonl", "--max", "5"]
+        words = [sys.executable, "-m", "reconsume.sidecar", "audit", "-c", str(file), "-o", "jsonl", "--max", "5"]
         with (Path(folder) / "said").open("wb") as said:
             process = subprocess.Popen(words, stdout=said, stderr=said)
             usage = psutil.Process(process.pid)
@@ -147,7 +147,7 @@ def audited(bootstrap: str) -> tuple[float, int, str]:
 
 def main() -> None:
     """Fill, audit, print."""
-    from sidecar.dev.kafka.embedded import EmbeddedKafka
+    from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
     records, percent = (int(text) for text in [*sys.argv[1:], "1000000", "30"][:2])
     with EmbeddedKafka.start() as kafka:

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from benchmarks import cluster
 from benchmarks.flaky import Flaky
 from benchmarks.sidecar import Sidecar
-from sidecar.capacity.model import Load, events, instance, transactions, waiting
-from sidecar.dev.demo.record_histories import Row
-from sidecar.dev.demo.topic_dump import dump_topics
-from topics.durations import render_duration
-from topics.events import Event, State, decode_event
-from topics.levels import Ladder
-from topics.retry_headers import ORIGIN_MESSAGE_ID
+from reconsume.sidecar.capacity.model import Load, events, instance, transactions, waiting
+from reconsume.sidecar.dev.demo.record_histories import Row
+from reconsume.sidecar.dev.demo.topic_dump import dump_topics
+from reconsume.topics.durations import render_duration
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.levels import Ladder
+from reconsume.topics.retry_headers import ORIGIN_MESSAGE_ID
 
 AGAIN, ATTEMPT = 0.5, 0.05
 DELAYS = (1_000, 5_000, 10_000)
@@ -126,7 +126,7 @@ def committed() -> int:
 
 def main() -> None:
     """Run it once and print both sides."""
-    from sidecar.dev.kafka.embedded import EmbeddedKafka
+    from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
     given = [*sys.argv[1:], *("200", "80", "0.1")[len(sys.argv) - 1 :]]
     rate, seconds, fails = int(given[0]), int(given[1]), float(given[2])

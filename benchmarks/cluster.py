@@ -8,9 +8,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sidecar.settings.load import load
-from sidecar.settings.model import Settings
-from topics.specs import Source, group_specs
+from reconsume.sidecar.settings.load import load
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.specs import Source, group_specs
 
 PARTITIONS = 8
 HEADERS = [("content-type", b"application/json"), ("tenant", b"acme"), ("trace", b"0123456789abcdef")]

@@ -25,7 +25,7 @@ from benchmarks import cluster
 from benchmarks.flaky import Flaky
 from benchmarks.sidecar import Sidecar
 from benchmarks.thread_usage import GROUPS, usage_of
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
 RATES = (0, 20, 100, 500, 2_000, 5_000)
 FAILING = (0, 10)

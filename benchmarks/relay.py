@@ -124,7 +124,7 @@ def bare_copy(bootstrap: str, number: int, records: int) -> tuple[float, float]:
 
 def main() -> None:
     """`python -m benchmarks.relay [RECORDS [ROUNDS]]`: this scenario alone, against the yardstick."""
-    from sidecar.dev.kafka.embedded import EmbeddedKafka
+    from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
     records, rounds = (int(text) for text in [*sys.argv[1:], "200000", "3"][:2])
     with EmbeddedKafka.start() as kafka:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from topics.events import Event
+from reconsume.topics.events import Event
 
 PORT = 19_998
 SETTINGS = (f"api.listen=127.0.0.1:{PORT}", "api.probe_listen=null", "view.enabled=true", "view.source=spark")

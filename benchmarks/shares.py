@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from benchmarks import cluster
 from benchmarks.relay import fill
 from benchmarks.sidecar import Sidecar
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
 PLACES = 8
 SLOW = 0.5

@@ -14,8 +14,8 @@ import psutil
 
 CODE = """
 import ctypes, sys, threading
-from sidecar.settings.load import load
-from sidecar.runtime.run import run
+from reconsume.sidecar.settings.load import load
+from reconsume.sidecar.runtime.run import run
 def named(*_):
     sys.setprofile(None)
     ctypes.CDLL(None).prctl(15, threading.current_thread().name.encode()[:15], 0, 0, 0)

@@ -28,8 +28,8 @@ import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from spark import schema, session, stats, view
-from spark.checkpoint import write_plainly
+from reconsume.spark import schema, session, stats, view
+from reconsume.spark.checkpoint import write_plainly
 
 QUIET = {"spark.log.level": "ERROR"}
 PERIOD = 0.1

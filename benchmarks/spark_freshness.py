@@ -25,9 +25,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import cluster, served
 from benchmarks.sidecar import Sidecar
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from topics.events import Event, State, encode_event
-from topics.names import Names
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.topics.events import Event, State, encode_event
+from reconsume.topics.names import Names
 
 GROUP = "fresh"
 NAMES = Names(GROUP)
@@ -132,7 +132,7 @@ def start_job(
 ) -> subprocess.Popen[bytes]:
     """The job, as users start it."""
     sets = [f"--set=kafka={{bootstrap.servers: '{bootstrap}'}}", "--checkpoint", str(folder / "place")]
-    command = [sys.executable, "-m", "sidecar", "view", "run", *groups, *sets, *words]
+    command = [sys.executable, "-m", "reconsume.sidecar", "view", "run", *groups, *sets, *words]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(folder)}
     return subprocess.Popen(command, cwd=folder, env=environ)
 

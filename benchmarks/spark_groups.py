@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks import cluster
 from benchmarks.spark_freshness import event_of, now
-from topics.events import Event, State, encode_event
-from topics.names import Kind, Names
-from topics.specs import Source, group_specs
+from reconsume.topics.events import Event, State, encode_event
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import Source, group_specs
 
 PREFIX = "life-"
 KINDS = (Kind.EVENTS, Kind.VIEW, Kind.STATS)

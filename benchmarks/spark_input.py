@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from benchmarks.spark_bench import BATCH, QUIET, SMALL
-from spark import session
-from topics.events import State
+from reconsume.spark import session
+from reconsume.topics.events import State
 
 BASE = 1_763_690_000_000
 

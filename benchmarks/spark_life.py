@@ -23,8 +23,8 @@ from confluent_kafka import Producer
 
 from benchmarks.spark_freshness import cpu_of, start_job
 from benchmarks.spark_groups import PREFIX, Load, Rows, make, make_event, names_of, reading, remove
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from topics.events import encode_event
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.topics.events import encode_event
 
 MUST_SECONDS, MUST_END_SECONDS = 10, 20
 WAIT_SECONDS = 300.0

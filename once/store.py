@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
-from once.key import DeliveryKey
+from reconsume.once.key import DeliveryKey
 
 DDL = (
     "CREATE TABLE IF NOT EXISTS reconsume_once (consumer_group VARCHAR(249) NOT NULL, record_id VARCHAR(280) NOT NULL,"

@@ -7,6 +7,6 @@ import contextlib
 
 # Where what the source needs is missing it is not offered. An error would hide the formats of all such packages.
 with contextlib.suppress(ImportError):
-    from spark.consumer.source import LevelsSource as DefaultSource
+    from reconsume.spark.consumer.source import LevelsSource as DefaultSource
 
 __all__ = ["DefaultSource"]

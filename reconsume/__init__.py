@@ -1,5 +1,10 @@
-"""The import names of Reconsume for services and Spark jobs: `reconsume.once` and `reconsume.spark`.
+"""Reconsume: a Kafka retry sidecar, its commands, and its helpers for services and Spark jobs.
 
-Each module here gives names of a package whose own name is no good one to import (`spark` is the session in every
-notebook), and has no code of its own. Nothing of Reconsume imports this package.
+- `reconsume.sidecar`: the sidecar and the command line. No public names: run `reconsume`.
+- `reconsume.topics`: the formats on Kafka. No public names.
+- `reconsume.spark`: for Spark jobs: consumers of a group, the view as a DataFrame or a table, and the view's job.
+- `reconsume.once`: for a service's own code: let the effect of a record happen once.
+
+In the repository these four are folders at the top, and the entries here are symbolic links to them. In an installed
+package they are ordinary folders.
 """

@@ -1,4 +1,4 @@
-"""Run `python -m sidecar`: the same as `reconsume`. Ctrl-C prints no traceback, even while the commands are loading."""
+"""Run `python -m reconsume.sidecar`, the same as `reconsume`. Ctrl-C prints no traceback, even while commands load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import sys
 def main() -> None:
     """Run the command line and end the program with its exit code."""
     try:
-        from sidecar.cli import main as run_commands  # takes half a second, in which the user may press Ctrl-C
+        from reconsume.sidecar.cli import (
+            main as run_commands,  # takes half a second, in which the user may press Ctrl-C
+        )
 
         run_commands()
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from sidecar.core.record import Now
+from reconsume.sidecar.core.record import Now
 
 _MS = 1_000_000
 _BEHIND = 1_000

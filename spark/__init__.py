@@ -4,13 +4,3 @@
 other modules start, run and watch the queries. No module here imports the sidecar, and the sidecar imports none of
 these.
 """
-
-import sys
-import warnings
-
-if "reconsume" not in sys.modules:
-    warnings.warn(
-        "import reconsume.spark: the name spark is for Spark's session, and will be gone",
-        DeprecationWarning,
-        stacklevel=2,
-    )

@@ -1,4 +1,4 @@
-"""`python -m spark run …` and `python -m spark sql …`; also the file that `spark-submit` is given."""
+"""`python -m reconsume.spark run …` and `… sql …`; also the file that `spark-submit` is given."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark.options import Run, Sql, parse
-from spark.properties import parse_properties
+from reconsume.spark.options import Run, Sql, parse
+from reconsume.spark.properties import parse_properties
 
 FAILED = 1
 USAGE = 2
@@ -64,9 +64,9 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
 
     Spark's modules load slowly, so they are imported after the arguments are checked.
     """
-    from spark import java, query
-    from spark.errors import GoneError, TakenError
-    from spark.job import run as job
+    from reconsume.spark import java, query
+    from reconsume.spark.errors import GoneError, TakenError
+    from reconsume.spark.job import run as job
 
     java.silence_py4j_errors()
     master = options.master or ("" if java.submitted() else job.LOCAL)

@@ -12,8 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark.java import classes
-from spark.renewal import forgotten, topics_in
+from reconsume.spark.java import classes
+from reconsume.spark.renewal import forgotten, topics_in
+
+__all__ = ["write_plainly"]
 
 WRITTEN_BY = "spark.sql.streaming.checkpointFileManagerClass"
 """The Spark setting that names the class by which checkpoint files are written."""

@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from spark.errors import GoneError, first_line
+from reconsume.spark.errors import GoneError, first_line
 
 STOP_SECONDS = 3.0
 """Seconds that Spark may take to stop. It waits for records that a broker does not take, for minutes if it must."""

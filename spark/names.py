@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from topics.names import Names, check_name
+from reconsume.topics.names import Names, check_name
 
 EVENTS_SUFFIX = "-RETRY-EVENTS"
 VIEW_SUFFIX = "-RETRY-VIEW"

@@ -1,4 +1,4 @@
-"""Parse the arguments of `python -m spark`, also under `spark-submit`, into one frozen value.
+"""Parse the arguments of `python -m reconsume.spark`, also under `spark-submit`, into one frozen value.
 
 Pure: no function here reads a file, and none imports Spark, so that a wrong option is reported at once. `reconsume view
 run` runs the same program.
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from spark.names import EVENTS_SUFFIX
-from topics.durations import parse_duration
-from topics.names import check_name
+from reconsume.spark.names import EVENTS_SUFFIX
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.names import check_name
 
 TRIGGER = "1s"
 SLOW_TRIGGER = "30s"
@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of both commands."""
-    parser = Parser(prog="python -m spark", description="The group-wide view, as a Spark job.")
+    parser = Parser(prog="python -m reconsume.spark", description="The group-wide view, as a Spark job.")
     commands = parser.add_subparsers(dest="command", required=True)
     add_run(commands.add_parser("run", help="keep the views up to date"))
     sql = commands.add_parser("sql", help="one query over the present state of a group")

@@ -11,10 +11,10 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from spark import view
-from spark.java import end_java
-from spark.options import Sql
-from spark.session import build, java_folder
+from reconsume.spark import view
+from reconsume.spark.java import end_java
+from reconsume.spark.options import Sql
+from reconsume.spark.session import build, java_folder
 
 SETTINGS = {
     "spark.log.level": "OFF",

@@ -13,7 +13,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from spark.names import EVENTS_SUFFIX, STATS_SUFFIX
+from reconsume.spark.names import EVENTS_SUFFIX, STATS_SUFFIX
 
 IDS_VERSION = 1
 

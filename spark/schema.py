@@ -22,9 +22,9 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
-from topics.events import AHEAD, LARGEST, RANKS
-from topics.json_bounds import DEEPEST
+from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
+from reconsume.topics.events import AHEAD, LARGEST, RANKS
+from reconsume.topics.json_bounds import DEEPEST
 
 LONGEST = LARGEST
 """Bytes of an event. An event has some 400; a row of the view is a little larger than its event, and must fit its

@@ -15,6 +15,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+__all__ = ["build"]
+
 SETTINGS: dict[str, str] = {
     # A checkpoint fixes this number, so it is set before the first start. With 200, Spark's default, a batch of
     # 200 events takes 5 s instead of 0.4 s.

@@ -10,8 +10,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from spark.names import STATS_SUFFIX
-from topics.view_record import COUNTED
+from reconsume.spark.names import STATS_SUFFIX
+from reconsume.topics.view_record import COUNTED
+
+__all__ = ["records", "sums"]
 
 DELAY = "10 minutes"
 """How long a minute stays open, as a Spark interval. An event that comes later is dropped, and its row is final."""

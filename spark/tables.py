@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spark import view
+from reconsume.spark import view
+
+__all__ = ["merge_into"]
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType
 
-from spark.view import VALUE, newest
+from reconsume.spark.view import VALUE, newest
+
+__all__ = ["upsert"]
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from spark import names, schema
-from spark.names import VIEW_SUFFIX
-from spark.schema import FIELDS, HISTORY, ROW_ONLY, Parsed
-from topics.events import FAILURES, RANKS
+from reconsume.spark import names, schema
+from reconsume.spark.names import VIEW_SUFFIX
+from reconsume.spark.schema import FIELDS, HISTORY, ROW_ONLY, Parsed
+from reconsume.topics.events import FAILURES, RANKS
+
+__all__ = ["VALUE", "events", "newest", "outputs", "present", "records", "table", "view"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ import hypothesis
 import pytest
 
 import reconsume  # noqa: F401 - before what it gives names to, whose own names warn
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.dev.kafka.releases import lock_of
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.releases import lock_of
 from tests.support.canary import betraying, betrays
 from tests.support.compiled import compile_once
 from tests.support.drawn import Drawn

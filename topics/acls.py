@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from topics.names import Names
-from topics.outputs import literal_start
+from reconsume.topics.names import Names
+from reconsume.topics.outputs import literal_start
 
 
 class User(enum.StrEnum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from topics.expiry import Expiry
-from topics.partition import Partition
-from topics.retry_headers import Headers, RetryState
+from reconsume.topics.expiry import Expiry
+from reconsume.topics.partition import Partition
+from reconsume.topics.retry_headers import Headers, RetryState
 
 
 class ReadRecord(Protocol):

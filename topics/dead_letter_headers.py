@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.retry_headers import Headers, RetryState
+from reconsume.topics.retry_headers import Headers, RetryState
 
 DLQ_TOPIC = "__dlq.errors.topic"
 DLQ_PARTITION = "__dlq.errors.partition"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from topics.attempt import ReadRecord, retry_state_of
-from topics.expiry import Expiry
-from topics.levels import LONGEST
-from topics.retry_rules import FailureTerms
+from reconsume.topics.attempt import ReadRecord, retry_state_of
+from reconsume.topics.expiry import Expiry
+from reconsume.topics.levels import LONGEST
+from reconsume.topics.retry_rules import FailureTerms
 
 MIXER = 2_654_435_761
 """Of Knuth's multiplicative hash: a CRC alone puts neighbouring offsets close together."""

@@ -12,11 +12,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from topics import json_bounds as bounds
-from topics import versions
-from topics.durations import render_duration
-from topics.reasons import reason_class, text_of
-from topics.retry_headers import LARGEST_COUNT, RetryState
+from reconsume.topics import json_bounds as bounds
+from reconsume.topics import versions
+from reconsume.topics.durations import render_duration
+from reconsume.topics.reasons import reason_class, text_of
+from reconsume.topics.retry_headers import LARGEST_COUNT, RetryState
 
 
 class State(enum.StrEnum):

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from topics.durations import parse_duration
+from reconsume.topics.durations import parse_duration
 
 EXPIRED = "expired"
 """The reason of a dead letter that would have been due again after its age, or after the time that its service gave."""

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, order
-from topics.retry_headers import LARGEST_COUNT
-from topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
+from reconsume.topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, order
+from reconsume.topics.retry_headers import LARGEST_COUNT
+from reconsume.topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
 
 
 class Folded(NamedTuple):

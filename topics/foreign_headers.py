@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from topics import foreign_values as forms
-from topics.foreign_values import Form
-from topics.retry_headers import LARGEST_COUNT, Headers, RetryState
+from reconsume.topics import foreign_values as forms
+from reconsume.topics.foreign_values import Form
+from reconsume.topics.retry_headers import LARGEST_COUNT, Headers, RetryState
 
 
 class Meaning(enum.StrEnum):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
-from topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, TIMESTAMP_DIGITS
+from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, TIMESTAMP_DIGITS
 
 LARGEST_ATTEMPT = 32_767
 """Spring's own limit (ATTEMPTS_HARD_CAP). Spring treats a larger number as forged."""

@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import msgspec
 
-from topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
-from topics.names import LEGAL_NAMES, Names
-from topics.partition import Partition
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
-from topics.retry_rules import FailureTerms, RetryRule
+from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
+from reconsume.topics.names import LEGAL_NAMES, Names
+from reconsume.topics.partition import Partition
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
+from reconsume.topics.retry_rules import FailureTerms, RetryRule
 
 CLOCK_SLACK = 3_600_000
 """ms that a due time may lie beyond the longest delay before it counts as forged: the clocks of pods differ."""

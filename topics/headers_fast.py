@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection
 
-from topics.reasons import LONGEST_REASON, shortened
-from topics.retry_headers import (
+from reconsume.topics.reasons import LONGEST_REASON, shortened
+from reconsume.topics.retry_headers import (
     COUNT_DIGITS,
     ID,
     LARGEST_LONG,
@@ -32,7 +32,7 @@ from topics.retry_headers import (
     Headers,
     RetryState,
 )
-from topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, Order, parse_order
+from reconsume.topics.retry_order import BEHIND, RETRY_BEHIND, RETRY_ORDER, Order, parse_order
 
 RENDERED = (
     REAL_TOPIC,

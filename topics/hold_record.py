@@ -12,8 +12,8 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from topics import versions
-from topics.durations import parse_duration, render_duration
+from reconsume.topics import versions
+from reconsume.topics.durations import parse_duration, render_duration
 
 HOLD = b"hold/"
 """The prefix of the key of a hold, before its id."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from topics.durations import parse_duration, render_duration
+from reconsume.topics.durations import parse_duration, render_duration
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 TABLE: tuple[int, ...] = tuple(parse_duration(text) for text in LEVELS.split())

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from topics.durations import parse_duration, render_duration
+from reconsume.topics.durations import parse_duration, render_duration
 
 TEMPLATES = ("{group}", "{topic}-{group}")
 """The prefixes that a configuration may choose. The second one is the TDMQ 2.9.2 form."""

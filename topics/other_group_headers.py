@@ -6,9 +6,9 @@ because its own headers have these. Pure.
 
 from __future__ import annotations
 
-from topics.dead_letter_headers import DEAD_LETTER
-from topics.render_headers import DROPPED, without_ours
-from topics.retry_headers import OURS, Headers
+from reconsume.topics.dead_letter_headers import DEAD_LETTER
+from reconsume.topics.render_headers import DROPPED, without_ours
+from reconsume.topics.retry_headers import OURS, Headers
 
 ORIGINAL = "ORIGINAL_"
 """The prefix under which the copy of a main topic's record keeps what that record had under a name of ours: the group

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from topics.retry_headers import ID, Headers
-from topics.transition_records import Copy
+from reconsume.topics.retry_headers import ID, Headers
+from reconsume.topics.transition_records import Copy
 
 OUTPUT_REFUSED = "output-refused"
 """The reason of a failure whose answer asked for a record that may not, or cannot, be written."""

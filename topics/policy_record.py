@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from topics import json_bounds as bounds
-from topics import versions
-from topics.hold_record import HOLD, HoldHeard, read_hold
-from topics.retry_headers import ID
-from topics.retry_order import NONCE
+from reconsume.topics import json_bounds as bounds
+from reconsume.topics import versions
+from reconsume.topics.hold_record import HOLD, HoldHeard, read_hold
+from reconsume.topics.retry_headers import ID
+from reconsume.topics.retry_order import NONCE
 
 KEY = b"policy"
 """The key of the group's policy."""

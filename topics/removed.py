@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from topics.names import Kind, Names, Role
+from reconsume.topics.names import Kind, Names, Role
 
 
 class RemovedLevel(msgspec.Struct, frozen=True):

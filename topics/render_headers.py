@@ -7,8 +7,8 @@ import re
 
 from msgspec.structs import replace
 
-from topics.dead_letter_headers import DEAD_LETTER
-from topics.retry_headers import (
+from reconsume.topics.dead_letter_headers import DEAD_LETTER
+from reconsume.topics.retry_headers import (
     LARGEST_COUNT,
     ORIGIN_MESSAGE_ID,
     OURS,
@@ -28,7 +28,7 @@ from topics.retry_headers import (
     Headers,
     RetryState,
 )
-from topics.retry_order import (
+from reconsume.topics.retry_order import (
     BEHIND,
     PARKED,
     RETRY_BEHIND,

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from topics.reasons import LONGEST_REASON, shortened
-from topics.retry_order import (
+from reconsume.topics.reasons import LONGEST_REASON, shortened
+from reconsume.topics.retry_order import (
     BEHIND,
     NONCE,
     PARKED,

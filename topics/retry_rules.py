@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from topics.levels import Ladder
+from reconsume.topics.levels import Ladder
 
 LONGEST_NAME = 64
 """Characters of a rule's name."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from topics.names import Kind, Names
+from reconsume.topics.names import Kind, Names
 
 DAY = 86_400_000
 

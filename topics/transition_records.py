@@ -11,15 +11,15 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from topics.attempt import ReadRecord
-from topics.dead_letter_headers import dead_letter_headers
-from topics.events import State, encode_event, event_of
-from topics.group_rules import GroupRules, number_of
-from topics.headers_fast import for_topic
-from topics.other_group_headers import kept_originals
-from topics.render_headers import RETRY_TRACEPARENT, attempt_before, render_retry_headers, without_ours
-from topics.retry_headers import Headers, RetryState
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
+from reconsume.topics.attempt import ReadRecord
+from reconsume.topics.dead_letter_headers import dead_letter_headers
+from reconsume.topics.events import State, encode_event, event_of
+from reconsume.topics.group_rules import GroupRules, number_of
+from reconsume.topics.headers_fast import for_topic
+from reconsume.topics.other_group_headers import kept_originals
+from reconsume.topics.render_headers import RETRY_TRACEPARENT, attempt_before, render_retry_headers, without_ours
+from reconsume.topics.retry_headers import Headers, RetryState
+from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):

@@ -12,14 +12,14 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from topics.attempt import Failure, ReadRecord, retry_state_of, topic_of
-from topics.due_times import due_time, last_time
-from topics.expiry import EXPIRED
-from topics.group_rules import GroupRules
-from topics.levels import LONGEST
-from topics.reasons import reason_class, reason_text
-from topics.retry_headers import MOST_HEADERS, RetryState
-from topics.retry_order import Order
+from reconsume.topics.attempt import Failure, ReadRecord, retry_state_of, topic_of
+from reconsume.topics.due_times import due_time, last_time
+from reconsume.topics.expiry import EXPIRED
+from reconsume.topics.group_rules import GroupRules
+from reconsume.topics.levels import LONGEST
+from reconsume.topics.reasons import reason_class, reason_text
+from reconsume.topics.retry_headers import MOST_HEADERS, RetryState
+from reconsume.topics.retry_order import Order
 
 UNKNOWN_TOPIC = "unknown-topic"
 """The reason of a dead letter whose main topic no member of the group consumes."""

@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from topics import json_bounds as bounds
-from topics import versions
-from topics.events import Count, Event, Long, State, order
+from reconsume.topics import json_bounds as bounds
+from reconsume.topics import versions
+from reconsume.topics.events import Count, Event, Long, State, order
 
 LARGEST = 16 * 1024
 """Bytes of a value. Ours have about 500. A larger one would only cost every reader memory and disk."""

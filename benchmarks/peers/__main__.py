@@ -26,8 +26,8 @@ from benchmarks.peers.runs import (
     killed_in_the_middle,
 )
 from benchmarks.service import Nginx
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.errors import ReconsumeError
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.errors import ReconsumeError
 
 LOADS = ("ok", "fail", "everyday", "kill")
 talk = Console(stderr=True)

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from benchmarks.peers.job import Command, Job
 from benchmarks.peers.python_peers import run
-from sidecar.errors import SetupError
-from sidecar.java.jars import cache_folder
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.jars import cache_folder
 
 SOURCES = Path(__file__).with_name("go")
 Files = Callable[[Job], Mapping[str, object]]

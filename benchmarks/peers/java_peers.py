@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmarks.peers.job import Command, Job
 from benchmarks.peers.python_peers import run
-from sidecar.errors import SetupError
-from sidecar.java.download_bar import progress_bar
-from sidecar.java.find_java import find_java
-from sidecar.java.jars import cache_folder, fetch
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.download_bar import progress_bar
+from reconsume.sidecar.java.find_java import find_java
+from reconsume.sidecar.java.jars import cache_folder, fetch
 
 SOURCES = Path(__file__).with_name("java")
 OPTIONS = (

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.peers.job import Command, Job
-from sidecar.errors import SetupError
-from sidecar.java.jars import cache_folder
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.jars import cache_folder
 
 PROGRAMS = Path(__file__).with_name("programs")
 Arguments = Callable[[Job], list[str]]

@@ -27,8 +27,10 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 # A folder with what the image is made of and nothing else: each engine has its own file of what to leave out.
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-tar --create --exclude=__pycache__ pyproject.toml README.md LICENSE deploy/image topics sidecar once spark reconsume pyspark_reconsume |
+tar --create --exclude=__pycache__ pyproject.toml hatch_build.py README.md LICENSE deploy/image topics sidecar once spark reconsume pyspark_reconsume |
     tar --extract --directory "$context"
+python3 -c 'import pathlib, runpy
+print(runpy.run_path("sidecar/release.py")["checkout_commit"](pathlib.Path()))' > "$context/COMMIT"
 
 "$engine" build --file "$context/deploy/image/Containerfile" --target "$target" --tag "$image:$version" \
     --build-arg "$argument=$base" --build-arg "VERSION=$version" \

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import typer
 
-from sidecar.cli import app
-from sidecar.cli.terminal.exit_codes import MEANINGS
-from sidecar.cli.terminal.options import COMMON
+from reconsume.sidecar.cli import app
+from reconsume.sidecar.cli.terminal.exit_codes import MEANINGS
+from reconsume.sidecar.cli.terminal.options import COMMON
 
 Tree = Any
 """A command or a group as typer builds it. Its class belongs to typer and differs between typer's versions."""

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.api.probes import Operated, Scrape, probes
-from sidecar.http.access import Access, AccessMiddleware
-from sidecar.http.json_answer import json_answer
-from sidecar.http.problems import problem
-from topics.durations import parse_duration
+from reconsume.sidecar.api.probes import Operated, Scrape, probes
+from reconsume.sidecar.http.access import Access, AccessMiddleware
+from reconsume.sidecar.http.json_answer import json_answer
+from reconsume.sidecar.http.problems import problem
+from reconsume.topics.durations import parse_duration
 
 __all__ = ["Access", "build_app", "build_probe_app"]
 

@@ -14,14 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
-from sidecar.group_policy.hold_keeper import rows_of
-from sidecar.group_policy.hold_store import HoldStore, Selection, built
-from sidecar.http.audit import NO_TOKEN, TOKEN_NAME
-from sidecar.http.json_answer import json_answer
-from sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
-from sidecar.http.problems import problem
-from topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, HoldRecord, read_key, read_level
+from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
+from reconsume.sidecar.group_policy.hold_keeper import rows_of
+from reconsume.sidecar.group_policy.hold_store import HoldStore, Selection, built
+from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
+from reconsume.sidecar.http.json_answer import json_answer
+from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
+from reconsume.sidecar.http.problems import problem
+from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, HoldRecord, read_key, read_level
 
 PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")

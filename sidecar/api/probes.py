@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.http.json_answer import json_answer
-from sidecar.http.problems import problem
-from sidecar.observability.metrics import CONTENT_TYPE
+from reconsume.sidecar.http.json_answer import json_answer
+from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.observability.metrics import CONTENT_TYPE
 
 Scrape = Callable[[], bytes]
 

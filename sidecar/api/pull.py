@@ -11,16 +11,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
-from sidecar.delivery.envelope import envelope
-from sidecar.delivery.outputs import OutputsRefusedError, read_outputs
-from sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
-from sidecar.delivery.pull.queue import PullQueue, Received
-from sidecar.delivery.verdict import VerdictFields, verdict_of
-from sidecar.http.json_answer import json_answer
-from sidecar.http.json_body import read_fields, refusing
-from sidecar.http.problems import problem
-from topics.outputs import OutputTopics
+from reconsume.sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
+from reconsume.sidecar.delivery.envelope import envelope
+from reconsume.sidecar.delivery.outputs import OutputsRefusedError, read_outputs
+from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
+from reconsume.sidecar.delivery.pull.queue import PullQueue, Received
+from reconsume.sidecar.delivery.verdict import VerdictFields, verdict_of
+from reconsume.sidecar.http.json_answer import json_answer
+from reconsume.sidecar.http.json_body import read_fields, refusing
+from reconsume.sidecar.http.problems import problem
+from reconsume.topics.outputs import OutputTopics
 
 MOST_RECORDS = 1_024
 USUAL_RECORDS = 32

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from sidecar.core.record import Partition, Record
-from sidecar.delivery.verdict import VerdictFields, read_header
-from topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.verdict import VerdictFields, read_header
+from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
 
 TYPE = "application/octet-stream"
 TRACE = ("traceparent", "tracestate", "baggage")

@@ -13,19 +13,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.api.raw_post import TYPE, raw_record, raw_wish
-from sidecar.clock import wall
-from sidecar.core.outcome import Failed
-from sidecar.core.record import Partition, Record
-from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
-from sidecar.delivery.relay.posts import NotOursError, PostResult
-from sidecar.delivery.verdict import ASKED_DEAD_LETTER, ASKED_RETRY
-from sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
-from sidecar.http.bodies import LONGEST
-from sidecar.http.problems import problem
-from topics.durations import parse_duration
-from topics.expiry import Expiry, parse_expiry
-from topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
+from reconsume.sidecar.api.raw_post import TYPE, raw_record, raw_wish
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
+from reconsume.sidecar.delivery.relay.posts import NotOursError, PostResult
+from reconsume.sidecar.delivery.verdict import ASKED_DEAD_LETTER, ASKED_RETRY
+from reconsume.sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
+from reconsume.sidecar.http.bodies import LONGEST
+from reconsume.sidecar.http.problems import problem
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.expiry import Expiry, parse_expiry
+from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 
 RETRY = "/v1/retry"
 HEAD_ROOM = 64 * 1024

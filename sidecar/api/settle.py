@@ -14,16 +14,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.api.holds import author_of, text_of
-from sidecar.errors import BrokerError, ReconsumeError
-from sidecar.http.json_answer import json_answer
-from sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
-from sidecar.http.problems import problem
-from topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
-from topics.retry_headers import ID
+from reconsume.sidecar.api.holds import author_of, text_of
+from reconsume.sidecar.errors import BrokerError, ReconsumeError
+from reconsume.sidecar.http.json_answer import json_answer
+from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
+from reconsume.sidecar.http.problems import problem
+from reconsume.topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
+from reconsume.topics.retry_headers import ID
 
 if TYPE_CHECKING:
-    from sidecar.dlq.queue_settler import Settled
+    from reconsume.sidecar.dlq.queue_settler import Settled
 
 PATH = "/v1/settle"
 FIELDS = ("id", "how", "why")
@@ -104,7 +104,9 @@ def answer_of(ident: str, how: str, settled: Settled) -> Response:
 
 def refusal_of(fault: ReconsumeError) -> Response:
     """Return the response to a call that settles nothing."""
-    from sidecar.dlq.queue_settler import NotWaitingError  # an import at the top would cost groups without order memory
+    from reconsume.sidecar.dlq.queue_settler import (
+        NotWaitingError,  # an import at the top would cost groups without order memory
+    )
 
     if isinstance(fault, NotWaitingError):
         return problem(404, "No such record waits in a queue of this group.")

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.clock import now
-from sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
-from sidecar.http.problems import problem
-from sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
-from sidecar.view.query_pool import Origin, QueryPool, UnknownError, age
-from sidecar.view.storm import Rule, Storm, storm_of
-from topics.durations import parse_duration
-from topics.events import State
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
+from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
+from reconsume.sidecar.view.query_pool import Origin, QueryPool, UnknownError, age
+from reconsume.sidecar.view.storm import Rule, Storm, storm_of
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.events import State
 
 MOST_ROWS = 1_000
 USUAL_ROWS = 100

@@ -14,22 +14,22 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from sidecar.audit.copy_rules import judge
-from sidecar.audit.facts import Finding, Known, Number, Terms
-from sidecar.audit.output_rules import judge_outputs
-from sidecar.audit.outputs import OutputReading
-from sidecar.audit.parsing import TopicRecord, fact_in, main_fact, only_postponed
-from sidecar.audit.reader import AuditKafka
-from sidecar.audit.scope import Survey, survey_of, terms_of
-from sidecar.audit.store import AuditStore
-from sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown_of
-from sidecar.clock import now
-from sidecar.core.progress import Progress
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Span
-from sidecar.settings import Settings
-from topics.names import Kind
+from reconsume.sidecar.audit.copy_rules import judge
+from reconsume.sidecar.audit.facts import Finding, Known, Number, Terms
+from reconsume.sidecar.audit.output_rules import judge_outputs
+from reconsume.sidecar.audit.outputs import OutputReading
+from reconsume.sidecar.audit.parsing import TopicRecord, fact_in, main_fact, only_postponed
+from reconsume.sidecar.audit.reader import AuditKafka
+from reconsume.sidecar.audit.scope import Survey, survey_of, terms_of
+from reconsume.sidecar.audit.store import AuditStore
+from reconsume.sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown_of
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.settings import Settings
+from reconsume.topics.names import Kind
 
 OPEN_MS = 20_000
 """ms before a record that could not be read. Younger records may have companions in its transaction. Reconsume's

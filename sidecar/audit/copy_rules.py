@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from sidecar.audit.event_rules import ended_twice, no_copy, no_event, told_twice, wrong_event
-from sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms, histories_of
-from sidecar.audit.retry_chains import last_below, retry_chains
-from topics.events import State
+from reconsume.sidecar.audit.event_rules import ended_twice, no_copy, no_event, told_twice, wrong_event
+from reconsume.sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms, histories_of
+from reconsume.sidecar.audit.retry_chains import last_below, retry_chains
+from reconsume.topics.events import State
 
 Findings: TypeAlias = Iterator[Finding]
 Rule: TypeAlias = Callable[[RecordHistory, Terms], Findings]

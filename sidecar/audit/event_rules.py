@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms
-from sidecar.audit.retry_chains import retry_chains
-from topics.durations import parse_duration
-from topics.events import State
+from reconsume.sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms
+from reconsume.sidecar.audit.retry_chains import retry_chains
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.events import State
 
 Findings: TypeAlias = Iterator[Finding]
 OPENS = (State.WAITING_RETRY, State.REDRIVEN)

@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from sidecar.core.progress import Progress
-from topics.events import State
-from topics.names import Kind, Names
-from topics.reasons import shortened
-from topics.transitions import BY_OPERATOR
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.events import State
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.reasons import shortened
+from reconsume.topics.transitions import BY_OPERATOR
 
 Number: TypeAlias = tuple[str, int]
 """A topic and a partition number."""

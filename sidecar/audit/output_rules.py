@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from sidecar.audit.facts import Breach, Fact, Finding, Known, RecordHistory, Terms, histories_of
-from sidecar.audit.retry_chains import last_below, retry_chains
-from topics.events import State
+from reconsume.sidecar.audit.facts import Breach, Fact, Finding, Known, RecordHistory, Terms, histories_of
+from reconsume.sidecar.audit.retry_chains import last_below, retry_chains
+from reconsume.topics.events import State
 
 SHOWN = 10
 """Records that a finding names."""

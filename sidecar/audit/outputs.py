@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from sidecar.audit.facts import Fact, FactKind
-from sidecar.audit.parsing import TopicRecord
-from sidecar.audit.reader import AuditKafka
-from sidecar.audit.scope import partition_numbers
-from sidecar.audit.store import AuditStore
-from sidecar.audit.unknowns import Unknown
-from sidecar.errors import BrokerError
-from sidecar.settings import Settings
-from sidecar.settings.policy import output_topics_of
-from topics.outputs import literal_start, output_of
+from reconsume.sidecar.audit.facts import Fact, FactKind
+from reconsume.sidecar.audit.parsing import TopicRecord
+from reconsume.sidecar.audit.reader import AuditKafka
+from reconsume.sidecar.audit.scope import partition_numbers
+from reconsume.sidecar.audit.store import AuditStore
+from reconsume.sidecar.audit.unknowns import Unknown
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.policy import output_topics_of
+from reconsume.topics.outputs import literal_start, output_of
 
 INTERNAL = "__"
 """How the names of Kafka's own topics begin, which only a glob may mean by mistake."""

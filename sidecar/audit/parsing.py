@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.audit.facts import Fact, FactKind
-from topics.dead_letter_headers import EDITED
-from topics.events import BadEvent, decode_event
-from topics.group_rules import CLOCK_SLACK
-from topics.headers_fast import parse_rendered
-from topics.levels import LONGEST
-from topics.names import LEGAL_NAMES, Kind
-from topics.other_group_headers import is_original
-from topics.reasons import reason_class
-from topics.render_headers import without_ours
-from topics.retry_headers import (
+from reconsume.sidecar.audit.facts import Fact, FactKind
+from reconsume.topics.dead_letter_headers import EDITED
+from reconsume.topics.events import BadEvent, decode_event
+from reconsume.topics.group_rules import CLOCK_SLACK
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.levels import LONGEST
+from reconsume.topics.names import LEGAL_NAMES, Kind
+from reconsume.topics.other_group_headers import is_original
+from reconsume.topics.reasons import reason_class
+from reconsume.topics.render_headers import without_ours
+from reconsume.topics.retry_headers import (
     ID,
     RESERVED,
     RETRY_GROUP,
@@ -31,8 +31,8 @@ from topics.retry_headers import (
     RetryState,
     parse_retry_headers,
 )
-from topics.retry_order import RETRY_BEHIND
-from topics.transitions import UNREADABLE
+from reconsume.topics.retry_order import RETRY_BEHIND
+from reconsume.topics.transitions import UNREADABLE
 
 CHANGED = "edited"
 """`Fact.state` of a copy whose value an operator has changed on purpose (RETRY_EDITED)."""

@@ -12,16 +12,16 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sidecar.audit.facts import Number
-from sidecar.audit.parsing import TopicRecord
-from sidecar.audit.wanted import First, Pick
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode
-from sidecar.core.record import Partition
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.descriptions import Span
-from sidecar.kafka.client_config import reader_config, whole_fetches
-from sidecar.kafka.errors import (
+from reconsume.sidecar.audit.facts import Number
+from reconsume.sidecar.audit.parsing import TopicRecord
+from reconsume.sidecar.audit.wanted import First, Pick
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
+from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
     COORDINATOR,
@@ -32,8 +32,8 @@ from sidecar.kafka.errors import (
     retry_transient,
     sentence_of,
 )
-from sidecar.kafka.messages import read_headers
-from sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.messages import read_headers
+from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 
 PATIENCE = 30.0
 """Seconds without a record after which an open transaction counts as hanging. Reconsume's transactions end, or are

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from sidecar.audit.facts import Fact, Terms
+from reconsume.sidecar.audit.facts import Fact, Terms
 
 RetryChain: TypeAlias = list[Fact]
 """Copies with the same retry count. Each follows the one before it."""

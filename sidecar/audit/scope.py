@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from sidecar.audit.facts import Known, Number, Terms, topics_of
-from sidecar.errors import ContractError
-from sidecar.settings import Settings
-from topics.names import Kind
+from reconsume.sidecar.audit.facts import Known, Number, Terms, topics_of
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.settings import Settings
+from reconsume.topics.names import Kind
 
 
 class Survey(NamedTuple):

@@ -11,8 +11,8 @@ from itertools import groupby, islice
 
 import msgspec
 
-from sidecar.audit.facts import Fact, Number
-from sidecar.files import TemporaryFolder
+from reconsume.sidecar.audit.facts import Fact, Number
+from reconsume.sidecar.files import TemporaryFolder
 
 CACHE_KIB = 16_384
 """KiB of the file's pages in memory. It also bounds each step of a sort."""

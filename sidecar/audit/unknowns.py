@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from sidecar.audit.facts import Number
-from sidecar.audit.store import AuditStore
-from sidecar.audit.wanted import First
-from sidecar.clock import utc
-from sidecar.core.progress import Progress
-from sidecar.kafka.admin.descriptions import Span
-from sidecar.printable import plural
+from reconsume.sidecar.audit.facts import Number
+from reconsume.sidecar.audit.store import AuditStore
+from reconsume.sidecar.audit.wanted import First
+from reconsume.sidecar.clock import utc
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.printable import plural
 
 APART = 20_000
 """ms by which the times of records of one transaction may differ. An event has the time of its sidecar's clock, a copy

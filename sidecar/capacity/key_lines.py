@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sidecar.capacity.model import Load, waiting
+from reconsume.sidecar.capacity.model import Load, waiting
 
 
 class KeyLines(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.capacity import constants as figures
-from sidecar.capacity.key_lines import key_lines
-from sidecar.capacity.model import Load, events, flow, instance, put_behind, storage, transactions, waiting
-from topics.specs import MOST_PARTITIONS
+from reconsume.sidecar.capacity import constants as figures
+from reconsume.sidecar.capacity.key_lines import key_lines
+from reconsume.sidecar.capacity.model import Load, events, flow, instance, put_behind, storage, transactions, waiting
+from reconsume.topics.specs import MOST_PARTITIONS
 
 
 class Outage(NamedTuple):

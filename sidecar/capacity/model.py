@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.capacity import constants as figures
-from topics.levels import Ladder, build_ladder
-from topics.names import Kind, Names
-from topics.specs import Source, TopicSpec, group_specs
+from reconsume.sidecar.capacity import constants as figures
+from reconsume.topics.levels import Ladder, build_ladder
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import Source, TopicSpec, group_specs
 
 
 class Load(msgspec.Struct, frozen=True):

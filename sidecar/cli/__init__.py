@@ -1,7 +1,7 @@
 """The command line: one file or folder for each command. `terminal/output` prints, `terminal/exit_codes` maps errors to
 exit codes.
 
-`reconsume` and `python -m sidecar` call `main`.
+`reconsume` and `python -m reconsume.sidecar` call `main`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import (
+from reconsume.sidecar.cli import (
     audit,
     config,
     doctor,
@@ -28,16 +28,16 @@ from sidecar.cli import (
     view,
     view_repair,
 )
-from sidecar.cli.acls import commands as acls
-from sidecar.cli.dlq import commands as dlq
-from sidecar.cli.policy import commands as policy
-from sidecar.cli.retries import commands as retries
-from sidecar.cli.terminal.exit_codes import READER_GONE, exit_code, report
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import write
-from sidecar.cli.terminal.program import Program
-from sidecar.cli.terminal.std_streams import repair_streams
-from sidecar.cli.topics import commands as topics
+from reconsume.sidecar.cli.acls import commands as acls
+from reconsume.sidecar.cli.dlq import commands as dlq
+from reconsume.sidecar.cli.policy import commands as policy
+from reconsume.sidecar.cli.retries import commands as retries
+from reconsume.sidecar.cli.terminal.exit_codes import READER_GONE, exit_code, report
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import write
+from reconsume.sidecar.cli.terminal.program import Program
+from reconsume.sidecar.cli.terminal.std_streams import repair_streams
+from reconsume.sidecar.cli.topics import commands as topics
 
 app = typer.Typer(
     cls=Program,
@@ -52,15 +52,18 @@ app = typer.Typer(
 def show_version(wanted: bool) -> None:
     """Print the version and end the program if `--version` is given."""
     if wanted:
-        from importlib.metadata import version
+        from reconsume.sidecar.release import this_release
 
-        raise typer.Exit(exit_code(lambda: write(version("reconsume")), debug=False))
+        raise typer.Exit(exit_code(lambda: write(str(this_release())), debug=False))
 
 
 def root(
     _options: Options,
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=show_version, is_eager=True, help="Print version, commit, Python and Kafka client."
+        ),
     ] = False,
 ) -> None:
     """The options before the command's name."""
@@ -86,7 +89,7 @@ BEGIN, SET_UP, RUN, LOOK = "First steps", "Set up and check", "Run", "Look and r
 take_common(app, root)
 command(app, "init", panel=BEGIN)(init.init)
 if left_out.DEV:
-    from sidecar.cli import demo, dev
+    from reconsume.sidecar.cli import demo, dev
 
     command(app, "demo", panel=BEGIN)(demo.demo)
     app.add_typer(dev.app, name="dev", rich_help_panel=BEGIN)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.audit.facts import NOTES, Finding
-from sidecar.cli.terminal.arguments import before
-from sidecar.cli.terminal.exit_codes import DONE, FAILED
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, clock, talk
-from sidecar.errors import SetupError
-from sidecar.printable import plural
-from topics.durations import parse_duration
+from reconsume.sidecar.audit.facts import NOTES, Finding
+from reconsume.sidecar.cli.terminal.arguments import before
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Row, clock, talk
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.printable import plural
+from reconsume.topics.durations import parse_duration
 
 if TYPE_CHECKING:
-    from sidecar.audit.unknowns import Unknown
+    from reconsume.sidecar.audit.unknowns import Unknown
 
 COLUMNS = ("found", "kind", "id", "redrives", "times", "text", "records")
 LONGEST_SLACK_MS = 600_000
@@ -61,7 +61,7 @@ def audit(
       reconsume audit -o table
       reconsume audit --since 1h
     """
-    from sidecar.audit.audit import Audit, AuditRequest, tallied
+    from reconsume.sidecar.audit.audit import Audit, AuditRequest, tallied
 
     settings = settings_for_kafka(options)
     start = None if since is None else before(since, "--since")

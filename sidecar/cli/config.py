@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Format, talk, write
-from sidecar.cli.terminal.program import Group
-from sidecar.errors import ConfigError
-from sidecar.http.tokens import read_tokens
-from sidecar.settings import Settings, load_with_origins
-from sidecar.settings.addresses import is_loopback
-from sidecar.settings.checks import ignored
-from sidecar.settings.checks_of_order import overlapping
-from sidecar.settings.checks_of_topics import without_effect
-from sidecar.settings.checks_of_urls import exposed
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import Format, talk, write
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.http.tokens import read_tokens
+from reconsume.sidecar.settings import Settings, load_with_origins
+from reconsume.sidecar.settings.addresses import is_loopback
+from reconsume.sidecar.settings.checks import ignored
+from reconsume.sidecar.settings.checks_of_order import overlapping
+from reconsume.sidecar.settings.checks_of_topics import without_effect
+from reconsume.sidecar.settings.checks_of_urls import exposed
+from reconsume.sidecar.settings.sections.deliver import Deliver
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -39,7 +39,7 @@ def check(options: Options) -> None:
       reconsume config check -c reconsume.yaml
     """
     # The Kafka client is slow to import; help and schema need none.
-    from sidecar.kafka.client_check import absent_files, client_faults, without_files
+    from reconsume.sidecar.kafka.client_check import absent_files, client_faults, without_files
 
     loaded = load_with_origins(options.config, options.sets)
     settings = loaded.settings
@@ -86,7 +86,7 @@ def _token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterato
 
 def _target_faults(deliver: Deliver) -> Iterator[str]:
     """Yield a sentence for each URL that `run` would refuse, such as an address of a cloud's metadata."""
-    from sidecar.delivery.push.target import parse_target
+    from reconsume.sidecar.delivery.push.target import parse_target
 
     for name, url in (("url", deliver.url), ("health_url", deliver.health_url)):
         try:
@@ -98,7 +98,7 @@ def _target_faults(deliver: Deliver) -> Iterator[str]:
 
 def service_files(settings: Settings) -> dict[str, Path]:
     """Return the files with what the service is called with, by their settings."""
-    from sidecar.delivery.push.credentials import files_of
+    from reconsume.sidecar.delivery.push.credentials import files_of
 
     return files_of(settings.deliver)
 
@@ -108,7 +108,7 @@ def _service_faults(settings: Settings, absent: Collection[str]) -> list[str]:
 
     A certificate is not looked at without its key.
     """
-    from sidecar.delivery.push.credentials import TLS, read_credentials
+    from reconsume.sidecar.delivery.push.credentials import TLS, read_credentials
 
     files = service_files(settings)
     missing = {name for name in files if name in absent}
@@ -131,7 +131,7 @@ def show(options: Options) -> None:
     Example:
       RECONSUME_RETRY__MAX_RECONSUME_TIMES=3 reconsume config show -o table
     """
-    from sidecar.settings.load import effective
+    from reconsume.sidecar.settings.load import effective
 
     loaded = load_with_origins(options.config, options.sets)
     rows = [{"key": row.key, "value": row.value, "origin": row.origin} for row in effective(loaded)]
@@ -152,8 +152,8 @@ def schema(
       reconsume config schema > config.schema.json
       reconsume config schema --markdown > configuration.md
     """
-    from sidecar.settings.fields import json_schema
-    from sidecar.settings.reference import markdown_page, reference
+    from reconsume.sidecar.settings.fields import json_schema
+    from reconsume.sidecar.settings.reference import markdown_page, reference
 
     if markdown:
         options.expect_no_format("without --markdown there are rows")

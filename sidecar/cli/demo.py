@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.terminal.options import Options
-from sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.dev.demo.modes import Mode
 
 
 def demo(
@@ -33,8 +33,8 @@ def demo(
       reconsume demo --mode ordered
       reconsume demo --ladder 1s,2s,5s --orders 100
     """
-    from sidecar.dev.demo.plan import NO_LADDER, make_plan
-    from sidecar.dev.demo.run import main  # Kafka and its tools are slow to import
+    from reconsume.sidecar.dev.demo.plan import NO_LADDER, make_plan
+    from reconsume.sidecar.dev.demo.run import main  # Kafka and its tools are slow to import
 
     if mode is Mode.ORDERED and ladder is not None:
         raise typer.BadParameter(f"--ladder with --mode ordered: {NO_LADDER}")

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sidecar.cli import dev_produce
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import talk, write
-from sidecar.cli.terminal.program import Group
-from sidecar.dev.kafka.releases import RELEASES, USUAL
-from sidecar.dev.main_topics import create_main_topics, parse_wanted
-from sidecar.errors import SetupError
-from sidecar.settings import load_with_origins
+from reconsume.sidecar.cli import dev_produce
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import talk, write
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.dev.kafka.releases import RELEASES, USUAL
+from reconsume.sidecar.dev.main_topics import create_main_topics, parse_wanted
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.settings import load_with_origins
 
 if TYPE_CHECKING:
-    from sidecar.dev.demo.playground import Links, OwnService
-    from sidecar.dev.kafka.embedded import EmbeddedKafka
+    from reconsume.sidecar.dev.demo.playground import Links, OwnService
+    from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks that the nodes still run."""
@@ -61,8 +61,8 @@ def broker(
         wanted = [parse_wanted(text) for text in topics or ()]
     except ValueError as fault:
         raise typer.BadParameter(f"--topic {fault}") from fault
-    from sidecar.dev.kafka.embedded import EmbeddedKafka
-    from sidecar.java.download_bar import progress_bar
+    from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+    from reconsume.sidecar.java.download_bar import progress_bar
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with progress_bar() as progress:
@@ -119,7 +119,7 @@ def up(
       reconsume dev up -c reconsume.yaml --set retry.max_reconsume_times=2
     """
     own = own_service(options)
-    from sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
+    from reconsume.sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with open_playground(orders, own, view=view, say=talk) as playground:
@@ -137,7 +137,7 @@ def up(
 def own_service(options: Options) -> OwnService | None:
     """Return the user's own service. None: the sample service is to run. Raises ConfigError."""
     if options.config is not None:
-        from sidecar.dev.demo.playground import OwnService
+        from reconsume.sidecar.dev.demo.playground import OwnService
 
         return OwnService(load_with_origins(options.config, options.sets).layers.tree, options.config)
     if options.sets:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import talk
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import talk
 
 COLUMNS = ("id", "topic", "partition", "offset")
 LARGEST = 32 * 1024 * 1024
@@ -43,7 +43,7 @@ def produce(
     pairs = [header_of(text) for text in headers or ()]
     kafka = {"bootstrap.servers": brokers} if brokers is not None else settings_for_kafka(options).kafka
     data = from_stdin() if value == "-" else encoded(value, "VALUE")
-    from sidecar.dev import produce as dev  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.dev import produce as dev  # the Kafka client is slow to import, and --help needs none
 
     produced = dev.produce(kafka, topic, None if key is None else encoded(key, "--key"), data, pairs)
     options.output.rows(COLUMNS, [{"id": produced.id, **produced._asdict()}])

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.terminal.exit_codes import DONE, FAILED
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, talk
-from sidecar.cli.topics.plan import make_step
-from sidecar.printable import plural
-from topics.acls import User
-from topics.specs import TopicSpec
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Row, talk
+from reconsume.sidecar.cli.topics.plan import make_step
+from reconsume.sidecar.printable import plural
+from reconsume.topics.acls import User
+from reconsume.topics.specs import TopicSpec
 
 if TYPE_CHECKING:
-    from sidecar.doctor.findings import Report
-    from sidecar.doctor.runner import Check
-    from sidecar.kafka.admin.descriptions import Topic
+    from reconsume.sidecar.doctor.findings import Report
+    from reconsume.sidecar.doctor.runner import Check
+    from reconsume.sidecar.kafka.admin.descriptions import Topic
 
 COLUMNS = ("check", "status", "finding", "mend")
 
@@ -48,7 +48,7 @@ def doctor(
       reconsume doctor -o table
       reconsume doctor --deliver
     """
-    from sidecar.doctor.all_checks import (
+    from reconsume.sidecar.doctor.all_checks import (
         KAFKA,
         kafka_checks,
         local_checks,
@@ -71,7 +71,7 @@ def doctor(
 
 def reporting(checks: list[Check]) -> Iterator[Report]:
     """Run the checks; print the status of each and yield its report."""
-    from sidecar.doctor.runner import run
+    from reconsume.sidecar.doctor.runner import run
 
     for report in run(checks):
         talk(f"{report.check}: {report.status}")

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.drain_client import drain as call
-from sidecar.cli.drain_client import shown, token_in
-from sidecar.cli.terminal.arguments import address, duration
-from sidecar.cli.terminal.exit_codes import DONE, FAILED
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import talk
-from sidecar.settings import load
-from sidecar.settings.addresses import parse_listen
+from reconsume.sidecar.cli.drain_client import drain as call
+from reconsume.sidecar.cli.drain_client import shown, token_in
+from reconsume.sidecar.cli.terminal.arguments import address, duration
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.addresses import parse_listen
 
 LONGEST = 3_600_000
 """ms; the longest timeout that the sidecar's API accepts."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from sidecar.errors import SetupError
-from sidecar.http.sidecar_connection import SidecarConnection
-from sidecar.http.tokens import read_tokens
-from sidecar.settings.addresses import Listen
-from topics.durations import render_duration
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.http.sidecar_connection import SidecarConnection
+from reconsume.sidecar.http.tokens import read_tokens
+from reconsume.sidecar.settings.addresses import Listen
+from reconsume.topics.durations import render_duration
 
 ANSWER_WITHIN = 5.0
 """Seconds to wait beyond the drain itself: the sidecar answers at its own deadline, not before."""

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.explain_limits import notes_of_limits
-from sidecar.cli.explain_timeline import notes, notes_of_terms, parks_in, terms_of, timeline
-from sidecar.cli.policy.commands import governed
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Format, Row, talk
-from sidecar.settings import Settings, load
-from topics.durations import parse_duration, render_duration
-from topics.levels import LONGEST, SHORTEST_ASKED, hops
-from topics.retry_rules import FailureTerms
+from reconsume.sidecar.cli.explain_limits import notes_of_limits
+from reconsume.sidecar.cli.explain_timeline import notes, notes_of_terms, parks_in, terms_of, timeline
+from reconsume.sidecar.cli.policy.commands import governed
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.settings import Settings, load
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
+from reconsume.topics.retry_rules import FailureTerms
 
 TIMELINE = ("attempt", "waits", "sum", "topic")
 HOPS = ("hop", "waits", "sum", "topic")

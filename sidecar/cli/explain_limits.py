@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.masking import text_without_secrets
-from sidecar.settings import Settings
-from sidecar.settings.sections.deliver import Subscription
-from topics.durations import render_duration
-from topics.rates import render_rate
+from reconsume.sidecar.masking import text_without_secrets
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.sections.deliver import Subscription
+from reconsume.topics.durations import render_duration
+from reconsume.topics.rates import render_rate
 
 
 def notes_of_limits(settings: Settings, main: str) -> list[str]:

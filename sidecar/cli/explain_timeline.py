@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count, islice
 
-from sidecar.cli.terminal.output import Row
-from sidecar.settings import Settings
-from sidecar.settings.policy import build_policy
-from topics.durations import render_duration
-from topics.levels import hops
-from topics.retry_rules import FailureTerms, RetryRule
+from reconsume.sidecar.cli.terminal.output import Row
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.durations import render_duration
+from reconsume.topics.levels import hops
+from reconsume.topics.retry_rules import FailureTerms, RetryRule
 
 IN_PLACE_SHOWN = 3
 """Rows shown of a timeline that has no end."""

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.dlq.filters import DryRun, Yes
-from sidecar.cli.terminal.arguments import author, duration
-from sidecar.cli.terminal.confirm import is_to_go_on
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Format, Output, Row, clock, talk
-from sidecar.clock import wall
-from sidecar.errors import ContractError
-from sidecar.printable import plural, printable
-from topics.durations import render_duration
-from topics.hold_record import HoldRecord, read_key, read_level
+from reconsume.sidecar.cli.dlq.filters import DryRun, Yes
+from reconsume.sidecar.cli.terminal.arguments import author, duration
+from reconsume.sidecar.cli.terminal.confirm import is_to_go_on
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Format, Output, Row, clock, talk
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.printable import plural, printable
+from reconsume.topics.durations import render_duration
+from reconsume.topics.hold_record import HoldRecord, read_key, read_level
 
 if TYPE_CHECKING:
-    from sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
-    from sidecar.settings.model import Settings
+    from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
+    from reconsume.sidecar.settings.model import Settings
 
 COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
 
@@ -60,7 +60,7 @@ def hold(
     """
     settings, store = open_holds(options)
     selection = selection_of(topic, level, (key, key_base64), everything)
-    from sidecar.group_policy.hold_store import built
+    from reconsume.sidecar.group_policy.hold_store import built
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
     try:
@@ -124,7 +124,9 @@ def holds(options: Options) -> int:
 
 def open_holds(options: Options) -> tuple[Settings, HoldStore]:
     """Load the configuration and open the policy topic. Raises BadParameter for a broadcast, which has none."""
-    from sidecar.group_policy.hold_store import HoldStore  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.group_policy.hold_store import (
+        HoldStore,  # the Kafka client is slow to import, and --help needs none
+    )
 
     settings = settings_for_kafka(options)
     if settings.deliver.broadcast:
@@ -136,7 +138,7 @@ def selection_of(
     topic: str | None, level: str | None, key: tuple[str | None, str | None], everything: bool
 ) -> Selection:
     """Return what is to be held; `key` is as text, and in Base64. Raises BadParameter if it is nothing."""
-    from sidecar.group_policy.hold_store import Selection
+    from reconsume.sidecar.group_policy.hold_store import Selection
 
     if everything == any(value is not None for value in (topic, level, *key)):
         raise typer.BadParameter("give --topic, --level or --key, or --all alone")
@@ -177,7 +179,7 @@ def printed(row: Row, form: Format) -> Row:
 
 def row_of(ident: str, record: HoldRecord) -> Row:
     """Return a hold as a row."""
-    from sidecar.group_policy.hold_keeper import rows_of
+    from reconsume.sidecar.group_policy.hold_keeper import rows_of
 
     (row,) = rows_of({ident: record})
     return {**row, "ends_in": render_duration(max(0, record.until - wall()) // 1000 * 1000)}

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.init_steps import COMPOSE, next_commands
-from sidecar.cli.inject import Group, Mode, Servers, Topics, Url, replace
-from sidecar.cli.terminal.confirm import question
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import talk, write
-from sidecar.errors import ConfigError
-from sidecar.printable import printable
-from sidecar.settings.load import DEFAULT_FILE, load
+from reconsume.sidecar.cli.init_steps import COMPOSE, next_commands
+from reconsume.sidecar.cli.inject import Group, Mode, Servers, Topics, Url, replace
+from reconsume.sidecar.cli.terminal.confirm import question
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import talk, write
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings.load import DEFAULT_FILE, load
 
 if TYPE_CHECKING:
-    from sidecar.deploy.starter.configuration import Answers
+    from reconsume.sidecar.deploy.starter.configuration import Answers
 
 LIKELY = {"servers": "localhost:9092", "mode": "push", "url": "http://127.0.0.1:8080/events"}
 KEEP = "; without --group and the other values a configuration that is there is taken as it is"
@@ -66,7 +66,7 @@ def init(
       reconsume init --group billing --topics orders --bootstrap-servers localhost:9092 --mode pull --compose --dry-run
       reconsume init --kubernetes k8s
     """
-    from sidecar.deploy.starter.configuration import answers_in, configuration
+    from reconsume.sidecar.deploy.starter.configuration import answers_in, configuration
 
     options.expect_no_format("the files are printed as they are")
     if options.sets:
@@ -94,7 +94,7 @@ def complete(values: dict[str, str]) -> Answers:
 
     Raises ConfigError with every wrong value, and BadParameter if one is missing and there is no terminal.
     """
-    from sidecar.deploy.starter.configuration import faults_of
+    from reconsume.sidecar.deploy.starter.configuration import faults_of
 
     if "url" in values:
         values = {"mode": "push", **values}
@@ -116,7 +116,7 @@ def complete(values: dict[str, str]) -> Answers:
 
 def ask_for(name: str, values: dict[str, str]) -> dict[str, str]:
     """Return the texts with the answer to one question. A wrong answer is explained, and the question asked again."""
-    from sidecar.deploy.starter.configuration import faults_of
+    from reconsume.sidecar.deploy.starter.configuration import faults_of
 
     while True:
         text = question(QUESTIONS[name], LIKELY.get(name))
@@ -128,7 +128,7 @@ def ask_for(name: str, values: dict[str, str]) -> dict[str, str]:
 
 def answers_of(values: dict[str, str]) -> Answers:
     """Return the answers that the texts give."""
-    from sidecar.deploy.starter.configuration import Answers
+    from reconsume.sidecar.deploy.starter.configuration import Answers
 
     return Answers(
         group=values.get("group", ""),
@@ -144,9 +144,9 @@ def files(answers: Answers, path: Path, configured: str, *, compose: bool, kuber
 
     Raises ConfigError if one cannot be made for these answers.
     """
-    from sidecar.deploy.starter.compose import compose as compose_file
-    from sidecar.deploy.starter.manifests import manifests
-    from sidecar.deploy.starter.placeholder import placeholder_faults
+    from reconsume.sidecar.deploy.starter.compose import compose as compose_file
+    from reconsume.sidecar.deploy.starter.manifests import manifests
+    from reconsume.sidecar.deploy.starter.placeholder import placeholder_faults
 
     if (compose or kubernetes is not None) and (wrong := placeholder_faults(answers)):
         raise ConfigError(wrong)

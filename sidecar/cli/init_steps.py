@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sidecar.cli.terminal.output import talk
-from sidecar.printable import printable
-from sidecar.settings.addresses import is_loopback
-from sidecar.settings.load import DEFAULT_FILE
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings.addresses import is_loopback
+from reconsume.sidecar.settings.load import DEFAULT_FILE
 
 COMPOSE = "compose.yaml"
 IMAGE = "make image   # in a clone of Reconsume's repository: no registry serves the image"

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import taken, talk
-from sidecar.deploy.annotations import faults
-from sidecar.deploy.manifest_file import Change, Changed, change_all
-from sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
-from sidecar.errors import ConfigError
-from sidecar.files import read_given, read_stream
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import taken, talk
+from reconsume.sidecar.deploy.annotations import faults
+from reconsume.sidecar.deploy.manifest_file import Change, Changed, change_all
+from reconsume.sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import read_given, read_stream
 
 STDIN = "-"
 LARGEST = 16 * 1024 * 1024

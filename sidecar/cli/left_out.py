@@ -6,10 +6,10 @@ from importlib.util import find_spec
 
 import typer
 
-from sidecar.cli.terminal.exit_codes import exit_code
-from sidecar.errors import SetupError
+from reconsume.sidecar.cli.terminal.exit_codes import exit_code
+from reconsume.sidecar.errors import SetupError
 
-DEV = find_spec("sidecar.dev") is not None
+DEV = find_spec("reconsume.sidecar.dev") is not None
 """Whether the tools for development are installed, which `demo` and `dev` need."""
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sidecar.cli.config import token_files
-from sidecar.cli.terminal.options import Options
-from sidecar.errors import ConfigError
-from sidecar.settings import load_with_origins
+from reconsume.sidecar.cli.config import token_files
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings import load_with_origins
 
 
 def run(options: Options) -> int:
@@ -17,7 +17,7 @@ def run(options: Options) -> int:
     Example:
       reconsume run -c reconsume.yaml
     """
-    from sidecar.kafka.client_check import expect_clients  # slow to import, and --help needs none
+    from reconsume.sidecar.kafka.client_check import expect_clients  # slow to import, and --help needs none
 
     loaded = load_with_origins(options.config, options.sets)
     settings = loaded.settings
@@ -26,7 +26,7 @@ def run(options: Options) -> int:
         f"{name} = {file}: is not there" for name, file in token_files(settings).items() if not file.exists()
     ]:
         raise ConfigError(absent)
-    from sidecar.runtime.run import (
+    from reconsume.sidecar.runtime.run import (
         run as run_sidecar,  # a wrong configuration is reported before the Kafka client is loaded
     )
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.dlq.commands import MOST_EVENTS
-from sidecar.cli.dlq.filters import (
+from reconsume.sidecar.cli.dlq.commands import MOST_EVENTS
+from reconsume.sidecar.cli.dlq.filters import (
     SCANNED,
     DryRun,
     Reasons,
@@ -18,24 +18,24 @@ from sidecar.cli.dlq.filters import (
     newest_letter,
     open_dlq,
 )
-from sidecar.cli.settle_parked import settle_parked, which
-from sidecar.cli.settle_waiting import COLUMNS, settle_waiting
-from sidecar.cli.terminal.arguments import author, optional_record_id
-from sidecar.cli.terminal.confirm import is_to_go_on
-from sidecar.cli.terminal.exit_codes import DONE, PARTLY
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, talk
-from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.errors import LetterError
-from sidecar.printable import printable
-from topics.events import State
-from topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
+from reconsume.sidecar.cli.settle_parked import settle_parked, which
+from reconsume.sidecar.cli.settle_waiting import COLUMNS, settle_waiting
+from reconsume.sidecar.cli.terminal.arguments import author, optional_record_id
+from reconsume.sidecar.cli.terminal.confirm import is_to_go_on
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Row, talk
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.letters import Eligibility, Letter
+from reconsume.sidecar.errors import LetterError
+from reconsume.sidecar.printable import printable
+from reconsume.topics.events import State
+from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
 if TYPE_CHECKING:
-    from sidecar.dlq.settlements import Settlements
-    from sidecar.dlq.topics import DlqTopics
-    from topics.policy_record import SettlementRecord
+    from reconsume.sidecar.dlq.settlements import Settlements
+    from reconsume.sidecar.dlq.topics import DlqTopics
+    from reconsume.topics.policy_record import SettlementRecord
 
 OptionalIdent = Annotated[
     str | None,
@@ -106,7 +106,7 @@ def settle(
     """
     how = the_decision({COMMIT: commit, DEAD_LETTER: dead, RETRY_NOW: retry_now})
     wanted = which(ident, parked=parked, topics=topics, reasons=reasons)
-    from sidecar.dlq.dismissal import fault_of_why  # the Kafka client is slow to import
+    from reconsume.sidecar.dlq.dismissal import fault_of_why  # the Kafka client is slow to import
 
     if fault := fault_of_why(why):
         raise typer.BadParameter(f"--why: {fault}")
@@ -132,7 +132,7 @@ def dismiss_letter(
     options: Options, ident: str, why: str, who: str | None, scan: int, *, yes: bool, dry_run: bool
 ) -> int:
     """Dismiss a dead letter, and return the exit code."""
-    from sidecar.dlq.dismissal import decision_of, expect_room  # the Kafka client is slow to import
+    from reconsume.sidecar.dlq.dismissal import decision_of, expect_room  # the Kafka client is slow to import
 
     _, there, policy = open_dlq(options, who)
     letter, verdict = the_letter(there, policy, ident, scan)
@@ -149,7 +149,7 @@ def dismiss_letter(
 
 def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
     """Return the newest dead letter with this id. Raises LetterError if there is none that can be dismissed."""
-    from sidecar.dlq.dismissal import fault_of
+    from reconsume.sidecar.dlq.dismissal import fault_of
 
     letter, verdict = newest_letter(there, policy, ident, scan)
     if fault := fault_of(letter, verdict):
@@ -162,7 +162,7 @@ def carry_out(
 ) -> int:
     """Write the decision unless one was `kept`, then its event if it is missing. Return 3 if only the decision is in
     Kafka."""
-    from sidecar.dlq.dismissal import dismiss
+    from reconsume.sidecar.dlq.dismissal import dismiss
 
     if kept is not None and has_event(there, letter, kept):
         talk(before_text(letter.id, kept, why))
@@ -180,7 +180,7 @@ def carry_out(
 
 def has_event(there: DlqTopics, letter: Letter, kept: SettlementRecord) -> bool:
     """Whether the record's journey has this dismissal, with whatever words: an older version had others."""
-    from sidecar.view.journey import read_journey
+    from reconsume.sidecar.view.journey import read_journey
 
     events = read_journey(there.kafka, there.names, letter.id, kept.at, MOST_EVENTS, lambda _read, _of: None).events
     same = (State.DISMISSED, kept.redrives, kept.times)

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from sidecar.cli.dlq.filters import open_dlq, unique
-from sidecar.cli.retries.blocked import key_fields, remarks
-from sidecar.cli.retries.filters import progress_line
-from sidecar.cli.settle_waiting import warn_of_holds
-from sidecar.cli.terminal.arguments import author
-from sidecar.cli.terminal.confirm import ask, stop_signal
-from sidecar.cli.terminal.exit_codes import DONE, PARTLY
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Output, Row, each_second, talk
-from sidecar.core.waiting_keys import WaitingKey
-from sidecar.errors import ConfigError
-from sidecar.printable import plural, printable
-from sidecar.settings import Settings
-from topics.policy_record import RETRY_NOW
+from reconsume.sidecar.cli.dlq.filters import open_dlq, unique
+from reconsume.sidecar.cli.retries.blocked import key_fields, remarks
+from reconsume.sidecar.cli.retries.filters import progress_line
+from reconsume.sidecar.cli.settle_waiting import warn_of_holds
+from reconsume.sidecar.cli.terminal.arguments import author
+from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Output, Row, each_second, talk
+from reconsume.sidecar.core.waiting_keys import WaitingKey
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.printable import plural, printable
+from reconsume.sidecar.settings import Settings
+from reconsume.topics.policy_record import RETRY_NOW
 
 if TYPE_CHECKING:
-    from sidecar.dlq.parked_settler import Decision, ParkedSettler, SettledAll
+    from reconsume.sidecar.dlq.parked_settler import Decision, ParkedSettler, SettledAll
 
 COLUMNS = ("id", "key", "behind", "reason", "was", "is", "why")
 SHOWN = 20
@@ -50,8 +50,12 @@ def settle_parked(
     options: Options, wanted: Which, how: str, why: str, who: str | None, *, yes: bool, dry_run: bool
 ) -> int:
     """Settle the keys that are parked, and return the exit code."""
-    from sidecar.dlq.parked_settler import Decision, ParkedSettler, parked_among  # the Kafka client is slow to import
-    from sidecar.dlq.queue_settler import ENDS
+    from reconsume.sidecar.dlq.parked_settler import (  # the Kafka client is slow to import
+        Decision,
+        ParkedSettler,
+        parked_among,
+    )
+    from reconsume.sidecar.dlq.queue_settler import ENDS
 
     settings, there, policy = open_dlq(options, who)
     if settings.order_by is None:
@@ -88,7 +92,7 @@ def is_agreed(
 ) -> bool:
     """Show what is parked; return whether to settle it. Raises as `ask`, and ContractError if nothing may be settled
     now."""
-    from sidecar.dlq.queue_settler import ENDS
+    from reconsume.sidecar.dlq.queue_settler import ENDS
 
     if not rows or dry_run:
         options.output.rows(COLUMNS, rows)

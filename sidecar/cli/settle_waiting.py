@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidecar.cli.dlq.commands import MOST_EVENTS
-from sidecar.cli.dlq.filters import open_dlq
-from sidecar.cli.terminal.arguments import author
-from sidecar.cli.terminal.confirm import is_to_go_on
-from sidecar.cli.terminal.exit_codes import DONE, PARTLY
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, talk
-from sidecar.printable import plural, printable
-from topics.policy_record import RETRY_NOW
-from topics.reasons import reason_class, text_of
+from reconsume.sidecar.cli.dlq.commands import MOST_EVENTS
+from reconsume.sidecar.cli.dlq.filters import open_dlq
+from reconsume.sidecar.cli.terminal.arguments import author
+from reconsume.sidecar.cli.terminal.confirm import is_to_go_on
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Row, talk
+from reconsume.sidecar.printable import plural, printable
+from reconsume.topics.policy_record import RETRY_NOW
+from reconsume.topics.reasons import reason_class, text_of
 
 if TYPE_CHECKING:
-    from sidecar.dlq.queue_settler import QueueSettler, Settleable
+    from reconsume.sidecar.dlq.queue_settler import QueueSettler, Settleable
 
 COLUMNS = ("id", "place", "reason", "was", "is", "why")
 
@@ -28,7 +28,7 @@ def settle_waiting(
 
     Raises LetterError if it cannot be settled so, or if its answer came first.
     """
-    from sidecar.dlq.queue_settler import ENDS, NotWaitingError  # the Kafka client is slow to import
+    from reconsume.sidecar.dlq.queue_settler import ENDS, NotWaitingError  # the Kafka client is slow to import
 
     settler = open_settler(options, who)
     try:
@@ -50,7 +50,7 @@ def settle_waiting(
 
 def warn_of_holds(options: Options, how: str) -> None:
     """Warn if what is to be tried now may be held. Raises as `HoldStore.read`."""
-    from sidecar.cli.holds import open_holds
+    from reconsume.sidecar.cli.holds import open_holds
 
     live = open_holds(options)[1].read().live if how == RETRY_NOW else {}
     if live:
@@ -60,8 +60,8 @@ def warn_of_holds(options: Options, how: str) -> None:
 
 def open_settler(options: Options, who: str | None) -> QueueSettler:
     """Return what settles records of the configured group."""
-    from sidecar.dlq.queue_settler import QueueSettler  # the Kafka client is slow to import
-    from sidecar.view.journey import events_since
+    from reconsume.sidecar.dlq.queue_settler import QueueSettler  # the Kafka client is slow to import
+    from reconsume.sidecar.view.journey import events_since
 
     settings, there, policy = open_dlq(options, who)
     return QueueSettler(there, lambda: policy, settings.order_by, events_since(there.kafka, there.names, MOST_EVENTS))

@@ -9,19 +9,19 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from sidecar.capacity import constants as figures
-from sidecar.capacity.key_lines import key_lines
-from sidecar.capacity.limits import lateness, limits, outage
-from sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
-from sidecar.cli.explain_timeline import parks_in, terms_of
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Format, Row, talk
-from sidecar.printable import plural
-from sidecar.settings import Settings
-from sidecar.settings import load as load_settings
-from sidecar.settings.values import parse_size
-from topics.durations import parse_duration, render_duration
-from topics.levels import Ladder, build_ladder, level_delays
+from reconsume.sidecar.capacity import constants as figures
+from reconsume.sidecar.capacity.key_lines import key_lines
+from reconsume.sidecar.capacity.limits import lateness, limits, outage
+from reconsume.sidecar.capacity.model import Load, crash, events, flow, instance, storage, transactions, waiting
+from reconsume.sidecar.cli.explain_timeline import parks_in, terms_of
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings import load as load_settings
+from reconsume.sidecar.settings.values import parse_size
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.levels import Ladder, build_ladder, level_delays
 
 COLUMNS = ("part", "what", "value", "unit", "note")
 

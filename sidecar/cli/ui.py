@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.terminal.arguments import address
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import talk
-from sidecar.http.tokens import read_tokens
-from sidecar.process_memory import give_back_memory, keep_memory_private
-from sidecar.settings.addresses import Listen
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.cli.terminal.arguments import address
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.http.tokens import read_tokens
+from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
+from reconsume.sidecar.settings.addresses import Listen
+from reconsume.sidecar.settings.policy import build_policy
 
 if TYPE_CHECKING:
-    from sidecar.http.server import Server
+    from reconsume.sidecar.http.server import Server
 
 LISTEN = "127.0.0.1:8473"
 AUDIT = "reconsume-ui-audit.jsonl"
@@ -64,7 +64,11 @@ def ui(
     if token_file is not None and (fault := fault_of(token_file)):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = settings_for_kafka(options)
-    from sidecar.ui.app import Dashboard, DashboardOptions, serve  # slow to import, and --help does not need it
+    from reconsume.sidecar.ui.app import (  # slow to import, and --help does not need it
+        Dashboard,
+        DashboardOptions,
+        serve,
+    )
 
     keep_memory_private()
     give_back_memory()

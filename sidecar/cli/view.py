@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import talk
-from sidecar.cli.terminal.program import Group
-from sidecar.cli.view_sql import ask_events, without_spark
-from sidecar.errors import ConfigError, SetupError
-from sidecar.files import read_plain
-from sidecar.java.kafka_properties import to_java
-from sidecar.settings import Settings, load
-from sidecar.settings.sections.kafka_secrets import LARGEST_READ
-from topics.durations import parse_duration
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.cli.view_sql import ask_events, without_spark
+from reconsume.sidecar.errors import ConfigError, SetupError
+from reconsume.sidecar.files import read_plain
+from reconsume.sidecar.java.kafka_properties import to_java
+from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings.sections.kafka_secrets import LARGEST_READ
+from reconsume.topics.durations import parse_duration
 
 if TYPE_CHECKING:
-    from sidecar.java.spark_job import Cluster
+    from reconsume.sidecar.java.spark_job import Cluster
 
 UNUSED = ("topics=[none]", "deliver={mode: pull}", "retry={}")
 """Settings that a sidecar requires and the view does not use: placeholders that override the configuration."""
@@ -127,7 +127,7 @@ def run(
     numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
     times = {"keep": keep, "evict-every": evict_every, "trigger": trigger, "slow-trigger": slow_trigger}
     rest = {"sums-delay": sums_delay, "bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
-    from sidecar.java.spark_job import run_job
+    from reconsume.sidecar.java.spark_job import run_job
 
     return run_job(words({kind: named, "checkpoint": folder, **times, **numbers, **rest}, conf or ()), cluster)
 
@@ -174,7 +174,7 @@ def sql(
         ask_events(options, settings, query, most)
         return DONE
     cluster = reached(settings, kafka_properties)
-    from sidecar.java.spark_job import run_query
+    from reconsume.sidecar.java.spark_job import run_query
 
     with run_query(query, settings.group, cluster) as answer:
         talk("from the events and Spark's view, by Spark")
@@ -185,7 +185,7 @@ def sql(
 def reached(settings: Settings, file: Path | None) -> Cluster:
     """Return how Spark's Kafka client reaches the cluster. Raises ConfigError with every property that cannot be
     translated."""
-    from sidecar.java.spark_job import Cluster
+    from reconsume.sidecar.java.spark_job import Cluster
 
     bootstrap = settings.kafka["bootstrap.servers"]
     if file is not None:

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.audit import kept, telling
-from sidecar.cli.terminal.confirm import ask
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import talk
-from sidecar.printable import plural
+from reconsume.sidecar.cli.audit import kept, telling
+from reconsume.sidecar.cli.terminal.confirm import ask
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.printable import plural
 
 COLUMNS = ("id", "state", "times", "redrives", "level", "due", "reason")
 
@@ -34,7 +34,7 @@ def repair(
       reconsume view repair --dry-run -o table
       reconsume view repair --yes
     """
-    from sidecar.view_repair.repair import ViewRepair
+    from reconsume.sidecar.view_repair.repair import ViewRepair
 
     settings = settings_for_kafka(options)
     with kept(), telling() as tell, ViewRepair(settings, tell) as run:

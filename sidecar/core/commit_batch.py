@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record
-from topics.transition_records import Copy
-from topics.transitions import Commit, Written
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit, Written
 
 
 class SettledRecord(NamedTuple):

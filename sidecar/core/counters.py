@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from sidecar.core.record import Record
-from topics.durations import render_duration
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.durations import render_duration
+from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
 
 LATENESS_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
 """ms. The target is 20 ms at p99, so the bounds are close together around it."""

@@ -11,7 +11,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.outcome import (
+from reconsume.sidecar.core.outcome import (
     CONNECTION_LOST,
     Cancelled,
     Committed,
@@ -25,13 +25,13 @@ from sidecar.core.outcome import (
     Throttled,
     Withdrawn,
 )
-from sidecar.core.policy import InPlace, Policy
-from sidecar.core.record import Record
-from topics import transitions
-from topics.attempt import retry_state_of, topic_of
-from topics.due_times import last_time
-from topics.retry_headers import RetryState
-from topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Requeue, Wait, Written
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.core.record import Record
+from reconsume.topics import transitions
+from reconsume.topics.attempt import retry_state_of, topic_of
+from reconsume.topics.due_times import last_time
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Requeue, Wait, Written
 
 
 class Postpone(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sidecar.core.record import Record
-from topics.attempt import topic_of
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.attempt import topic_of
 
 
 class Hold(msgspec.Struct, frozen=True):

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from topics.expiry import Expiry
-from topics.outputs import OUTPUT_REFUSED
-from topics.transition_records import Copy
+from reconsume.topics.expiry import Expiry
+from reconsume.topics.outputs import OUTPUT_REFUSED
+from reconsume.topics.transition_records import Copy
 
 Outputs: TypeAlias = tuple[Copy, ...]
 """Records that the service asks to be written with its verdict, in the same transaction."""

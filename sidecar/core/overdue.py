@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from sidecar.core.lane.delay_queue import RESUME_EARLY_MS
-from sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from sidecar.core.lane.partition import Because
-from sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.lane.delay_queue import RESUME_EARLY_MS
+from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.record import Now, Partition
 
 
 class Stand(NamedTuple):

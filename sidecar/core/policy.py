@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topics.group_rules import GroupRules
+from reconsume.topics.group_rules import GroupRules
 
 SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
 """ms between two attempts in place (contract 5.2)."""

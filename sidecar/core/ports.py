@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.counters import Histogram
-from sidecar.core.outcome import Outcome
-from sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.counters import Histogram
+from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.record import Now, Partition, Record
 
 Reply: TypeAlias = Callable[[Record, Outcome, Now], None]
 """Called exactly once for each delivery: later, from the event loop, never from inside the call that delivers."""

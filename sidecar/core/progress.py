@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.core.invariant import ensure
-from sidecar.core.offset_ranges import NONE, OffsetRanges, Range
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges, Range
 
 SPAN = 16_384
 """Offsets: up to this distance from the next one a bitmap says the whole done set. It takes 2 048 bytes."""

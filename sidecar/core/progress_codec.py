@@ -39,9 +39,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sidecar.core.offset_ranges import NONE, OffsetRanges, Range
-from sidecar.core.progress import SPAN, LogId, Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges, Range
+from reconsume.sidecar.core.progress import SPAN, LogId, Progress
+from reconsume.sidecar.core.record import Partition
 
 NEEDED = 4_096
 """Bytes of metadata that each broker must take: Kafka's default of `offset.metadata.max.bytes`."""

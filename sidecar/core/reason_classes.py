@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Failed, Rejected
+from reconsume.sidecar.core.outcome import Failed, Rejected
 
 MOST = 64
 """Classes that are kept by name in a day, and as many statuses. Each is a row of the sums for every minute, topic and

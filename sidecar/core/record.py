@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from topics.headers_fast import RENDERED
-from topics.partition import Partition as Partition
-from topics.retry_headers import Headers, RetryState
+from reconsume.topics.headers_fast import RENDERED
+from reconsume.topics.partition import Partition as Partition
+from reconsume.topics.retry_headers import Headers, RetryState
 
 RECORD_COST = 1_024
 """Bytes that a record counts for in addition to key, value and headers: the Python objects around it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from sidecar.core.lane.partition import Because
-from sidecar.core.overdue import Standing, overdue
-from sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.overdue import Standing, overdue
+from reconsume.sidecar.core.record import Now, Partition
 
 WORDS: Mapping[Because, str] = {
     Because.NOT_DUE: "not due",

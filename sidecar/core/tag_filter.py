@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sidecar.core.record import Record
+from reconsume.sidecar.core.record import Record
 
 HEADER = "TAGS"
 

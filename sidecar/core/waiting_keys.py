@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from sidecar.core.lane.in_place_queues import OrderBy, line_of
-from sidecar.core.record import Record
-from topics.group_rules import offset_of
-from topics.reasons import reason_class
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy, line_of
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.group_rules import offset_of
+from reconsume.topics.reasons import reason_class
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
 
 MOST_KEYS = 50_000
 """Keys that are kept, with one record each: some 50 MB. Of others only the records are counted."""

@@ -13,19 +13,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from sidecar.clock import wall
-from sidecar.core.commit_batch import CommitBatch, CommitResult
-from sidecar.core.outcome import Failed, Outcome, Rejected
-from sidecar.core.ports import Delivery, Reply
-from sidecar.core.progress import Progress
-from sidecar.core.record import Now, Partition, Record
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.listeners import AssignmentListener
-from sidecar.kafka.consumer.log_checks import Edges
-from sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from sidecar.kafka.consumer.owned_partition import OwnedPartition
-from sidecar.kafka.consumer.start_offsets import Start, Starts
-from sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult
+from reconsume.sidecar.core.outcome import Failed, Outcome, Rejected
+from reconsume.sidecar.core.ports import Delivery, Reply
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
+from reconsume.sidecar.kafka.consumer.log_checks import Edges
+from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
+from reconsume.sidecar.kafka.named_topics import named_topics
 
 LOOK_EVERY = 5.0
 """Seconds between looks for new partitions, and for those whose leader did not answer at the start. No record in them

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from sidecar.core.record import Record
-from topics.render_headers import DROPPED, RETRY_TRACEPARENT
-from topics.retry_headers import Headers
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.render_headers import DROPPED, RETRY_TRACEPARENT
+from reconsume.topics.retry_headers import Headers
 
 NOT_A_RECORDS_OWN = frozenset({RETRY_TRACEPARENT})
 """What tracing adds to a record of a main topic in memory."""

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.names import LEGAL_NAMES
-from topics.outputs import OutputTopics
-from topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
-from topics.transition_records import Copy
+from reconsume.topics.names import LEGAL_NAMES
+from reconsume.topics.outputs import OutputTopics
+from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
+from reconsume.topics.transition_records import Copy
 
 MOST = 1_000
 """Records of one answer."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from sidecar.clock import now
-from sidecar.core.lane.lane import Lane
-from sidecar.core.pace.pace import AWAY, Change, Pace, State
-from sidecar.core.record import Now
-from sidecar.delivery.push.access import Access
-from sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
-from sidecar.delivery.push.target import Target
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.pace.pace import AWAY, Change, Pace, State
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
+from reconsume.sidecar.delivery.push.target import Target
 
 _LOG = logging.getLogger("reconsume.pace")
 

@@ -16,9 +16,18 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled, output_refused
-from sidecar.delivery.outputs import OutputsRefusedError, read_outputs
-from sidecar.delivery.verdict_fields import (
+from reconsume.sidecar.core.outcome import (
+    COMMITTED,
+    Committed,
+    Failed,
+    Outcome,
+    Postponed,
+    Rejected,
+    Throttled,
+    output_refused,
+)
+from reconsume.sidecar.delivery.outputs import OutputsRefusedError, read_outputs
+from reconsume.sidecar.delivery.verdict_fields import (
     USUAL_THROTTLE_MS,
     delay_of,
     expiry_of,
@@ -27,7 +36,7 @@ from sidecar.delivery.verdict_fields import (
     reason_of,
     retry_after_ms,
 )
-from topics.outputs import OutputTopics
+from reconsume.topics.outputs import OutputTopics
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""

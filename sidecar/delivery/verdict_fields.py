@@ -7,8 +7,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from topics.durations import parse_duration
-from topics.expiry import Expiry, parse_expiry
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.expiry import Expiry, parse_expiry
 
 USUAL_THROTTLE_MS = 1_000
 

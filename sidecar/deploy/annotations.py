@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from sidecar.settings.faults import sentence
-from sidecar.settings.layers import Layers, read_environment
-from sidecar.settings.load import STAND_INS, validate
+from reconsume.sidecar.settings.faults import sentence
+from reconsume.sidecar.settings.layers import Layers, read_environment
+from reconsume.sidecar.settings.load import STAND_INS, validate
 
 DOMAIN = "reconsume.io"
 LABEL = f"{DOMAIN}/inject"

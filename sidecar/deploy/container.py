@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from sidecar.deploy.annotations import SidecarAnnotations, millicores
+from reconsume.sidecar.deploy.annotations import SidecarAnnotations, millicores
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
-from sidecar.deploy.yaml_edit import CannotReviseError, revise
-from sidecar.errors import ConfigError
-from sidecar.settings.yaml_bounds import load
+from reconsume.sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
+from reconsume.sidecar.deploy.yaml_edit import CannotReviseError, revise
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.yaml_bounds import load
 
 SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
 """A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2). Directives before it are

@@ -7,8 +7,8 @@ Between sidecar and service, on the loopback, no mesh takes part.
 
 from __future__ import annotations
 
-from sidecar.deploy.annotations import SidecarAnnotations
-from sidecar.deploy.container import PROBE_PORT
+from reconsume.sidecar.deploy.annotations import SidecarAnnotations
+from reconsume.sidecar.deploy.container import PROBE_PORT
 
 KAFKA_PORT = "9092"
 LEFT_OUT = {

@@ -6,9 +6,9 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation, names, read_annotations
-from sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
-from sidecar.deploy.mesh import lacks, mesh_annotations
+from reconsume.sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation, names, read_annotations
+from reconsume.sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
+from reconsume.sidecar.deploy.mesh import lacks, mesh_annotations
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Pod": (),

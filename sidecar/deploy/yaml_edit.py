@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sidecar.deploy.yaml_positions import Kind, Node, locate
+from reconsume.sidecar.deploy.yaml_positions import Kind, Node, locate
 
 Value = Any
 """Any value that YAML can hold."""

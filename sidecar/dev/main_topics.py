@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.topics import CreateState, TopicAdmin
-from topics.names import LEGAL, Kind
-from topics.specs import TopicSpec
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
+from reconsume.topics.names import LEGAL, Kind
+from reconsume.topics.specs import TopicSpec
 
 LONGEST = 249
 """Characters of a topic's name (Kafka's own bound)."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import teller_config
 
 WITHIN = 10.0
 """Seconds for the broker to take the record."""

@@ -17,21 +17,21 @@ from typing import Any, Literal
 
 import msgspec
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record, weight_of
-from sidecar.dlq.letters import Letter, read_letter
-from sidecar.dlq.plan import Progress
-from sidecar.dlq.producer import DlqProducer
-from sidecar.dlq.redriver import MOST_LETTERS, RETRY_AFTER_S, TRY_FOR, UNNAMED
-from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics, Layout
-from sidecar.errors import BrokerError
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
-from sidecar.printable import printable_json
-from topics.transition_records import Copy
-from topics.transitions import DeadLetter
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition, Record, weight_of
+from reconsume.sidecar.dlq.letters import Letter, read_letter
+from reconsume.sidecar.dlq.plan import Progress
+from reconsume.sidecar.dlq.producer import DlqProducer
+from reconsume.sidecar.dlq.redriver import MOST_LETTERS, RETRY_AFTER_S, TRY_FOR, UNNAMED
+from reconsume.sidecar.dlq.scan import Scan
+from reconsume.sidecar.dlq.topics import DlqTopics, Layout
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
+from reconsume.sidecar.printable import printable_json
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import DeadLetter
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -14,21 +14,21 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from sidecar.clock import wall
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition
-from sidecar.core.waiting_keys import WaitingRecord as WaitingCopy
-from sidecar.dlq.settlements import Settlements, SettlementWriter
-from sidecar.dlq.topics import DlqTopics
-from sidecar.dlq.waiting import WaitingRecord, waiting_in
-from sidecar.errors import BrokerError, ContractError
-from topics.attempt import retry_state_of
-from topics.events import Event, State
-from topics.group_rules import number_of
-from topics.policy_record import COMMIT, DEAD_LETTER, MOST_OPEN, RETRY_NOW, SettlementRecord
-from topics.reasons import reason_text, text_of
-from topics.retry_headers import RetryState
-from topics.transitions import BY_OPERATOR
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.waiting_keys import WaitingRecord as WaitingCopy
+from reconsume.sidecar.dlq.settlements import Settlements, SettlementWriter
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.dlq.waiting import WaitingRecord, waiting_in
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.events import Event, State
+from reconsume.topics.group_rules import number_of
+from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, MOST_OPEN, RETRY_NOW, SettlementRecord
+from reconsume.topics.reasons import reason_text, text_of
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import BY_OPERATOR
 
 LOOK_EVERY = 0.3
 """Seconds from the decision to the first look for its event. Each later one comes twice as long after the one before,

@@ -10,12 +10,19 @@ import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidecar.clock import wall
-from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.dlq.settlements import MOST, LetterKey, Settlements, SettlementWriter, event_of_settlement, gone_of
-from sidecar.dlq.topics import DlqTopics
-from sidecar.errors import BrokerError, ContractError
-from topics.policy_record import LONGEST_WHY, SettlementRecord
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.dlq.letters import Eligibility, Letter
+from reconsume.sidecar.dlq.settlements import (
+    MOST,
+    LetterKey,
+    Settlements,
+    SettlementWriter,
+    event_of_settlement,
+    gone_of,
+)
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.topics.policy_record import LONGEST_WHY, SettlementRecord
 
 
 class Dismissed(NamedTuple):

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition
-from sidecar.dlq.letters import Letter
-from sidecar.dlq.settlements import NONE
-from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
-from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
-from topics.group_rules import number_of
-from topics.retry_order import LARGEST_OFFSET, Order
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.letters import Letter
+from reconsume.sidecar.dlq.settlements import NONE
+from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from reconsume.topics.group_rules import number_of
+from reconsume.topics.retry_order import LARGEST_OFFSET, Order
 
 ANY = Order(LARGEST_OFFSET, LARGEST_OFFSET)
 """An order that is none: for what a copy weighs, and where it goes."""

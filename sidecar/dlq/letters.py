@@ -12,12 +12,19 @@ import enum
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import Record
-from topics.dead_letter_headers import EDITED
-from topics.names import LEGAL_NAMES, Kind
-from topics.reasons import reason_class, text_of
-from topics.retry_headers import LARGEST_COUNT, LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.dead_letter_headers import EDITED
+from reconsume.topics.names import LEGAL_NAMES, Kind
+from reconsume.topics.reasons import reason_class, text_of
+from reconsume.topics.retry_headers import (
+    LARGEST_COUNT,
+    LARGEST_LONG,
+    BadHeader,
+    Headers,
+    RetryState,
+    parse_retry_headers,
+)
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""

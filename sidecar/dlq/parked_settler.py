@@ -13,15 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.policy import Policy
-from sidecar.core.waiting_keys import WaitingKey, WaitingRecord
-from sidecar.dlq.decisions import decision_about, expect_decidable, has_ended
-from sidecar.dlq.settlements import SettlementWriter
-from sidecar.dlq.topics import DlqTopics
-from sidecar.errors import BrokerError
-from sidecar.kafka.queues.queue_listing import Report, WaitingScan, Wanted, read_waiting
-from topics.policy_record import MOST_OPEN, SettlementRecord
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
+from reconsume.sidecar.dlq.decisions import decision_about, expect_decidable, has_ended
+from reconsume.sidecar.dlq.settlements import SettlementWriter
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.queues.queue_listing import Report, WaitingScan, Wanted, read_waiting
+from reconsume.topics.policy_record import MOST_OPEN, SettlementRecord
 
 WAIT_S = 10.0
 """Seconds in which none of the open decisions is carried out, after which they are left to their owners."""

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition
-from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, read_letter
-from sidecar.dlq.redrive_history import RedriveHistory, eligibility, first_open
-from sidecar.dlq.redriven_range import read_from
-from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, read_letter
+from reconsume.sidecar.dlq.redrive_history import RedriveHistory, eligibility, first_open
+from reconsume.sidecar.dlq.redriven_range import read_from
+from reconsume.sidecar.dlq.scan import Scan
+from reconsume.sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed
 
 REFUSED = "refused"
 """Used beside the values of Eligibility: Kafka does not accept the copy."""

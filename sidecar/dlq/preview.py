@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from topics.json_bounds import nests_beyond
+from reconsume.topics.json_bounds import nests_beyond
 
 BEGINNING = 512
 """Bytes of a key or a value that a list keeps to show how it begins."""

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.dlq.topics import QUIET
-from sidecar.errors import BrokerError, ReconsumeError
-from sidecar.kafka.blocking_calls import CallTimeoutError
-from sidecar.kafka.client_config import BATCH_BYTES, producer_config
-from sidecar.kafka.committer.record_form import STRONGEST
-from sidecar.kafka.committer.refusing_partitions import State
-from sidecar.kafka.committer.transaction import API_LIMIT, TransactionalProducer
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.write_errors import error_in
-from topics.names import Names
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.dlq.topics import QUIET
+from reconsume.sidecar.errors import BrokerError, ReconsumeError
+from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
+from reconsume.sidecar.kafka.client_config import BATCH_BYTES, producer_config
+from reconsume.sidecar.kafka.committer.record_form import STRONGEST
+from reconsume.sidecar.kafka.committer.refusing_partitions import State
+from reconsume.sidecar.kafka.committer.transaction import API_LIMIT, TransactionalProducer
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from reconsume.sidecar.kafka.committer.write_errors import error_in
+from reconsume.topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 RIGHTS = {

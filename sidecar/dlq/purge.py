@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition
-from sidecar.dlq.letters import Eligibility, Filter, RedriveRequest, read_letter
-from sidecar.dlq.plan import Progress
-from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
-from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics
-from sidecar.kafka.admin.descriptions import PartitionName
-from sidecar.kafka.admin.topics import TopicAdmin
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, RedriveRequest, read_letter
+from reconsume.sidecar.dlq.plan import Progress
+from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
+from reconsume.sidecar.dlq.scan import Scan
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.kafka.admin.topics import TopicAdmin
 
 EVERY_LETTER = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
 """A request that selects every letter. With it, each letter is checked for an earlier redrive."""

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.policy import Policy
-from sidecar.dlq.decisions import Decided, decide, decision_about, expect_decidable, fault_of_decision
-from sidecar.dlq.topics import DlqTopics
-from sidecar.dlq.waiting import WaitingRecord, find_waiting
-from sidecar.errors import BrokerError, LetterError
-from sidecar.printable import printable
-from topics.events import Event
-from topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.decisions import Decided, decide, decision_about, expect_decidable, fault_of_decision
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.dlq.waiting import WaitingRecord, find_waiting
+from reconsume.sidecar.errors import BrokerError, LetterError
+from reconsume.sidecar.printable import printable
+from reconsume.topics.events import Event
+from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
 WAIT_S = 10.0
 """Seconds for the owner of the record to carry a decision out. In a call this includes the time to find the record."""

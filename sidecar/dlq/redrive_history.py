@@ -20,8 +20,8 @@ import zlib
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
-from topics.retry_headers import LARGEST_COUNT
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from reconsume.topics.retry_headers import LARGEST_COUNT
 
 CLOCKS_DIFFER = 3_600_000
 """ms by which the clocks of a person's machine and of a broker may differ."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Letter
-from topics.names import Names
-from topics.retry_order import Order
-from topics.transition_records import redriven_writes
-from topics.transitions import redriven
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.letters import Letter
+from reconsume.topics.names import Names
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transition_records import redriven_writes
+from reconsume.topics.transitions import redriven
 
 
 def redrive(letter: Letter, policy: Policy, now: int, order: Order | None = None) -> SettledRecord:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
-from sidecar.dlq.redrive_history import MOST_LEFT, RedriveHistory, RedrivenRange, claimed, earlier, topics_in
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from reconsume.sidecar.dlq.redrive_history import MOST_LEFT, RedriveHistory, RedrivenRange, claimed, earlier, topics_in
 
 LOOK_BACK = 10_000
 """Offsets that a redrive reads again at most, to see whether an earlier range can be extended: a second's reading.

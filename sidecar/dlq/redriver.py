@@ -16,24 +16,24 @@ from contextlib import ExitStack, suppress
 from confluent_kafka import KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from sidecar.clock import now
-from sidecar.core.commit_batch import Refusal
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition
-from sidecar.dlq.key_orders import KeyOrders
-from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
-from sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
-from sidecar.dlq.producer import DlqProducer, SupersededError
-from sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
-from sidecar.dlq.redrive_target import redrive, target_of
-from sidecar.dlq.redriven_range import Course
-from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics, Layout
-from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.committer.refusing_partitions import RefusingPartitions
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
-from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.commit_batch import Refusal
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.key_orders import KeyOrders
+from reconsume.sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
+from reconsume.sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
+from reconsume.sidecar.dlq.producer import DlqProducer, SupersededError
+from reconsume.sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
+from reconsume.sidecar.dlq.redrive_target import redrive, target_of
+from reconsume.sidecar.dlq.redriven_range import Course
+from reconsume.sidecar.dlq.scan import Scan
+from reconsume.sidecar.dlq.topics import DlqTopics, Layout
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from reconsume.sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
+from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 
 MOST_LETTERS = 500
 """Letters in one transaction at most."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer
 
-from sidecar.core.record import Partition, Record
-from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
-from sidecar.kafka.client_config import follower_config, whole_fetches
-from sidecar.kafka.messages import Reading, to_record
-from sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
+from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.messages import Reading, to_record
+from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 
 SILENCE = 15.0
 """Seconds without a record or an end of a partition after which Kafka counts as unreachable."""

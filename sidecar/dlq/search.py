@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import weight_of
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
-from sidecar.dlq.plan import Progress, judged
-from sidecar.dlq.preview import BEGINNING
-from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
-from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed, position_in
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import weight_of
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from reconsume.sidecar.dlq.plan import Progress, judged
+from reconsume.sidecar.dlq.preview import BEGINNING
+from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from reconsume.sidecar.dlq.scan import Scan
+from reconsume.sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed, position_in
 
 LISTED = frozenset(Eligibility) - {Eligibility.DISMISSED}
 """The letters that a list has if no states are asked for."""

@@ -14,16 +14,16 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from msgspec.structs import replace
 
-from sidecar.clock import wall
-from sidecar.core.record import Partition
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import follower_config, teller_config
-from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
-from sidecar.kafka.range_reader import HasSpan, RangeReader
-from topics.events import DISMISSALS, Event, State, encode_event, event_of
-from topics.names import Names
-from topics.policy_record import (
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
+from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
+from reconsume.topics.events import DISMISSALS, Event, State, encode_event, event_of
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import (
     PARTITION,
     QUEUES,
     InstanceHeard,
@@ -34,8 +34,8 @@ from topics.policy_record import (
     render_record,
     settlement_key,
 )
-from topics.reasons import LONGEST_TEXT, one_line
-from topics.retry_headers import RetryState
+from reconsume.topics.reasons import LONGEST_TEXT, one_line
+from reconsume.topics.retry_headers import RetryState
 
 MOST = 10_000
 """Settlements of a group: each has some 300 bytes, which every instance reads when it starts."""

@@ -14,16 +14,16 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from sidecar.clock import now
-from sidecar.core.record import Partition
-from sidecar.dlq.letters import Filter
-from sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
-from sidecar.dlq.settlements import Settlements, read_settlements
-from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
-from sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
-from sidecar.kafka.client_config import BATCH_BYTES, reader_config
-from sidecar.kafka.errors import (
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.letters import Filter
+from reconsume.sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
+from reconsume.sidecar.dlq.settlements import Settlements, read_settlements
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
+from reconsume.sidecar.kafka.client_config import BATCH_BYTES, reader_config
+from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
     COORDINATOR,
@@ -32,7 +32,7 @@ from sidecar.kafka.errors import (
     passing,
     sentence_of,
 )
-from topics.names import Names
+from reconsume.topics.names import Names
 
 CLIENT = "reconsume-dlq"
 _NOWHERE = logging.getLogger("reconsume.nowhere")

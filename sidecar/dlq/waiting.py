@@ -9,20 +9,20 @@ from typing import NamedTuple
 from confluent_kafka import Consumer
 from msgspec.structs import replace
 
-from sidecar.core.lane.in_place_queues import OrderBy, line_of
-from sidecar.core.policy import Policy
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record
-from sidecar.dlq.scan import Scan
-from sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Span
-from sidecar.errors import BrokerError
-from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.queues.queue_reading import queue_reading_of
-from topics.attempt import retry_state_of
-from topics.group_rules import number_of
-from topics.retry_headers import ID, RetryState
-from topics.retry_order import Order
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy, line_of
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.dlq.scan import Scan
+from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Span
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.group_rules import number_of
+from reconsume.topics.retry_headers import ID, RetryState
+from reconsume.topics.retry_order import Order
 
 COORDINATOR_SECONDS = 5.0
 """Seconds that the group's coordinator may be unavailable, as after the restart of its broker. With more, a call of the

@@ -6,31 +6,31 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic
 
-from sidecar.clock import now
-from sidecar.doctor.checks.clock import clock
-from sidecar.doctor.checks.groups import groups
-from sidecar.doctor.checks.holds import holds
-from sidecar.doctor.checks.instances import instances
-from sidecar.doctor.checks.kafka import reach
-from sidecar.doctor.checks.leftovers import removed_topics
-from sidecar.doctor.checks.limits import limits
-from sidecar.doctor.checks.overdue import overdue
-from sidecar.doctor.checks.policy import in_force, policy
-from sidecar.doctor.checks.progress import progress
-from sidecar.doctor.checks.rights import rights
-from sidecar.doctor.checks.service import delivered_to_each, service
-from sidecar.doctor.checks.subscriptions import subscriptions
-from sidecar.doctor.checks.topics import Compare, topics
-from sidecar.doctor.checks.transactions import transactions
-from sidecar.doctor.checks.view import dead_view
-from sidecar.doctor.findings import Report, warn
-from sidecar.doctor.runner import Check
-from sidecar.errors import BrokerError
-from sidecar.group_policy.topic import PolicyTopicRecord, T, read_policy_topic
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.settings import Settings
-from sidecar.settings.model import group_of
-from topics.acls import GroupShape, User, permissions_of
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.doctor.checks.clock import clock
+from reconsume.sidecar.doctor.checks.groups import groups
+from reconsume.sidecar.doctor.checks.holds import holds
+from reconsume.sidecar.doctor.checks.instances import instances
+from reconsume.sidecar.doctor.checks.kafka import reach
+from reconsume.sidecar.doctor.checks.leftovers import removed_topics
+from reconsume.sidecar.doctor.checks.limits import limits
+from reconsume.sidecar.doctor.checks.overdue import overdue
+from reconsume.sidecar.doctor.checks.policy import in_force, policy
+from reconsume.sidecar.doctor.checks.progress import progress
+from reconsume.sidecar.doctor.checks.rights import rights
+from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
+from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
+from reconsume.sidecar.doctor.checks.topics import Compare, topics
+from reconsume.sidecar.doctor.checks.transactions import transactions
+from reconsume.sidecar.doctor.checks.view import dead_view
+from reconsume.sidecar.doctor.findings import Report, warn
+from reconsume.sidecar.doctor.runner import Check
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, T, read_policy_topic
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.model import group_of
+from reconsume.topics.acls import GroupShape, User, permissions_of
 
 KAFKA = "kafka"
 """The check that all other checks depend on, except that of the service."""

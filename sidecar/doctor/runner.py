@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from sidecar.doctor.findings import Finding, Report, fail, warn
-from sidecar.errors import ReconsumeError
-from sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.doctor.findings import Finding, Report, fail, warn
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.kafka.admin.connection import DeniedError
 
 TURN = 0.1
 """Seconds between two checks of the time while checks run. Ctrl-C waits no longer."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from sidecar.clock import now, wall
-from sidecar.core.outcome import NotSent, Outcome
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.push.access import Access
-from sidecar.delivery.push.health_check import by_status
-from sidecar.delivery.push.pool import Push
-from sidecar.delivery.push.request import Render
-from sidecar.delivery.push.response_reader import Interpret
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import Target
-from sidecar.settings.sections.deliver import Deliver
-from topics.retry_headers import Headers
+from reconsume.sidecar.clock import now, wall
+from reconsume.sidecar.core.outcome import NotSent, Outcome
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.health_check import by_status
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.request import Render
+from reconsume.sidecar.delivery.push.response_reader import Interpret
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.topics.retry_headers import Headers
 
 TRIAL = b"Reconsume-Trial: 1\r\n"
 """The header of a made-up record: a service may answer such a request without doing its work."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from email.utils import parsedate_to_datetime
 
-from sidecar.delivery.push.dial import REFUSED, tls_reason
-from sidecar.delivery.push.target import Target
-from sidecar.doctor.findings import Finding, fail, ok, warn
+from reconsume.sidecar.delivery.push.dial import REFUSED, tls_reason
+from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
 
 CONNECT_SECONDS = 3.0
 ALERT_SECONDS = 0.5

@@ -10,17 +10,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from sidecar.clock import now
-from sidecar.core.participation import Others
-from sidecar.core.record import Now
-from sidecar.errors import ConfigError
-from sidecar.group_policy.draining_levels import DrainingLevels
-from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
-from sidecar.group_policy.heard_settlements import HeardSettlements, Settle
-from sidecar.group_policy.heartbeat_reader import GroupMembers
-from sidecar.group_policy.hold_keeper import HoldKeeper, Obey
-from sidecar.group_policy.subscription_log import SubscriptionLog
-from sidecar.settings.group_policy import (
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.participation import Others
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.group_policy.draining_levels import DrainingLevels
+from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
+from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements, Settle
+from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
+from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper, Obey
+from reconsume.sidecar.group_policy.subscription_log import SubscriptionLog
+from reconsume.sidecar.settings.group_policy import (
     differences,
     flow,
     levels_of,
@@ -31,10 +31,10 @@ from sidecar.settings.group_policy import (
     policy_values,
     queues_of,
 )
-from sidecar.settings.model import Settings
-from topics import versions
-from topics.hold_record import HoldHeard
-from topics.policy_record import (
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics import versions
+from reconsume.topics.hold_record import HoldHeard
+from reconsume.topics.policy_record import (
     BadRecord,
     Heard,
     InstanceHeard,

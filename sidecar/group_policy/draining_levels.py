@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Set
 
-from sidecar.group_policy.removed_levels import Undrained
-from topics.names import Names
-from topics.removed import removed_topics
+from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.topics.names import Names
+from reconsume.topics.removed import removed_topics
 
 _LOG = logging.getLogger("reconsume.policy")
 

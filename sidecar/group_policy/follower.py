@@ -21,20 +21,20 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from sidecar.core.record import Partition
-from sidecar.group_policy.heartbeat_writer import Heartbeat, InstanceInfo
-from sidecar.group_policy.removed_levels import Undrained
-from sidecar.group_policy.removed_topics import leftover_levels
-from sidecar.kafka.client_config import Config
-from sidecar.kafka.consumer.log_checks import recreated
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from sidecar.kafka.credentials.new_client import new_client
-from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
-from sidecar.kafka.few_messages import next_messages
-from sidecar.kafka.named_topics import named_topics
-from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from topics.names import Names
-from topics.policy_record import PARTITION, Heard, parse_record
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.group_policy.heartbeat_writer import Heartbeat, InstanceInfo
+from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.group_policy.removed_topics import leftover_levels
+from reconsume.sidecar.kafka.client_config import Config
+from reconsume.sidecar.kafka.consumer.log_checks import recreated
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.credentials.new_client import new_client
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
+from reconsume.sidecar.kafka.few_messages import next_messages
+from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import PARTITION, Heard, parse_record
 
 POLL = 0.5
 """Seconds of a turn without news. A stop is noticed so late; a record ends a turn at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from topics.policy_record import MOST_OPEN, SettlementRecord, fault_of_settlement
+from reconsume.topics.policy_record import MOST_OPEN, SettlementRecord, fault_of_settlement
 
 Settle: TypeAlias = Callable[[str, SettlementRecord | None], None]
 """Have the lanes take in a settlement, by the id of its record; None: it is there no more."""

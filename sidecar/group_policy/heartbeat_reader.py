@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.core.participation import Others
-from sidecar.core.record import NEVER, Now
-from topics.policy_record import QUEUES, SubscriptionRecord, same_subscription
+from reconsume.sidecar.core.participation import Others
+from reconsume.sidecar.core.record import NEVER, Now
+from reconsume.topics.policy_record import QUEUES, SubscriptionRecord, same_subscription
 
 SILENT_AFTER = 180_000
 """ms, three times the heartbeat. An instance that was silent for so long is gone and does not count."""

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
 
-from sidecar.clock import wall
-from sidecar.kafka.client_config import Config
-from sidecar.kafka.credentials.registry import ClientCredentials
-from topics.events import DISMISSALS
-from topics.hold_record import HOLDS
-from topics.policy_record import (
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.kafka.client_config import Config
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
+from reconsume.topics.events import DISMISSALS
+from reconsume.topics.hold_record import HOLDS
+from reconsume.topics.policy_record import (
     PARTITION,
     QUEUES,
     RULES,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.core.holds import Hold, Holds
-from topics.hold_record import MOST_HOLDS, HoldRecord, lasts_too_long
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.topics.hold_record import MOST_HOLDS, HoldRecord, lasts_too_long
 
 MOST_KEPT = 1_000
 """Holds and releases that are kept, so that a flood of them takes no memory. The first hundred are in force."""

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from sidecar.core.holds import Holds
-from sidecar.core.record import Now
-from sidecar.group_policy.hold_book import HoldBook, InForce
-from topics.durations import render_duration
-from topics.hold_record import HoldRecord, hold_key, render_hold
+from reconsume.sidecar.core.holds import Holds
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.hold_book import HoldBook, InForce
+from reconsume.topics.durations import render_duration
+from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 
 LOOK_AT_LEAST_S = 5.0
 """Seconds between two looks whether a hold is over, at most: the wall clock may be set meanwhile."""

@@ -13,15 +13,15 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 from msgspec.structs import replace
 
-from sidecar.clock import wall
-from sidecar.errors import BrokerError, ContractError, RecordError
-from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from sidecar.group_policy.hold_book import HoldBook
-from sidecar.group_policy.topic import read_messages
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import teller_config
-from sidecar.kafka.errors import ANSWER_SECONDS
-from topics.hold_record import (
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.group_policy.hold_book import HoldBook
+from reconsume.sidecar.group_policy.topic import read_messages
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.topics.hold_record import (
     HOLD,
     HOLDS,
     LONGEST_HOLD_MS,
@@ -34,8 +34,8 @@ from topics.hold_record import (
     parse_hold,
     render_hold,
 )
-from topics.names import Names
-from topics.policy_record import PARTITION, BadRecord, InstanceHeard, parse_record
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import PARTITION, BadRecord, InstanceHeard, parse_record
 
 CLIENT = "reconsume-hold"
 

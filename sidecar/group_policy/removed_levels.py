@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.log_checks import edges
-from sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from topics.names import Kind, Names
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer.log_checks import edges
+from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
+from reconsume.topics.names import Kind, Names
 
 
 class Undrained(NamedTuple):

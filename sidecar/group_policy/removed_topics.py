@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.core.record import Partition
-from sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
-from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from topics.names import Names
-from topics.removed import RemovedLevel, removed_levels
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
+from reconsume.topics.names import Names
+from reconsume.topics.removed import RemovedLevel, removed_levels
 
 if TYPE_CHECKING:  # the sidecar needs no admin client for its own search
-    from sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
 
 class Leftover(NamedTuple):

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from sidecar.errors import BrokerError, ContractError
-from sidecar.group_policy.topic import read_messages
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import teller_config
-from sidecar.kafka.errors import ANSWER_SECONDS
-from topics import versions
-from topics.names import Names
-from topics.policy_record import (
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.group_policy.topic import read_messages
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.topics import versions
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import (
     KEY,
     PARTITION,
     BadRecord,

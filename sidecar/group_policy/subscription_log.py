@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from sidecar.core.record import Now
-from sidecar.group_policy.heartbeat_reader import GroupMembers
-from sidecar.settings.group_policy import flow
-from topics import versions
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
+from reconsume.sidecar.settings.group_policy import flow
+from reconsume.topics import versions
 
 _LOG = logging.getLogger("reconsume.policy")
 

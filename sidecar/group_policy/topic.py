@@ -8,14 +8,14 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, Message
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
-from sidecar.kafka.range_reader import RangeReader
-from topics.hold_record import HoldHeard
-from topics.names import Names
-from topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
+from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.topics.hold_record import HoldHeard
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
 
 MOST = 2 * 1024 * 1024
 """Bytes of records that are kept. Parsed they take about twenty times as much at worst."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import PartitionName
-from topics.names import Names
-from topics.removed import removed_queues
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.topics.names import Names
+from reconsume.topics.removed import removed_queues
 
 
 class UnownedQueue(NamedTuple):

@@ -16,11 +16,11 @@ from pathlib import Path
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sidecar.http.audit import TOKEN_NAME, audited, tell_refused
-from sidecar.http.bodies import LONGEST, WITHIN, Bodies, is_too_long, refusal_of, replay, sends_body, values
-from sidecar.http.json_body import MEDIA_TYPE
-from sidecar.http.problems import problem
-from sidecar.http.tokens import Tokens
+from reconsume.sidecar.http.audit import TOKEN_NAME, audited, tell_refused
+from reconsume.sidecar.http.bodies import LONGEST, WITHIN, Bodies, is_too_long, refusal_of, replay, sends_body, values
+from reconsume.sidecar.http.json_body import MEDIA_TYPE
+from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.http.tokens import Tokens
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 RAW = "application/octet-stream"

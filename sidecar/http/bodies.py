@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
-from sidecar.http.problems import problem
+from reconsume.sidecar.http.problems import problem
 
 LONGEST = 1024 * 1024
 """Bytes. The largest call is a batch of handles or one record; where services post records, it follows from their

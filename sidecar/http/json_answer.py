@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from sidecar.http.json_body import MEDIA_TYPE
+from reconsume.sidecar.http.json_body import MEDIA_TYPE
 
 
 def json_answer(value: object, status: int = 200) -> Response:

@@ -12,8 +12,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sidecar.http.problems import problem
-from topics.durations import parse_duration, render_duration
+from reconsume.sidecar.http.problems import problem
+from reconsume.topics.durations import parse_duration, render_duration
 
 MEDIA_TYPE = "application/json"
 LONGEST_HANDLE = 256

@@ -14,8 +14,8 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sidecar.http.connections import PROBE_LIMITS, Admission, Connections, Limits
-from sidecar.http.problems import MEDIA_TYPE, problem, problem_body
+from reconsume.sidecar.http.connections import PROBE_LIMITS, Admission, Connections, Limits
+from reconsume.sidecar.http.problems import MEDIA_TYPE, problem, problem_body
 
 __all__ = ["PROBE_LIMITS", "Limits", "Protocol", "protocol_of"]
 

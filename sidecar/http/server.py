@@ -17,10 +17,10 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from sidecar.background import background
-from sidecar.errors import SetupError
-from sidecar.http.protocol import Limits, protocol_of
-from sidecar.settings.addresses import Listen
+from reconsume.sidecar.background import background
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.http.protocol import Limits, protocol_of
+from reconsume.sidecar.settings.addresses import Listen
 
 BACKLOG = 1024
 """Connections that wait to be accepted. If a flood fills it, the system drops the next caller's first packet. That

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 
-from sidecar.settings.addresses import Listen
+from reconsume.sidecar.settings.addresses import Listen
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """The loopback address by which a sidecar is called that listens on all addresses."""

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from sidecar.files import read_plain
+from reconsume.sidecar.files import read_plain
 
 UNNAMED = "unnamed"
 """What the audit calls a token that has no name of its own."""

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from sidecar.java.jars import Progress as Report
+from reconsume.sidecar.java.jars import Progress as Report
 
 
 class WhileLoading(ProgressColumn):

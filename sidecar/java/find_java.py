@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from sidecar.errors import SetupError
+from reconsume.sidecar.errors import SetupError
 
 LEAST_JAVA = 17
 """The oldest Java version that works: brokers of Apache Kafka 4 and Apache Spark 4 are compiled for Java 17."""

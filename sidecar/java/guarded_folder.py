@@ -21,8 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from sidecar.files import temporary_path
-from sidecar.java.orphan_guard import OrphanGuard
+from reconsume.sidecar.files import temporary_path
+from reconsume.sidecar.java.orphan_guard import OrphanGuard
 
 PREFIX = "reconsume-view-"
 KERNEL = Path("/proc/sys/kernel/random/boot_id")

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import msgspec
 
-from sidecar.errors import ConfigError, SetupError
-from sidecar.masking import url_without_secrets
+from reconsume.sidecar.errors import ConfigError, SetupError
+from reconsume.sidecar.masking import url_without_secrets
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 ATTEMPTS = 4

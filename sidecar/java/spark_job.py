@@ -17,13 +17,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from sidecar.errors import ReconsumeError, SetupError
-from sidecar.java.download_bar import progress_bar
-from sidecar.java.find_java import find_java
-from sidecar.java.guarded_folder import GuardedFolder, guarded_folder
-from sidecar.java.jars import fetch
-from sidecar.java.kafka_properties import properties_text
-from sidecar.java.orphan_guard import OrphanGuard
+from reconsume.sidecar.errors import ReconsumeError, SetupError
+from reconsume.sidecar.java.download_bar import progress_bar
+from reconsume.sidecar.java.find_java import find_java
+from reconsume.sidecar.java.guarded_folder import GuardedFolder, guarded_folder
+from reconsume.sidecar.java.jars import fetch
+from reconsume.sidecar.java.kafka_properties import properties_text
+from reconsume.sidecar.java.orphan_guard import OrphanGuard
 
 SPARK_LOCK = Path(__file__).with_name("spark.lock")
 """The jars for the Spark that is installed by default; those for older versions are beside it."""
@@ -108,7 +108,7 @@ class Started:
 def start(
     guarded: GuardedFolder, words: Sequence[str], cluster: Cluster, jars: Sequence[Path], **pipes: Any
 ) -> Started:
-    """Start `python -m spark` with these arguments.
+    """Start `python -m reconsume.spark` with these arguments.
 
     The job reads the secrets from a file, because `ps` shows its arguments.
     """
@@ -119,7 +119,7 @@ def start(
         file.write_text(properties_text(properties), "utf-8")
         properties = file
     # -P: a user's folder with the name spark must not be imported instead of ours.
-    command = [sys.executable, "-P", "-m", "spark", *words, "--kafka-properties", str(properties)]
+    command = [sys.executable, "-P", "-m", "reconsume.spark", *words, "--kafka-properties", str(properties)]
     command += ["--bootstrap", cluster.bootstrap, "--jars", ",".join(map(str, jars))]
     # What the driver and its Java process keep for the time of a query goes with the folder, also if they are killed.
     return Started(command, guarded.guard, env={**os.environ, "TMPDIR": str(guarded.folder)}, **pipes)

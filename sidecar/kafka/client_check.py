@@ -14,8 +14,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from sidecar.errors import ConfigError
-from sidecar.kafka.client_config import (
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.kafka.client_config import (
     consumer_config,
     follower_config,
     producer_config,
@@ -23,11 +23,11 @@ from sidecar.kafka.client_config import (
     teller_config,
     view_config,
 )
-from sidecar.kafka.errors import code_of, sentence_of
-from sidecar.kafka.foreign_properties import foreign_faults
-from sidecar.masking import MASK
-from sidecar.settings.masks import is_secret
-from sidecar.settings.sections.kafka_secrets import LOCATIONS, SUFFIX, Kafka
+from reconsume.sidecar.kafka.errors import code_of, sentence_of
+from reconsume.sidecar.kafka.foreign_properties import foreign_faults
+from reconsume.sidecar.masking import MASK
+from reconsume.sidecar.settings.masks import is_secret
+from reconsume.sidecar.settings.sections.kafka_secrets import LOCATIONS, SUFFIX, Kafka
 
 NOBODY = "reconsume-check"
 """The name of the clients that are made here. They talk to no broker."""

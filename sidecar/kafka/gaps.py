@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message
 
-from sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 
 MARKER = 1
 """Offsets that the end of a committed transaction takes. Where more are missing, one was aborted, two ended at once, or

@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from confluent_kafka import Message
 
-from sidecar.clock import now, wall
-from sidecar.core.counters import MOST_STRAYS
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record, weight_of
-from topics.foreign_headers import foreign_life, read_foreign
-from topics.headers_fast import parse_rendered
-from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
-from topics.transitions import UNREADABLE
+from reconsume.sidecar.clock import now, wall
+from reconsume.sidecar.core.counters import MOST_STRAYS
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition, Record, weight_of
+from reconsume.topics.foreign_headers import foreign_life, read_foreign
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.transitions import UNREADABLE
 
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
 """The only way to read a message's headers; call it once for each message.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, cimpl
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 
 _CONSUMER = 1  # RD_KAFKA_CONSUMER
 _ACCEPTED = 0  # RD_KAFKA_CONF_OK

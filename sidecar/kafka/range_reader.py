@@ -10,12 +10,12 @@ from typing import Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import PartitionName
-from sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
-from sidecar.kafka.few_messages import few_messages
-from sidecar.kafka.gaps import is_gap
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
+from reconsume.sidecar.kafka.few_messages import few_messages
+from reconsume.sidecar.kafka.gaps import is_gap
 
 POLL = 0.1
 """Seconds of one call at most, so that Ctrl-C need not wait."""

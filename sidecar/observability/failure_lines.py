@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.counters import LaneCounters
-from topics.reasons import reason_class, text_of
-from topics.retry_headers import RetryState
-from topics.transitions import BY_OPERATOR, Commit, DeadLetter, Requeue
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.topics.reasons import reason_class, text_of
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import BY_OPERATOR, Commit, DeadLetter, Requeue
 
 _LOG = logging.getLogger("reconsume.failures")
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
-from sidecar.core.counters import Histogram
+from reconsume.sidecar.core.counters import Histogram
 
 PREFIX = "reconsume_"
 K = TypeVar("K", bound=Hashable)

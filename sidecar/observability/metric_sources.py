@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sidecar.core.counters import Histogram
-from sidecar.core.lane.lane import Lane
-from sidecar.core.overdue import Standing
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.counters import Histogram
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.overdue import Standing
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.release import Release
 
 TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds. One costs 8–30 ms (measured), and the broker ends it after 10 s."""
@@ -70,7 +71,7 @@ class Sources:
     transactions: TransactionMeter
     topics: tuple[str, ...]
     levels: tuple[str, ...]
-    version: str
+    release: Release
     now: Callable[[], Now]
     late_verdicts: Callable[[], int] = lambda: 0
     """Calls that the delivery itself refused, because their lease was no longer valid (pull)."""

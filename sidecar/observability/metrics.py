@@ -15,13 +15,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from sidecar.core.lane.facts import LaneFacts
-from sidecar.core.outcome import OUTCOME_NAMES
-from sidecar.core.overdue import overdue
-from sidecar.core.pace.pace import State
-from sidecar.core.record import Now
-from sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
-from sidecar.observability.metric_sources import Sources
+from reconsume.sidecar.core.lane.facts import LaneFacts
+from reconsume.sidecar.core.outcome import OUTCOME_NAMES
+from reconsume.sidecar.core.overdue import overdue
+from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
+from reconsume.sidecar.observability.metric_sources import Sources
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
@@ -98,7 +98,7 @@ class _Collector(Collector):
         yield from self._pace()
         yield from self._holds(facts)
         yield from self._rare(facts)
-        yield gauge("build_info", "The version that runs.", ("version",), {(sources.version,): 1})
+        yield gauge("build_info", "What runs: always 1.", sources.release._fields, {tuple(sources.release): 1})
 
     def _deliveries(self) -> Metric:
         zeros = {(topic, "main", outcome): 0 for topic in self._sources.topics for outcome in OUTCOME_NAMES}

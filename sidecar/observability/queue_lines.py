@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 
 _LOG = logging.getLogger("reconsume.lane")
 

@@ -6,33 +6,33 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from sidecar.clock import now
-from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.limits import DeliveryLimits
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Delivery, NoDelivery
-from sidecar.core.tag_filter import TagFilter, parse_tags
-from sidecar.delivery.broadcast import LoggedDelivery
-from sidecar.delivery.pace_monitor import PaceMonitor
-from sidecar.delivery.pull.queue import PullQueue
-from sidecar.delivery.push.access import Access, ServiceCredentials, health_access
-from sidecar.delivery.push.batch import BatchPush, Limits
-from sidecar.delivery.push.pool import Push
-from sidecar.delivery.push.request import RenderBatch
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import Target, parse_target
-from sidecar.delivery.push.topic_call import USUAL, TopicCall
-from sidecar.delivery.relay.post_writer import PostWriter
-from sidecar.errors import ConfigError
-from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.runtime.lane_runner import LaneRunner, LaneSpec
-from sidecar.settings.model import Settings
-from sidecar.settings.policy import output_topics_of
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.limits import DeliveryLimits
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Delivery, NoDelivery
+from reconsume.sidecar.core.tag_filter import TagFilter, parse_tags
+from reconsume.sidecar.delivery.broadcast import LoggedDelivery
+from reconsume.sidecar.delivery.pace_monitor import PaceMonitor
+from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, health_access
+from reconsume.sidecar.delivery.push.batch import BatchPush, Limits
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.request import RenderBatch
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import Target, parse_target
+from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall
+from reconsume.sidecar.delivery.relay.post_writer import PostWriter
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.runtime.lane_runner import LaneRunner, LaneSpec
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import output_topics_of
+from reconsume.sidecar.settings.sections.deliver import Deliver
 
 
 def build_pace(settings: Settings) -> Pace:

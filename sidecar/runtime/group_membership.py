@@ -10,19 +10,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from sidecar.clock import now
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import AWAY, State
-from sidecar.core.participation import Others, Participation
-from sidecar.core.ports import Delivery
-from sidecar.delivery.pull.queue import PullQueue
-from sidecar.delivery.push.access import Access
-from sidecar.delivery.push.connection_check import ConnectionCheck
-from sidecar.delivery.push.health_check import HEALTH
-from sidecar.delivery.push.target import parse_target
-from sidecar.runtime.lane_runner import LaneRunner
-from sidecar.runtime.service_wait import Absence, ServiceWait
-from sidecar.settings.model import Settings
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import AWAY, State
+from reconsume.sidecar.core.participation import Others, Participation
+from reconsume.sidecar.core.ports import Delivery
+from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.connection_check import ConnectionCheck
+from reconsume.sidecar.delivery.push.health_check import HEALTH
+from reconsume.sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.runtime.lane_runner import LaneRunner
+from reconsume.sidecar.runtime.service_wait import Absence, ServiceWait
+from reconsume.sidecar.settings.model import Settings
 
 LOOK_EVERY = 0.5
 """Seconds between two looks. A service that begins to listen gets its first record so much later at most."""

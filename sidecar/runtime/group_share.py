@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from sidecar.core.pace.instance_rate import Owned
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.pace.instance_rate import Owned
+from reconsume.sidecar.core.record import Partition
 
 COUNT_EVERY_S = 30.0
 """Seconds between two questions to Kafka how many partitions the main topics have; they only grow, and rarely."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from sidecar.core.policy import InPlace, Policy
-from sidecar.runtime.lane_runner import LaneRunner
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.runtime.lane_runner import LaneRunner
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the heartbeats."""

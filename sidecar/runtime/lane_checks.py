@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.lane import Lane
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.record import NEVER
 
 SWITCH = "SIDECAR_CHECK_LANES"
 """The variable that turns the checks on. It has not the prefix of settings: former versions would refuse it."""

@@ -8,32 +8,38 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from sidecar.clock import now
-from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.queue_copies import AT_HAND_SHARE
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Delivery, NoQueues, Ports
-from sidecar.core.record import Partition
-from sidecar.core.status import PartitionStatus, statuses
-from sidecar.delivery.broadcast import AllPartitions, NoCommitter
-from sidecar.kafka.admin.connection import Connection
-from sidecar.kafka.client_config import Properties, client_id_of, consumer_config, producer_config, reader_config
-from sidecar.kafka.committer.committer import Committer
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.batches import HEAVY
-from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.consumer.log_ids import AskedLogIds
-from sidecar.kafka.consumer.reader_before import ReaderBefore
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.kafka.messages import foreign_reading_of, reading_of
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_thread import QueueThread
-from sidecar.observability.queue_lines import log_filling
-from sidecar.observability.thread_watch import WatchedThread
-from sidecar.runtime.loop_bridge import LoopBridge
-from topics.policy_record import SettlementRecord
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.queue_copies import AT_HAND_SHARE
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Delivery, NoQueues, Ports
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.status import PartitionStatus, statuses
+from reconsume.sidecar.delivery.broadcast import AllPartitions, NoCommitter
+from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.client_config import (
+    Properties,
+    client_id_of,
+    consumer_config,
+    producer_config,
+    reader_config,
+)
+from reconsume.sidecar.kafka.committer.committer import Committer
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.batches import HEAVY
+from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.kafka.consumer.log_ids import AskedLogIds
+from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.observability.queue_lines import log_filling
+from reconsume.sidecar.observability.thread_watch import WatchedThread
+from reconsume.sidecar.runtime.loop_bridge import LoopBridge
+from reconsume.topics.policy_record import SettlementRecord
 
 HAND_OVER_SHARE = 8
 """One part in this many of the room is handed over at a time at most. The lane is told so late that it is full; with

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from sidecar.api.retry import longest_post
-from sidecar.errors import BrokerError, ConfigError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import KAFKA_LIMIT
-from sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.api.retry import longest_post
+from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import KAFKA_LIMIT
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 
 LOOK_EVERY = 300.0
 """Seconds between two looks."""

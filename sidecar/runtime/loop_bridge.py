@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from sidecar.clock import now
-from sidecar.core.commit_batch import CommitResult
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.overdue import Standing
-from sidecar.core.record import Partition, Record
-from sidecar.observability.failure_lines import log_dead_letters
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.commit_batch import CommitResult
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.overdue import Standing
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.observability.failure_lines import log_dead_letters
 
 HAND_OVERS = 2
 """Hand-overs that may wait for the loop. One in work and one behind it keep the loop busy; more only take memory."""

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from sidecar.delivery.push.connection import Connection
-from sidecar.http.protocol import Protocol
+from reconsume.sidecar.delivery.push.connection import Connection
+from reconsume.sidecar.http.protocol import Protocol
 
 _LOG = logging.getLogger("reconsume.run")
 

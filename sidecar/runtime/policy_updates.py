@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from sidecar.clock import now
-from sidecar.core.holds import Holds
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import AWAY, State
-from sidecar.core.ports import Delivery
-from sidecar.delivery.push.batch import BatchPush
-from sidecar.delivery.push.pool import Push
-from sidecar.group_policy.controller import PolicyController
-from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
-from sidecar.group_policy.heartbeat_writer import InstanceInfo
-from sidecar.kafka.client_config import follower_config, teller_config
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.observability.metric_sources import Sources
-from sidecar.observability.thread_watch import WatchedThread
-from sidecar.runtime.assembly import build_lane_specs, build_pace
-from sidecar.runtime.group_membership import GroupMembership
-from sidecar.runtime.ladder_gate import LadderGate
-from sidecar.runtime.lane_runner import LaneRunner
-from sidecar.settings.model import Settings
-from sidecar.settings.policy import build_policy
-from topics.policy_record import LONGEST_REASON, PaceTold, SettlementRecord
-from topics.removed import removed_role
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.holds import Holds
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import AWAY, State
+from reconsume.sidecar.core.ports import Delivery
+from reconsume.sidecar.delivery.push.batch import BatchPush
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.group_policy.controller import PolicyController
+from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
+from reconsume.sidecar.group_policy.heartbeat_writer import InstanceInfo
+from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.observability.metric_sources import Sources
+from reconsume.sidecar.observability.thread_watch import WatchedThread
+from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
+from reconsume.sidecar.runtime.group_membership import GroupMembership
+from reconsume.sidecar.runtime.ladder_gate import LadderGate
+from reconsume.sidecar.runtime.lane_runner import LaneRunner
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, SettlementRecord
+from reconsume.topics.removed import removed_role
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,15 @@ from typing import NoReturn
 
 import uvloop
 
-from sidecar.background import background
-from sidecar.observability.logs import configure
-from sidecar.observability.thread_watch import log_ends
-from sidecar.process_memory import give_back_memory, keep_memory_private
-from sidecar.runtime.sidecar import _LOG, Sidecar
-from sidecar.settings.checks import ignored
-from sidecar.settings.checks_of_topics import without_effect
-from sidecar.settings.checks_of_urls import exposed
-from sidecar.settings.model import Settings
+from reconsume.sidecar.background import background
+from reconsume.sidecar.observability.logs import configure
+from reconsume.sidecar.observability.thread_watch import log_ends
+from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
+from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar
+from reconsume.sidecar.settings.checks import ignored
+from reconsume.sidecar.settings.checks_of_topics import without_effect
+from reconsume.sidecar.settings.checks_of_urls import exposed
+from reconsume.sidecar.settings.model import Settings
 
 COLLECT_EVERY = 60.0
 """Seconds between two collections of everything. One takes 2.5 ms where 50 000 objects can be part of a cycle (lists,

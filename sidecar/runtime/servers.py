@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from starlette.routing import Route
 
-from sidecar.api.app import Access, build_app, build_probe_app
-from sidecar.api.holds import hold_routes
-from sidecar.api.probes import Operated
-from sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
-from sidecar.api.retry import RETRY, longest_post, retry_routes
-from sidecar.api.settle import settle_routes
-from sidecar.clock import now
-from sidecar.core.counters import LaneCounters
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Delivery
-from sidecar.delivery.pull.queue import PullQueue
-from sidecar.delivery.push import Push
-from sidecar.delivery.push.batch import BatchPush
-from sidecar.delivery.relay.post_writer import PostWriter
-from sidecar.delivery.relay.posts import FailurePosts
-from sidecar.group_policy.hold_keeper import HoldKeeper
-from sidecar.group_policy.hold_store import HoldStore
-from sidecar.http.access import LOOPBACK_NAMES
-from sidecar.http.bodies import LONGEST
-from sidecar.http.protocol import PROBE_LIMITS, Limits
-from sidecar.http.server import Server
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.observability.cached_answer import sparing
-from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
-from sidecar.runtime.lane_runner import LaneRunner
-from sidecar.settings.model import Settings
-from sidecar.settings.policy import output_topics_of
-from topics.durations import render_duration
+from reconsume.sidecar.api.app import Access, build_app, build_probe_app
+from reconsume.sidecar.api.holds import hold_routes
+from reconsume.sidecar.api.probes import Operated
+from reconsume.sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
+from reconsume.sidecar.api.retry import RETRY, longest_post, retry_routes
+from reconsume.sidecar.api.settle import settle_routes
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Delivery
+from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.delivery.push import Push
+from reconsume.sidecar.delivery.push.batch import BatchPush
+from reconsume.sidecar.delivery.relay.post_writer import PostWriter
+from reconsume.sidecar.delivery.relay.posts import FailurePosts
+from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
+from reconsume.sidecar.group_policy.hold_store import HoldStore
+from reconsume.sidecar.http.access import LOOPBACK_NAMES
+from reconsume.sidecar.http.bodies import LONGEST
+from reconsume.sidecar.http.protocol import PROBE_LIMITS, Limits
+from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.observability.cached_answer import sparing
+from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
+from reconsume.sidecar.release import this_release
+from reconsume.sidecar.runtime.lane_runner import LaneRunner
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import output_topics_of
+from reconsume.topics.durations import render_duration
 
 if TYPE_CHECKING:
-    from sidecar.dlq.queue_settler import Settled
+    from reconsume.sidecar.dlq.queue_settler import Settled
 
 
 def build_metric_sources(
@@ -60,7 +60,7 @@ def build_metric_sources(
         transactions=transactions,
         topics=settings.topic_names,
         levels=(*map(render_duration, settings.delays), "ready"),
-        version=version("reconsume"),
+        release=this_release(),
         now=now,
         late_verdicts=lambda: delivery.fenced if isinstance(delivery, PullQueue) else 0,
         odd_verdicts=lambda: odd_verdicts_of(delivery),
@@ -127,9 +127,9 @@ def _settle(
     by: str,
 ) -> Settled:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
-    from sidecar.dlq.queue_settler import QueueSettler
-    from sidecar.dlq.topics import DlqTopics
-    from sidecar.view.journey import events_since
+    from reconsume.sidecar.dlq.queue_settler import QueueSettler
+    from reconsume.sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.view.journey import events_since
 
     kafka = registry.with_newest(settings.kafka)
     there = DlqTopics(kafka, settings.names, settings.topic_names)

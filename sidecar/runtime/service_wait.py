@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from sidecar.masking import url_without_secrets
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.masking import url_without_secrets
+from reconsume.sidecar.settings.sections.deliver import Deliver
 
 WARN_AFTER = 5.0
 """Seconds of waiting until it is logged. Sooner, each start beside a service that needs a moment would warn."""

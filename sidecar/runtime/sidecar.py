@@ -9,21 +9,21 @@ import math
 import os
 from dataclasses import replace
 
-from sidecar.api.policy import policy_routes
-from sidecar.background import background
-from sidecar.core.counters import strays_in
-from sidecar.core.progress_codec import NEEDED
-from sidecar.core.status import former_fields, keys_status
-from sidecar.delivery.push.access import Access, build_credentials
-from sidecar.delivery.relay.post_writer import PostWriter
-from sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
-from sidecar.masking import text_without_secrets
-from sidecar.observability.failure_lines import FailureSums
-from sidecar.observability.metric_sources import TransactionMeter
-from sidecar.observability.metrics import scraper
-from sidecar.observability.thread_watch import ThreadWatch
-from sidecar.observability.tracing.setup import build_tracing
-from sidecar.runtime.assembly import (
+from reconsume.sidecar.api.policy import policy_routes
+from reconsume.sidecar.background import background
+from reconsume.sidecar.core.counters import strays_in
+from reconsume.sidecar.core.progress_codec import NEEDED
+from reconsume.sidecar.core.status import former_fields, keys_status
+from reconsume.sidecar.delivery.push.access import Access, build_credentials
+from reconsume.sidecar.delivery.relay.post_writer import PostWriter
+from reconsume.sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
+from reconsume.sidecar.masking import text_without_secrets
+from reconsume.sidecar.observability.failure_lines import FailureSums
+from reconsume.sidecar.observability.metric_sources import TransactionMeter
+from reconsume.sidecar.observability.metrics import scraper
+from reconsume.sidecar.observability.thread_watch import ThreadWatch
+from reconsume.sidecar.observability.tracing.setup import build_tracing
+from reconsume.sidecar.runtime.assembly import (
     build_delivery,
     build_dispatcher,
     build_lane_specs,
@@ -32,16 +32,21 @@ from sidecar.runtime.assembly import (
     needed_topics,
     sized_topics,
 )
-from sidecar.runtime.group_membership import GroupMembership
-from sidecar.runtime.group_share import GroupShare
-from sidecar.runtime.ladder_gate import LadderGate
-from sidecar.runtime.lane_checks import check_lanes
-from sidecar.runtime.lane_runner import LaneRunner
-from sidecar.runtime.largest_record import LargestRecord
-from sidecar.runtime.loop_faults import LoopFaults
-from sidecar.runtime.missing_topics import MissingTopics
-from sidecar.runtime.policy_updates import PolicyTargets, build_policy_controller, build_policy_follower, with_policy
-from sidecar.runtime.servers import (
+from reconsume.sidecar.runtime.group_membership import GroupMembership
+from reconsume.sidecar.runtime.group_share import GroupShare
+from reconsume.sidecar.runtime.ladder_gate import LadderGate
+from reconsume.sidecar.runtime.lane_checks import check_lanes
+from reconsume.sidecar.runtime.lane_runner import LaneRunner
+from reconsume.sidecar.runtime.largest_record import LargestRecord
+from reconsume.sidecar.runtime.loop_faults import LoopFaults
+from reconsume.sidecar.runtime.missing_topics import MissingTopics
+from reconsume.sidecar.runtime.policy_updates import (
+    PolicyTargets,
+    build_policy_controller,
+    build_policy_follower,
+    with_policy,
+)
+from reconsume.sidecar.runtime.servers import (
     build_metric_sources,
     build_servers,
     hold_calls,
@@ -50,10 +55,10 @@ from sidecar.runtime.servers import (
     retry_calls,
     settle_calls,
 )
-from sidecar.runtime.view_service import build_view_service, view_calls, with_view
-from sidecar.settings.model import Settings
-from sidecar.settings.policy import build_policy, instance_name
-from sidecar.ui.in_sidecar import build_dashboards
+from reconsume.sidecar.runtime.view_service import build_view_service, view_calls, with_view
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import build_policy, instance_name
+from reconsume.sidecar.ui.in_sidecar import build_dashboards
 
 CLIENT_WITHIN = 60.0
 """Seconds after which a start without a Kafka client ends: files of credentials that do not match are mended by then,

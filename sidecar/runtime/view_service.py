@@ -12,15 +12,15 @@ from pathlib import Path
 
 from starlette.routing import Route
 
-from sidecar.api.view import no_view_routes, view_routes
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.observability.metric_sources import Sources
-from sidecar.observability.thread_watch import WatchedThread
-from sidecar.settings.model import Settings
-from sidecar.view.follower import ViewFollower
-from sidecar.view.query_pool import QueryPool, age
-from sidecar.view.source import Source
-from sidecar.view.storm import Rule
+from reconsume.sidecar.api.view import no_view_routes, view_routes
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.observability.metric_sources import Sources
+from reconsume.sidecar.observability.thread_watch import WatchedThread
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.view.follower import ViewFollower
+from reconsume.sidecar.view.query_pool import QueryPool, age
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.storm import Rule
 
 STOPPED_WITHIN = 2.0
 """Seconds that a stop waits for the thread. What it leaves behind is read again, or is in a temporary folder."""

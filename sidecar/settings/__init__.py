@@ -9,7 +9,7 @@
 - uses: `reference` builds the reference page, `group_policy` lays the group's policy over a configuration
 """
 
-from sidecar.settings.load import load, load_with_origins
-from sidecar.settings.model import Settings
+from reconsume.sidecar.settings.load import load, load_with_origins
+from reconsume.sidecar.settings.model import Settings
 
 __all__ = ["Settings", "load", "load_with_origins"]

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from sidecar.settings.addresses import Listen, is_loopback, parse_listen
-from sidecar.settings.checks_of_topics import CHECKS_OF_TOPICS
-from sidecar.settings.checks_of_urls import CHECKS_OF_URLS
-from sidecar.settings.faults import Fault
-from sidecar.settings.model import Settings
-from sidecar.settings.sections.deliver import Deliver
-from sidecar.settings.sections.kafka import MAX_POLL_INTERVAL
-from sidecar.settings.values import KeyPath
-from topics.durations import render_duration
-from topics.levels import build_ladder, level_delays
-from topics.names import build_names, group_fault
+from reconsume.sidecar.settings.addresses import Listen, is_loopback, parse_listen
+from reconsume.sidecar.settings.checks_of_topics import CHECKS_OF_TOPICS
+from reconsume.sidecar.settings.checks_of_urls import CHECKS_OF_URLS
+from reconsume.sidecar.settings.faults import Fault
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.sections.kafka import MAX_POLL_INTERVAL
+from reconsume.sidecar.settings.values import KeyPath
+from reconsume.topics.durations import render_duration
+from reconsume.topics.levels import build_ladder, level_delays
+from reconsume.topics.names import build_names, group_fault
 
 Check = Callable[[Settings], Iterator[Fault]]
 

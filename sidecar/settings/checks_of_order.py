@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.settings.model import Settings
-from topics.durations import render_duration
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.durations import render_duration
 
 
 def overlapping(settings: Settings) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.settings.faults import Fault
-from sidecar.settings.model import Settings
-from topics.rates import Rate, render_rate
+from reconsume.sidecar.settings.faults import Fault
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.rates import Rate, render_rate
 
 OF_REQUESTS = ("path", "timeout", "concurrency")
 """What a topic may have of its own that is for requests to the service."""

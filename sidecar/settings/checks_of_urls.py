@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.settings.addresses import is_local_url, is_tls_url
-from sidecar.settings.faults import Fault
-from sidecar.settings.model import Settings
-from sidecar.settings.sections.tls import Tls
+from reconsume.sidecar.settings.addresses import is_local_url, is_tls_url
+from reconsume.sidecar.settings.faults import Fault
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.sections.tls import Tls
 
 
 def url_is_given(settings: Settings) -> Iterator[Fault]:

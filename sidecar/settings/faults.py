@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sidecar.printable import printable
-from sidecar.settings.fields import allowed, field_at, member_of, siblings
-from sidecar.settings.layers import Layers
-from sidecar.settings.masks import masked
-from sidecar.settings.sections.kafka import FIXED
-from sidecar.settings.values import KeyPath, RefusedError
-from sidecar.settings.yaml_text import dotted
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings.fields import allowed, field_at, member_of, siblings
+from reconsume.sidecar.settings.layers import Layers
+from reconsume.sidecar.settings.masks import masked
+from reconsume.sidecar.settings.sections.kafka import FIXED
+from reconsume.sidecar.settings.values import KeyPath, RefusedError
+from reconsume.sidecar.settings.yaml_text import dotted
 
 LONGEST_SHOWN = 60
 OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)

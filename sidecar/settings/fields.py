@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sidecar.settings.former_names import FORMER_NAMES
-from sidecar.settings.model import Settings
-from sidecar.settings.sections.deliver import Subscription
-from sidecar.settings.values import Checked, KeyPath
+from reconsume.sidecar.settings.former_names import FORMER_NAMES
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.sections.deliver import Subscription
+from reconsume.sidecar.settings.values import Checked, KeyPath
 
 SWITCH = "enabled"
 """A section with this key may also be given as true or false alone."""

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from sidecar.errors import ConfigError
-from sidecar.settings.faults import sentence
-from sidecar.settings.fields import field_at, leaves, written
-from sidecar.settings.layers import Layers, assign
-from sidecar.settings.load import validate
-from sidecar.settings.model import Settings
-from sidecar.settings.rule_edits import edited, rule_named_by
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.faults import sentence
+from reconsume.sidecar.settings.fields import field_at, leaves, written
+from reconsume.sidecar.settings.layers import Layers, assign
+from reconsume.sidecar.settings.load import validate
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.rule_edits import edited, rule_named_by
 
 KEYS: dict[str, tuple[str, str]] = {
     "max_reconsume_times": ("retry", "max_reconsume_times"),

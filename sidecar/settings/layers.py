@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sidecar.files import read_given
-from sidecar.settings import former_names
-from sidecar.settings.fields import SWITCH, field_at, is_nullable, section_of, takes_text
-from sidecar.settings.masks import is_secret
-from sidecar.settings.values import KeyPath
-from sidecar.settings.yaml_text import dotted, read_yaml
+from reconsume.sidecar.files import read_given
+from reconsume.sidecar.settings import former_names
+from reconsume.sidecar.settings.fields import SWITCH, field_at, is_nullable, section_of, takes_text
+from reconsume.sidecar.settings.masks import is_secret
+from reconsume.sidecar.settings.values import KeyPath
+from reconsume.sidecar.settings.yaml_text import dotted, read_yaml
 
 LONGEST = 1024 * 1024
 """Bytes of a configuration file. A longer file is refused."""

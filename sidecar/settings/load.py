@@ -14,15 +14,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sidecar.errors import ConfigError
-from sidecar.settings.checks import cross_faults
-from sidecar.settings.faults import Fault, faults_of, sentence
-from sidecar.settings.fields import leaves, written
-from sidecar.settings.former_names import warning
-from sidecar.settings.layers import Layers, read_environment, read_file, read_sets
-from sidecar.settings.masks import masked
-from sidecar.settings.model import Settings
-from sidecar.settings.values import KeyPath
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.checks import cross_faults
+from reconsume.sidecar.settings.faults import Fault, faults_of, sentence
+from reconsume.sidecar.settings.fields import leaves, written
+from reconsume.sidecar.settings.former_names import warning
+from reconsume.sidecar.settings.layers import Layers, read_environment, read_file, read_sets
+from reconsume.sidecar.settings.masks import masked
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.values import KeyPath
 
 DEFAULT_FILE = Path("reconsume.yaml")
 STAND_INS: dict[str, Any] = {"group": "g", "topics": ["t"], "kafka": {"bootstrap.servers": "b:1"}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from sidecar.masking import MASK, text_without_secrets, url_without_secrets
-from sidecar.settings.values import KeyPath
+from reconsume.sidecar.masking import MASK, text_without_secrets, url_without_secrets
+from reconsume.sidecar.settings.values import KeyPath
 
 # The PEM settings hold whole keys; oauthbearer.config and extensions may hold credentials.
 SECRET = re.compile(

@@ -8,23 +8,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from sidecar.settings.addresses import Listen, parse_listen
-from sidecar.settings.sections.api import Api
-from sidecar.settings.sections.deliver import Deliver, Subscription
-from sidecar.settings.sections.kafka import KAFKA
-from sidecar.settings.sections.kafka_secrets import Kafka
-from sidecar.settings.sections.pull import Pull
-from sidecar.settings.sections.retry import Retry
-from sidecar.settings.sections.retry_rule import Rule
-from sidecar.settings.sections.telemetry import Log, Tracing
-from sidecar.settings.sections.ui import Ui
-from sidecar.settings.sections.view import FOLDER, View
-from sidecar.settings.values import Section, duration, text
-from topics.acls import GroupShape
-from topics.durations import parse_duration as ms
-from topics.levels import Ladder, LevelsSpec, build_ladder, level_delays, numbered
-from topics.names import Names
-from topics.retry_rules import RetryRule
+from reconsume.sidecar.settings.addresses import Listen, parse_listen
+from reconsume.sidecar.settings.sections.api import Api
+from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
+from reconsume.sidecar.settings.sections.kafka import KAFKA
+from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.sidecar.settings.sections.pull import Pull
+from reconsume.sidecar.settings.sections.retry import Retry
+from reconsume.sidecar.settings.sections.retry_rule import Rule
+from reconsume.sidecar.settings.sections.telemetry import Log, Tracing
+from reconsume.sidecar.settings.sections.ui import Ui
+from reconsume.sidecar.settings.sections.view import FOLDER, View
+from reconsume.sidecar.settings.values import Section, duration, text
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.durations import parse_duration as ms
+from reconsume.topics.levels import Ladder, LevelsSpec, build_ladder, level_delays, numbered
+from reconsume.topics.names import Names
+from reconsume.topics.retry_rules import RetryRule
 
 GROUP = text("letters of ASCII, digits and . _ -, because topics are named after it", r"[a-zA-Z0-9._-]{1,249}")
 

@@ -6,9 +6,9 @@ import re
 import socket
 from collections.abc import Mapping
 
-from sidecar.core.policy import InPlace, Policy
-from sidecar.settings.model import Settings
-from topics.outputs import OutputTopics
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.outputs import OutputTopics
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:

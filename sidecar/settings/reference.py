@@ -8,9 +8,9 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sidecar.settings.fields import allowed, leaves, written
-from sidecar.settings.sections.kafka import FIXED
-from sidecar.settings.sections.kafka_secrets import FILED
+from reconsume.sidecar.settings.fields import allowed, leaves, written
+from reconsume.sidecar.settings.sections.kafka import FIXED
+from reconsume.sidecar.settings.sections.kafka_secrets import FILED
 
 INTRODUCTION = """\
 # Configuration

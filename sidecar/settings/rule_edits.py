@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sidecar.settings.yaml_text import read_yaml
+from reconsume.sidecar.settings.yaml_text import read_yaml
 
 PREFIX = "rules."
 """What stands before a rule's name in a key."""

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from topics.durations import parse_duration, render_duration
-from topics.rates import PATTERN, Rate, parse_rate, render_rate
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.rates import PATTERN, Rate, parse_rate, render_rate
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """The path of a value: keys of mappings and positions in lists."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import yaml
 
-from sidecar.settings.values import KeyPath
-from sidecar.settings.yaml_bounds import Composer
+from reconsume.sidecar.settings.values import KeyPath
+from reconsume.sidecar.settings.yaml_bounds import Composer
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from topics.hold_record import HoldRecord
-from topics.policy_record import SubscriptionRecord
+from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.policy_record import SubscriptionRecord
 
 OVERDUE = 60_000
 """ms by which a retry is late at least."""

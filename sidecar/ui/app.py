@@ -18,31 +18,31 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sidecar.core.policy import Policy
-from sidecar.dlq.plan import why
-from sidecar.errors import ConfigError
-from sidecar.http.access import LOOPBACK_NAMES, Access, AccessMiddleware
-from sidecar.http.server import Server
-from sidecar.http.tokens import Tokens
-from sidecar.settings import Settings
-from sidecar.settings.addresses import Listen, is_loopback
-from sidecar.ui.alarms import LastAlarms
-from sidecar.ui.audit_log import AuditLog
-from sidecar.ui.endpoint import Endpoints, Page, ThreadQueries
-from sidecar.ui.forms import Forms
-from sidecar.ui.hold_forms import HoldForms, HoldPage
-from sidecar.ui.key_pages import KeyPages
-from sidecar.ui.letter_forms import LetterForms
-from sidecar.ui.letter_pages import LetterPages
-from sidecar.ui.pages import Pages
-from sidecar.ui.queries import Queries
-from sidecar.ui.redrives import Redrives
-from sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
-from sidecar.ui.settle_form import SettleForm
-from sidecar.ui.templating import ASSETS, FOLDER, Renderer
-from sidecar.view.follower import ViewFollower
-from sidecar.view.query_pool import QueryPool
-from sidecar.view.source import Source
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.plan import why
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.http.access import LOOPBACK_NAMES, Access, AccessMiddleware
+from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.http.tokens import Tokens
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.addresses import Listen, is_loopback
+from reconsume.sidecar.ui.alarms import LastAlarms
+from reconsume.sidecar.ui.audit_log import AuditLog
+from reconsume.sidecar.ui.endpoint import Endpoints, Page, ThreadQueries
+from reconsume.sidecar.ui.forms import Forms
+from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
+from reconsume.sidecar.ui.key_pages import KeyPages
+from reconsume.sidecar.ui.letter_forms import LetterForms
+from reconsume.sidecar.ui.letter_pages import LetterPages
+from reconsume.sidecar.ui.pages import Pages
+from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.ui.redrives import Redrives
+from reconsume.sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
+from reconsume.sidecar.ui.settle_form import SettleForm
+from reconsume.sidecar.ui.templating import ASSETS, FOLDER, Renderer
+from reconsume.sidecar.view.follower import ViewFollower
+from reconsume.sidecar.view.query_pool import QueryPool
+from reconsume.sidecar.view.source import Source
 
 STOPPED_WITHIN = 15.0
 """Seconds that a redrive under way has to end its transaction."""

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sidecar.clock import wall
-from sidecar.errors import ReconsumeError, SetupError
-from sidecar.files import open_plain
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import ReconsumeError, SetupError
+from reconsume.sidecar.files import open_plain
 
 MODE = 0o600
 SHOWN = 200

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sidecar.printable import printable
-from sidecar.ui.text import cut, iso, length, moment
-from topics.durations import render_duration
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.ui.text import cut, iso, length, moment
+from reconsume.topics.durations import render_duration
 
 MARGIN, WIDTH, LANE = 64, 720, 30
 """Units of the due chart: the space for names, the whole width, the height of a level."""

@@ -11,16 +11,16 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
-from sidecar.clock import wall
-from sidecar.dlq.dismissal import Dismissed, dismiss, expect_room, fault_of, fault_of_why
-from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.dlq.settlements import Settlements
-from sidecar.errors import ContractError
-from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.letter_form import BadFormError, LetterSearch, audit_facts
-from sidecar.ui.letter_queries import LetterQueries, until
-from sidecar.ui.plans import Plans, RefusedError, new_id
-from sidecar.ui.queries import Queries
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.dlq.dismissal import Dismissed, dismiss, expect_room, fault_of, fault_of_why
+from reconsume.sidecar.dlq.letters import Eligibility, Letter
+from reconsume.sidecar.dlq.settlements import Settlements
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.ui.letter_form import BadFormError, LetterSearch, audit_facts
+from reconsume.sidecar.ui.letter_queries import LetterQueries, until
+from reconsume.sidecar.ui.plans import Plans, RefusedError, new_id
+from reconsume.sidecar.ui.queries import Queries
 
 MOST_AT_ONCE = 1_000
 MOST_NAMED = 20

@@ -10,13 +10,13 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sidecar.errors import ReconsumeError
-from sidecar.ui.letter_form import BadFormError
-from sidecar.ui.plans import RefusedError
-from sidecar.ui.security import ForgedError, Session, Sessions
-from sidecar.ui.templating import Renderer
-from sidecar.view.query import BadCursorError
-from sidecar.view.query_pool import UnknownError
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.ui.letter_form import BadFormError
+from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.security import ForgedError, Session, Sessions
+from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.view.query import BadCursorError
+from reconsume.sidecar.view.query_pool import UnknownError
 
 THREADS = 4
 MOST_WAITING = 16

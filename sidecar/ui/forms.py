@@ -6,12 +6,12 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sidecar.http.audit import peer_of
-from sidecar.http.tokens import Tokens
-from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
-from sidecar.ui.templating import Renderer
+from reconsume.sidecar.http.audit import peer_of
+from reconsume.sidecar.http.tokens import Tokens
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
+from reconsume.sidecar.ui.templating import Renderer
 
 NOBODY = "visitor"
 

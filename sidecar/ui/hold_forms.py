@@ -8,18 +8,18 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sidecar.errors import ContractError, RecordError
-from sidecar.group_policy.hold_store import Selection, built
-from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.forms import actor_of
-from sidecar.ui.letter_form import BadFormError
-from sidecar.ui.plans import RefusedError
-from sidecar.ui.queries import Queries
-from sidecar.ui.security import Session, expect_token, read_form
-from sidecar.ui.templating import Renderer
-from topics.durations import parse_duration, render_duration
-from topics.hold_record import WORDS, HoldRecord, read_key, read_level
+from reconsume.sidecar.errors import ContractError, RecordError
+from reconsume.sidecar.group_policy.hold_store import Selection, built
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.forms import actor_of
+from reconsume.sidecar.ui.letter_form import BadFormError
+from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.ui.security import Session, expect_token, read_form
+from reconsume.sidecar.ui.templating import Renderer
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.hold_record import WORDS, HoldRecord, read_key, read_level
 
 MOST_NAMED = 10
 """Instances, and records that are not obeyed, that the page names."""

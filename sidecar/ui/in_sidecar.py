@@ -14,13 +14,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidecar.core.policy import Policy
-from sidecar.observability.thread_watch import WatchedThread
-from sidecar.settings.model import Settings
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.observability.thread_watch import WatchedThread
+from reconsume.sidecar.settings.model import Settings
 
 if TYPE_CHECKING:
-    from sidecar.http.server import Server
-    from sidecar.view.follower import ViewFollower
+    from reconsume.sidecar.http.server import Server
+    from reconsume.sidecar.view.follower import ViewFollower
 
 SHARE = 0.25
 """Share of a processor for one query to Kafka: the lanes need the same interpreter."""
@@ -94,7 +94,7 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
     ui = settings.ui
     if not ui.enabled:
         return []
-    from sidecar.ui.app import (
+    from reconsume.sidecar.ui.app import (
         Dashboard,
         DashboardOptions,
     )  # not loaded without a dashboard: templates and the like use memory

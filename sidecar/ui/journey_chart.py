@@ -10,9 +10,9 @@ from math import log10
 
 from markupsafe import Markup
 
-from sidecar.printable import printable
-from sidecar.ui.text import cut, iso, length, moment
-from topics.events import Event, State
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.ui.text import cut, iso, length, moment
+from reconsume.topics.events import Event, State
 
 WIDTH, SERVICE, WAITS, TEXT = 340, 84, 138, 156
 """Units: the whole width, the line of deliveries, the line of waits, the start of the text."""

@@ -13,14 +13,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.waiting_keys import WaitingKey
-from sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
-from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.pages import LONGEST_TEXT
-from sidecar.ui.queries import LONGEST, Queries
-from sidecar.ui.security import Session
-from sidecar.ui.templating import Renderer
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.waiting_keys import WaitingKey
+from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
+from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.pages import LONGEST_TEXT
+from reconsume.sidecar.ui.queries import LONGEST, Queries
+from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.templating import Renderer
 
 MOST_READ = 200_000
 """Copies that one page reads at most; more are for the command line."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sidecar.dlq.letters import Eligibility, Filter, fault_of_text
-from sidecar.dlq.search import LISTED
-from sidecar.dlq.topics import position_in
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, fault_of_text
+from reconsume.sidecar.dlq.search import LISTED
+from reconsume.sidecar.dlq.topics import position_in
 
 FIELDS = ("state", "reason", "topic", "key", "contains", "id", "since")
 EXACT = frozenset({"key", "contains"})

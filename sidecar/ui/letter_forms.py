@@ -12,18 +12,18 @@ from typing import IO
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from sidecar.clock import wall
-from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.dismissals import Dismissals
-from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.forms import actor_of
-from sidecar.ui.letter_form import LetterSearch, audit_facts, parse_rate, parse_selection
-from sidecar.ui.letter_queries import Export, LetterQueries
-from sidecar.ui.plans import RefusedError
-from sidecar.ui.queries import Queries
-from sidecar.ui.redrives import Redrives
-from sidecar.ui.security import Session, expect_token, read_form
-from sidecar.ui.templating import Renderer
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.ui.dismissals import Dismissals
+from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.forms import actor_of
+from reconsume.sidecar.ui.letter_form import LetterSearch, audit_facts, parse_rate, parse_selection
+from reconsume.sidecar.ui.letter_queries import Export, LetterQueries
+from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.ui.redrives import Redrives
+from reconsume.sidecar.ui.security import Session, expect_token, read_form
+from reconsume.sidecar.ui.templating import Renderer
 
 CHUNK = 64 * 1024
 

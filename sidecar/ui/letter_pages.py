@@ -5,16 +5,16 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sidecar.clock import wall
-from sidecar.dlq.preview import one_line, preview
-from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.letter_form import SINCE, STATES, parse_search
-from sidecar.ui.letter_queries import LetterQueries
-from sidecar.ui.pages import LONGEST_TEXT
-from sidecar.ui.queries import Queries
-from sidecar.ui.security import Session
-from sidecar.ui.templating import Renderer
-from sidecar.ui.text import cut
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.dlq.preview import one_line, preview
+from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.letter_form import SINCE, STATES, parse_search
+from reconsume.sidecar.ui.letter_queries import LetterQueries
+from reconsume.sidecar.ui.pages import LONGEST_TEXT
+from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.ui.text import cut
 
 MOST_HEADERS, LONGEST_NAME = 200, 256
 """Headers of a letter that are shown, and characters of their names. A record of 900 KB may have 200 000 headers."""

@@ -11,15 +11,15 @@ from typing import IO, NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.dlq.archive import line_of
-from sidecar.dlq.letters import RedriveRequest
-from sidecar.dlq.plan import judged
-from sidecar.dlq.scan import Scan
-from sidecar.dlq.search import SearchResult, beginning, find_id, search
-from sidecar.dlq.topics import narrowed
-from sidecar.errors import SetupError
-from sidecar.ui.letter_form import LetterSearch
-from sidecar.ui.queries import LONGEST, Queries
+from reconsume.sidecar.dlq.archive import line_of
+from reconsume.sidecar.dlq.letters import RedriveRequest
+from reconsume.sidecar.dlq.plan import judged
+from reconsume.sidecar.dlq.scan import Scan
+from reconsume.sidecar.dlq.search import SearchResult, beginning, find_id, search
+from reconsume.sidecar.dlq.topics import narrowed
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.ui.letter_form import LetterSearch
+from reconsume.sidecar.ui.queries import LONGEST, Queries
 
 MOST_LETTERS = 100
 MOST_SCANNED = 200_000

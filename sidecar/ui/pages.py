@@ -11,22 +11,22 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sidecar.clock import wall
-from sidecar.errors import ReconsumeError
-from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
-from sidecar.ui.charts import due_picture, minutes_picture
-from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.journey_chart import journey_picture
-from sidecar.ui.queries import GroupNews, Queries
-from sidecar.ui.security import Session
-from sidecar.ui.summary import MINUTES, summarize
-from sidecar.ui.templating import Renderer
-from sidecar.view.follower import ViewFollower
-from sidecar.view.query import Filters
-from sidecar.view.query_pool import QueryPool, UnknownError
-from sidecar.view.storm import Rule
-from topics.events import State
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
+from reconsume.sidecar.ui.charts import due_picture, minutes_picture
+from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.journey_chart import journey_picture
+from reconsume.sidecar.ui.queries import GroupNews, Queries
+from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.summary import MINUTES, summarize
+from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.view.follower import ViewFollower
+from reconsume.sidecar.view.query import Filters
+from reconsume.sidecar.view.query_pool import QueryPool, UnknownError
+from reconsume.sidecar.view.storm import Rule
+from reconsume.topics.events import State
 
 ROWS = 50
 LONGEST_TEXT = 1_024

@@ -11,8 +11,8 @@ import time
 from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
-from sidecar.errors import ReconsumeError
-from sidecar.ui.audit_log import Actor
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.ui.audit_log import Actor
 
 MOST_KEPT = 32
 PLAN_AGE = 900.0

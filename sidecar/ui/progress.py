@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
-from sidecar.settings import Settings
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
+from reconsume.sidecar.settings import Settings
 
 
 class Done(NamedTuple):

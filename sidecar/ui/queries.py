@@ -9,24 +9,24 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from sidecar.clock import wall
-from sidecar.core.policy import Policy
-from sidecar.dlq.topics import DlqTopics
-from sidecar.errors import BrokerError, ConfigError
-from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from sidecar.group_policy.hold_book import HoldBook
-from sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
-from sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
-from sidecar.group_policy.topic import read_policy_topic
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
-from sidecar.kafka.client_config import client_id_of
-from sidecar.settings import Settings
-from sidecar.settings.group_policy import flow, origins, overridden, policy_values
-from sidecar.ui.progress import Lags, Progress
-from sidecar.view.journey import Journey, read_journey
-from topics.hold_record import HoldHeard, HoldRecord
-from topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, SubscriptionRecord
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.group_policy.hold_book import HoldBook
+from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
+from reconsume.sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
+from reconsume.sidecar.group_policy.topic import read_policy_topic
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
+from reconsume.sidecar.kafka.client_config import client_id_of
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.group_policy import flow, origins, overridden, policy_values
+from reconsume.sidecar.ui.progress import Lags, Progress
+from reconsume.sidecar.view.journey import Journey, read_journey
+from reconsume.topics.hold_record import HoldHeard, HoldRecord
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, SubscriptionRecord
 
 LONGEST = 30.0
 """Seconds for one scan of a topic; a longer scan is for the command line."""

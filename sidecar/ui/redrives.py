@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.clock import wall
-from sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
-from sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
-from sidecar.dlq.redrive_target import planned_target
-from sidecar.dlq.redriver import Redriver
-from sidecar.errors import ReconsumeError
-from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.letter_form import LetterSearch, audit_facts
-from sidecar.ui.letter_queries import until
-from sidecar.ui.plans import MOST_KEPT, Plans, RefusedError, new_id
-from sidecar.ui.queries import Queries
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
+from reconsume.sidecar.dlq.plan import LetterGroup, PlanCounts, plan_redrive
+from reconsume.sidecar.dlq.redrive_target import planned_target
+from reconsume.sidecar.dlq.redriver import Redriver
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.ui.letter_form import LetterSearch, audit_facts
+from reconsume.sidecar.ui.letter_queries import until
+from reconsume.sidecar.ui.plans import MOST_KEPT, Plans, RefusedError, new_id
+from reconsume.sidecar.ui.queries import Queries
 
 MOST_RESULTS = 1_000
 """Records whose results are shown; all records are counted."""

@@ -20,8 +20,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sidecar.http.tokens import Tokens
-from sidecar.ui.letter_form import MOST_PICKED, BadFormError
+from reconsume.sidecar.http.tokens import Tokens
+from reconsume.sidecar.ui.letter_form import MOST_PICKED, BadFormError
 
 COOKIE = "reconsume-ui"
 IDLE, LONGEST = 1_800.0, 28_800.0

@@ -8,20 +8,20 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sidecar.dlq.dismissal import fault_of_why
-from sidecar.dlq.queue_settler import ENDS, QueueSettler, Settled
-from sidecar.errors import RecordError
-from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.endpoint import ThreadQueries
-from sidecar.ui.forms import actor_of
-from sidecar.ui.letter_form import BadFormError
-from sidecar.ui.plans import RefusedError
-from sidecar.ui.queries import Queries
-from sidecar.ui.security import Session, expect_token, read_form
-from sidecar.ui.templating import Renderer
-from sidecar.view.journey import events_since
-from topics.policy_record import LONGEST_ID
-from topics.retry_headers import ID
+from reconsume.sidecar.dlq.dismissal import fault_of_why
+from reconsume.sidecar.dlq.queue_settler import ENDS, QueueSettler, Settled
+from reconsume.sidecar.errors import RecordError
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.forms import actor_of
+from reconsume.sidecar.ui.letter_form import BadFormError
+from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.ui.security import Session, expect_token, read_form
+from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.view.journey import events_since
+from reconsume.topics.policy_record import LONGEST_ID
+from reconsume.topics.retry_headers import ID
 
 MOST_NAMED = 10
 """Instances that are named."""

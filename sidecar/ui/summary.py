@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.ui.charts import Lane, Minute
-from sidecar.view.query import DeadLetters, Filters, LevelWaits, ViewQuery
-from sidecar.view.storm import Failures, Rule, Storm, storm_of
-from topics.durations import parse_duration, render_duration
-from topics.events import State
+from reconsume.sidecar.ui.charts import Lane, Minute
+from reconsume.sidecar.view.query import DeadLetters, Filters, LevelWaits, ViewQuery
+from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.events import State
 
 MOST = 10_000
 """Records that are drawn; each query reads them again."""

@@ -11,11 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from sidecar.clock import wall
-from sidecar.printable import printable
-from sidecar.ui import charts as drawing
-from sidecar.ui import text as words
-from topics.durations import render_duration
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.ui import charts as drawing
+from reconsume.sidecar.ui import text as words
+from reconsume.topics.durations import render_duration
 
 FOLDER = Path(__file__).parent
 ASSETS: Mapping[str, str] = {

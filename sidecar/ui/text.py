@@ -6,10 +6,10 @@ Python escapes. HTML is escaped where a page is rendered, not here.
 
 from __future__ import annotations
 
-from sidecar.clock import utc
-from sidecar.dlq.preview import BEGINNING, snippet
-from sidecar.printable import printable
-from topics.durations import render_duration
+from reconsume.sidecar.clock import utc
+from reconsume.sidecar.dlq.preview import BEGINNING, snippet
+from reconsume.sidecar.printable import printable
+from reconsume.topics.durations import render_duration
 
 SECOND, DAY = 1_000, 86_400_000
 LAST = 253_402_300_800_000

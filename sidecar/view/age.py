@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, PartitionName
-from sidecar.kafka.errors import raise_partition_errors
-from topics.view_position import PositionTopics, parse_position
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName
+from reconsume.sidecar.kafka.errors import raise_partition_errors
+from reconsume.topics.view_position import PositionTopics, parse_position
 
 PRECISION = 1_000
 """ms to which `read_until` is exact."""

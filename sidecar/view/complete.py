@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sidecar.kafka.admin.descriptions import PartitionName, Span
-from sidecar.printable import plural
-from sidecar.view.store import BOUND, Bound, Missing
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.view.store import BOUND, Bound, Missing
 
 
 def begins_of(spans: Mapping[PartitionName, Span], most: int | None) -> dict[PartitionName, int]:

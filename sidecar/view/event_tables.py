@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.view.tables import PUT_SUMS, Item, row_values
-from topics.fold import Folded, added, merged, sums_of
-from topics.names import Kind
-from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
+from reconsume.sidecar.view.tables import PUT_SUMS, Item, row_values
+from reconsume.topics.fold import Folded, added, merged, sums_of
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
 MOST_KEYS = 50
 """Records that one query looks for. One by one they would cost a third more."""

@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
-from sidecar.errors import ReconsumeError
-from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
-from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from sidecar.view.job_watch import JobWatch, source_now
-from sidecar.view.local_copy import LocalCopy
-from sidecar.view.reader import BEING_READ, CHECK_EVERY
-from sidecar.view.source import Source
-from sidecar.view.store_file import kept_source
-from topics.names import Kind, Names
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
+from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from reconsume.sidecar.view.job_watch import JobWatch, source_now
+from reconsume.sidecar.view.local_copy import LocalCopy
+from reconsume.sidecar.view.reader import BEING_READ, CHECK_EVERY
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store_file import kept_source
+from reconsume.topics.names import Kind, Names
 
 POLL = 0.2
 RETRY_AFTER = 1.0

@@ -7,19 +7,19 @@ from typing import Protocol
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message
 
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Topic
-from sidecar.kafka.client_config import view_config
-from sidecar.view.age import PositionsAnswer, ask_events
-from sidecar.view.source import Source
-from sidecar.view.store import retention_of
-from sidecar.view.tables import Item
-from topics.events import BadEvent
-from topics.fold import read_event, row_of
-from topics.names import Kind, Names
-from topics.specs import STATS_RETENTION, VIEW_RETENTION
-from topics.view_position import PositionTopics, as_java_prints
-from topics.view_record import BadRow, decode_stats, decode_view
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Topic
+from reconsume.sidecar.kafka.client_config import view_config
+from reconsume.sidecar.view.age import PositionsAnswer, ask_events
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import retention_of
+from reconsume.sidecar.view.tables import Item
+from reconsume.topics.events import BadEvent
+from reconsume.topics.fold import read_event, row_of
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import STATS_RETENTION, VIEW_RETENTION
+from reconsume.topics.view_position import PositionTopics, as_java_prints
+from reconsume.topics.view_record import BadRow, decode_stats, decode_view
 
 
 class Form(Protocol):

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message
 
-from sidecar.clock import now
-from sidecar.kafka.admin.descriptions import PartitionName
-from sidecar.kafka.few_messages import MOST
-from sidecar.view.complete import Gaps
-from sidecar.view.forms import Form
-from sidecar.view.source import Source
-from sidecar.view.store import ViewStore
-from sidecar.view.tables import Item
-from topics import versions
-from topics.names import Kind
-from topics.view_record import Forgotten
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.kafka.few_messages import MOST
+from reconsume.sidecar.view.complete import Gaps
+from reconsume.sidecar.view.forms import Form
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.tables import Item
+from reconsume.topics import versions
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import Forgotten
 
 FUTURE = 300_000
 """ms; a timestamp further ahead does not say when Spark wrote last."""

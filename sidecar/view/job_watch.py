@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException
 
-from sidecar.clock import wall
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.connection import SilentError
-from sidecar.kafka.admin.descriptions import Offset
-from sidecar.kafka.client_config import view_config
-from sidecar.view.age import all_read, committed
-from sidecar.view.forms import position_topics
-from sidecar.view.source import Source, limit_of, wanted_source
-from topics.names import Names
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.connection import SilentError
+from reconsume.sidecar.kafka.admin.descriptions import Offset
+from reconsume.sidecar.kafka.client_config import view_config
+from reconsume.sidecar.view.age import all_read, committed
+from reconsume.sidecar.view.forms import position_topics
+from reconsume.sidecar.view.source import Source, limit_of, wanted_source
+from reconsume.topics.names import Names
 
 _LOG = logging.getLogger("reconsume.view")
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message
 
-from sidecar.errors import ContractError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
-from sidecar.kafka.client_config import view_config, whole_fetches
-from sidecar.kafka.errors import ANSWER_SECONDS
-from sidecar.kafka.range_reader import RangeReader, partition_of
-from topics.events import Event, decode_event, encode_event, order
-from topics.names import Names
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
+from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.topics.events import Event, decode_event, encode_event, order
+from reconsume.topics.names import Names
 
 CLIENT = "reconsume-journey"
 MARGIN = 60_000

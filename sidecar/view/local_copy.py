@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from sidecar.view.file_turns import opening
-from sidecar.view.forms import form_of
-from sidecar.view.reader import ViewReader
-from sidecar.view.source import Source
-from sidecar.view.store import ViewStore
-from sidecar.view.store_file import open_store, remove
-from topics.names import Kind, Names
+from reconsume.sidecar.view.file_turns import opening
+from reconsume.sidecar.view.forms import form_of
+from reconsume.sidecar.view.reader import ViewReader
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.store_file import open_store, remove
+from reconsume.topics.names import Kind, Names
 
 
 class LocalCopy:

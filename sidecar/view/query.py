@@ -21,9 +21,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from sidecar.view.file_turns import reading
-from sidecar.view.storm import Failures
-from topics.events import State
+from reconsume.sidecar.view.file_turns import reading
+from reconsume.sidecar.view.storm import Failures
+from reconsume.topics.events import State
 
 LONGEST = 5.0
 """Seconds for one query. Expensive queries must not hold the threads that other callers wait for."""

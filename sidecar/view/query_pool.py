@@ -8,10 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, TypeVar
 
-from sidecar.clock import now
-from sidecar.view.follower import CopyStatus
-from sidecar.view.query import ViewQuery, questions
-from sidecar.view.source import Source
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.view.follower import CopyStatus
+from reconsume.sidecar.view.query import ViewQuery, questions
+from reconsume.sidecar.view.source import Source
 
 THREADS = 2
 

@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sidecar.clock import now
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_partitions
-from sidecar.kafka.client_config import view_config, whole_fetches
-from sidecar.kafka.few_messages import next_messages
-from sidecar.kafka.gaps import UntilGap
-from sidecar.view.age import PositionsAnswer
-from sidecar.view.complete import begins_of, shortfall
-from sidecar.view.forms import Form
-from sidecar.view.intake import Intake
-from sidecar.view.source import Source
-from sidecar.view.store import Facts, ViewStore
-from sidecar.view.tables import Item
-from topics.names import Kind, Names
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_partitions
+from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
+from reconsume.sidecar.kafka.few_messages import next_messages
+from reconsume.sidecar.kafka.gaps import UntilGap
+from reconsume.sidecar.view.age import PositionsAnswer
+from reconsume.sidecar.view.complete import begins_of, shortfall
+from reconsume.sidecar.view.forms import Form
+from reconsume.sidecar.view.intake import Intake
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import Facts, ViewStore
+from reconsume.sidecar.view.tables import Item
+from reconsume.topics.names import Kind, Names
 
 SURVEY_EVERY = 60.0
 """Seconds between two looks at the topics: for new partitions, a changed retention, a topic that was created again."""

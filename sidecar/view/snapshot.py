@@ -13,17 +13,17 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
-from sidecar.view.forms import form_of
-from sidecar.view.job_watch import source_now
-from sidecar.view.query import ViewQuery, questions
-from sidecar.view.reader import ViewReader
-from sidecar.view.source import Source
-from sidecar.view.store import ViewStore
-from sidecar.view.store_file import open_store
-from sidecar.view.tables import Item
-from topics.names import Names
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from reconsume.sidecar.view.forms import form_of
+from reconsume.sidecar.view.job_watch import source_now
+from reconsume.sidecar.view.query import ViewQuery, questions
+from reconsume.sidecar.view.reader import ViewReader
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.tables import Item
+from reconsume.topics.names import Names
 
 POLL = 0.1
 CLIENT = "reconsume-retries"

@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from sidecar.errors import ReconsumeError
-from sidecar.view.file_turns import reading
-from topics.view_record import ViewRow
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.view.file_turns import reading
+from reconsume.topics.view_record import ViewRow
 
 COLUMNS = tuple(name for name in ViewRow.__struct_fields__ if name != "v")
 """The columns of the table, with the names and values of the view topic's JSON."""

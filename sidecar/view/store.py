@@ -13,10 +13,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from sidecar.files import TemporaryFolder
-from sidecar.kafka.admin.descriptions import PartitionName
-from sidecar.view.event_tables import fold_in
-from sidecar.view.tables import (
+from reconsume.sidecar.files import TemporaryFolder
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.view.event_tables import fold_in
+from reconsume.sidecar.view.tables import (
     PASSED_OVER,
     PUT_MESSAGE,
     PUT_SUMS,
@@ -27,9 +27,9 @@ from sidecar.view.tables import (
     message_values,
     sums_values,
 )
-from topics.events import State
-from topics.names import Kind
-from topics.view_record import Forgotten
+from reconsume.topics.events import State
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import Forgotten
 
 LEFT_OUT = "left-out"
 """The fact that holds how many events were of records that had no room."""

@@ -9,10 +9,10 @@ import sqlite3
 from pathlib import Path
 from typing import IO
 
-from sidecar.files import TemporaryFolder
-from sidecar.view.file_turns import opening
-from sidecar.view.source import Source
-from sidecar.view.store import BOUND, Bound, ViewStore
+from reconsume.sidecar.files import TemporaryFolder
+from reconsume.sidecar.view.file_turns import opening
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import BOUND, Bound, ViewStore
 
 MOST_FILES = 64
 """Files of one group in one folder. Each running sidecar has its own."""

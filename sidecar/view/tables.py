@@ -8,10 +8,10 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from topics import versions
-from topics.events import RANKS, Event
-from topics.names import Kind
-from topics.view_record import Forgotten, StatsRow, ViewRow, encode_row
+from reconsume.topics import versions
+from reconsume.topics.events import RANKS, Event
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import Forgotten, StatsRow, ViewRow, encode_row
 
 # SQLite ends each index with `number`. Lists are ordered by it within one due time, at no cost. An additional index on
 # the id would double the cost of a write (measured: 45 against 80 µs).

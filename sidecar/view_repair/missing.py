@@ -14,12 +14,12 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from sidecar.audit.facts import Fact, FactKind
-from topics.events import Event, State, event_of, latest, order
-from topics.names import Names
-from topics.retry_headers import RetryState
-from topics.specs import OUTAGE_MARGIN
-from topics.view_record import ViewRow
+from reconsume.sidecar.audit.facts import Fact, FactKind
+from reconsume.topics.events import Event, State, event_of, latest, order
+from reconsume.topics.names import Names
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.specs import OUTAGE_MARGIN
+from reconsume.topics.view_record import ViewRow
 
 WRITER = "view-repair"
 """The `instance` of the events that are written here."""

@@ -14,24 +14,24 @@ from typing import TypeAlias
 import msgspec
 from confluent_kafka import Producer
 
-from sidecar.audit.facts import Fact, FactKind, Number
-from sidecar.audit.parsing import TopicRecord, copy_fact, only_postponed
-from sidecar.audit.reader import AuditKafka
-from sidecar.audit.scope import Survey, survey_of
-from sidecar.audit.store import AuditStore
-from sidecar.clock import wall
-from sidecar.core.progress import Progress
-from sidecar.errors import BrokerError, ContractError
-from sidecar.kafka.client_config import teller_config
-from sidecar.kafka.errors import ANSWER_SECONDS
-from sidecar.settings import Settings
-from sidecar.view.query import Filters, ViewQuery
-from sidecar.view.snapshot import looking
-from sidecar.view.source import Source
-from sidecar.view_repair.missing import WAITING, missing_event
-from topics.events import Event, encode_event
-from topics.names import Kind
-from topics.view_record import ViewRow
+from reconsume.sidecar.audit.facts import Fact, FactKind, Number
+from reconsume.sidecar.audit.parsing import TopicRecord, copy_fact, only_postponed
+from reconsume.sidecar.audit.reader import AuditKafka
+from reconsume.sidecar.audit.scope import Survey, survey_of
+from reconsume.sidecar.audit.store import AuditStore
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.view.query import Filters, ViewQuery
+from reconsume.sidecar.view.snapshot import looking
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view_repair.missing import WAITING, missing_event
+from reconsume.topics.events import Event, encode_event
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import ViewRow
 
 CLIENT = "reconsume-view-repair"
 TOLD_EVERY = 5_000

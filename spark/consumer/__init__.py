@@ -6,16 +6,16 @@ records. `for_each_record` returns the function for `foreachBatch` that calls th
 of a batch, and writes `retry_rows`, `done_rows` and `passed_rows`; `PolicyFollower` has its rules.
 """
 
-from spark.consumer.batches import BatchHandler
-from spark.consumer.following import PolicyFollower
-from spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
-from spark.consumer.record import Record
-from spark.consumer.rows import done_rows, due_rows, passed_rows, retry_rows
-from spark.consumer.rules import Rules, build_rules
-from spark.consumer.rules_change import forget_topics
-from spark.consumer.streams import read_gated, read_relay, with_batch_time
-from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
-from spark.consumer.writing import kafka_writer
+from reconsume.spark.consumer.batches import BatchHandler
+from reconsume.spark.consumer.following import PolicyFollower
+from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
+from reconsume.spark.consumer.record import Record
+from reconsume.spark.consumer.rows import done_rows, due_rows, passed_rows, retry_rows
+from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.rules_change import forget_topics
+from reconsume.spark.consumer.streams import read_gated, read_relay, with_batch_time
+from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
+from reconsume.spark.consumer.writing import kafka_writer
 
 __all__ = [
     "BatchHandler",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spark.consumer.handling import (
+from reconsume.spark.consumer.handling import (
     RESULT,
     WRITE,
     Handler,
@@ -21,10 +21,10 @@ from spark.consumer.handling import (
     read_of,
     result_of,
 )
-from spark.consumer.record import Record, for_handler, parse
-from spark.consumer.routing import Outcome, before_handling
-from spark.consumer.rules import Rules
-from spark.consumer.verdict import DeadLetter, Retry
+from reconsume.spark.consumer.record import Record, for_handler, parse
+from reconsume.spark.consumer.routing import Outcome, before_handling
+from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.verdict import DeadLetter, Retry
 
 if TYPE_CHECKING:
     import pandas as pd

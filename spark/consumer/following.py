@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
-from spark.consumer.policy_topic import EARLIEST, PolicyNews, is_absent, missing, read_policy
-from spark.consumer.policy_values import KEYS
-from spark.consumer.rules import Rules, with_policy
-from topics.policy_record import PolicyHeard, PolicyRecord
+from reconsume.spark.consumer.policy_topic import EARLIEST, PolicyNews, is_absent, missing, read_policy
+from reconsume.spark.consumer.policy_values import KEYS
+from reconsume.spark.consumer.rules import Rules, with_policy
+from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
 
 EVERY = 5.0
 """Seconds between two reads. One takes a tenth of a second, and a batch may come each second."""

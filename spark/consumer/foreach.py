@@ -14,13 +14,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.consumer.batches import BatchHandler
-from spark.consumer.following import PolicyFollower
-from spark.consumer.handling import COLUMNS, Handler
-from spark.consumer.isolation import died
-from spark.consumer.rules import Rules
-from spark.consumer.works import BATCH_TIME, Work, Works, works_of
-from spark.consumer.writing import Write, kafka_writer
+from reconsume.spark.consumer.batches import BatchHandler
+from reconsume.spark.consumer.following import PolicyFollower
+from reconsume.spark.consumer.handling import COLUMNS, Handler
+from reconsume.spark.consumer.isolation import died
+from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.works import BATCH_TIME, Work, Works, works_of
+from reconsume.spark.consumer.writing import Write, kafka_writer
 
 STOP_SHARE = 0.5
 """The default `stop_share`: a fraction of a batch's main records."""

@@ -16,11 +16,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark.consumer.isolation import CRASHED, Ask, ChildProcess
-from spark.consumer.record import ParsedRecord, Read, Record, for_handler, parse
-from spark.consumer.routing import NEAR, Outcome, Routed, after_handling, before_handling
-from spark.consumer.rules import Rules
-from spark.consumer.verdict import DeadLetter, Retry
+from reconsume.spark.consumer.isolation import CRASHED, Ask, ChildProcess
+from reconsume.spark.consumer.record import ParsedRecord, Read, Record, for_handler, parse
+from reconsume.spark.consumer.routing import NEAR, Outcome, Routed, after_handling, before_handling
+from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.verdict import DeadLetter, Retry
 
 Handler: TypeAlias = Callable[[Record], object]
 """A function that takes a record. Its return value counts only if it is a verdict (`verdict`): the record was not

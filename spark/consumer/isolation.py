@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Final, TypeAlias
 
-from spark.consumer.record import Record
-from spark.consumer.routing import Outcome
-from spark.consumer.verdict import DeadLetter
+from reconsume.spark.consumer.record import Record
+from reconsume.spark.consumer.routing import Outcome
+from reconsume.spark.consumer.verdict import DeadLetter
 
 MAX_DEATHS: Final = 3
 """How many times a record may end its process before it is dead-lettered: the sidecar's `retry.max_deaths`."""

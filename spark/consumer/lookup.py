@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     TopicDescription,
 )
 
-from spark.consumer.offsets import PartitionName
-from topics.names import canonical_delay
+from reconsume.spark.consumer.offsets import PartitionName
+from reconsume.topics.names import canonical_delay
 
 SECONDS = 30.0
 """Seconds that the brokers may take to answer."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from topics import versions
-from topics.policy_record import KEY, LARGEST, PARTITION, BadRecord, NewerRecord, PolicyHeard, parse_record
+from reconsume.topics import versions
+from reconsume.topics.policy_record import KEY, LARGEST, PARTITION, BadRecord, NewerRecord, PolicyHeard, parse_record
 
 EARLIEST = -2
 """Kafka's word for the first offset of a partition."""

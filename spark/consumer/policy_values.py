@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from topics.durations import parse_duration
-from topics.levels import (
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.levels import (
     LONGEST,
     SHORTEST_ASKED,
     Exponential,
@@ -24,8 +24,8 @@ from topics.levels import (
     level_delays,
     numbered,
 )
-from topics.retry_headers import LARGEST_COUNT
-from topics.retry_rules import MOST_PATTERNS, MOST_RULES, RetryRule
+from reconsume.topics.retry_headers import LARGEST_COUNT
+from reconsume.topics.retry_rules import MOST_PATTERNS, MOST_RULES, RetryRule
 
 Values: TypeAlias = Mapping[str, Any]
 """Values of the policy by its keys, such as `max_reconsume_times`."""

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from spark.consumer.offsets import PartitionName, Range
-from spark.consumer.record import REPLACED
-from topics.retry_headers import Headers
+from reconsume.spark.consumer.offsets import PartitionName, Range
+from reconsume.spark.consumer.record import REPLACED
+from reconsume.topics.retry_headers import Headers
 
 STALL = 60.0
 """Seconds without a record of a range, after which the task fails and Spark starts it again."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spark.consumer.rules import Rules
-from topics.headers_fast import parse_rendered
-from topics.partition import Partition
-from topics.render_headers import without_ours
-from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
-from topics.transitions import UNREADABLE
+from reconsume.spark.consumer.rules import Rules
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.partition import Partition
+from reconsume.topics.render_headers import without_ours
+from reconsume.topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.transitions import UNREADABLE
 
 REPLACED = "\ufffd"
 """The character that a client puts for bytes that are not UTF-8. A header key that contains it is not the written

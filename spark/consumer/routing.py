@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from spark.consumer.record import ParsedRecord
-from spark.consumer.rules import Rules
-from spark.consumer.verdict import DeadLetter, Retry
-from topics import transitions
-from topics.transition_records import Copy, writes_of
+from reconsume.spark.consumer.record import ParsedRecord
+from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.verdict import DeadLetter, Retry
+from reconsume.topics import transitions
+from reconsume.topics.transition_records import Copy, writes_of
 
 NEAR = 1_000
 """ms. The task sleeps through the rest of a wait up to this length. For a longer rest the record is sent to a level."""

@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, IntegerType, LongType, Row, ShortType, StringType, StructField, StructType
 
-from spark.consumer.handling import WRITE, Written, await_due, read_of, writes_of_routed
-from spark.consumer.record import for_handler, parse
-from spark.consumer.routing import Outcome, after_handling, before_handling
-from spark.consumer.rules import Rules
-from spark.consumer.verdict import DEFAULT_REASON, Retry
-from spark.consumer.works import column_of, columns
-from topics.durations import parse_duration
+from reconsume.spark.consumer.handling import WRITE, Written, await_due, read_of, writes_of_routed
+from reconsume.spark.consumer.record import for_handler, parse
+from reconsume.spark.consumer.routing import Outcome, after_handling, before_handling
+from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.verdict import DEFAULT_REASON, Retry
+from reconsume.spark.consumer.works import column_of, columns
+from reconsume.topics.durations import parse_duration
 
 ATTEMPT = StructType(
     [

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from spark.consumer.policy_values import KEYS, RetryTerms, Values, read_terms
-from topics.durations import parse_duration
-from topics.group_rules import GroupRules
-from topics.names import build_names, group_fault
+from reconsume.spark.consumer.policy_values import KEYS, RetryTerms, Values, read_terms
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.group_rules import GroupRules
+from reconsume.topics.names import build_names, group_fault
 
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from spark.consumer.rules import Rules
+from reconsume.spark.consumer.rules import Rules
 
 QUERY = "."
 """The query's name in `Folder` for a checkpoint that is the folder itself."""
@@ -25,7 +25,7 @@ def forget_topics(session: SparkSession, checkpoint: str, rules: Rules) -> list[
     Raises ValueError if an entry of its offset log is not JSON. Raises ImportError in a client of Spark Connect.
     """
     try:
-        from spark.checkpoint import Folder  # here only: it needs py4j
+        from reconsume.spark.checkpoint import Folder  # here only: it needs py4j
     except ImportError as missing:
         raise ImportError("forget_topics needs Java, which a client of Spark Connect does not have") from missing
     folder = Folder(session, checkpoint)

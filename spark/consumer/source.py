@@ -16,8 +16,8 @@ from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark.consumer.lookup import LevelTopicError, Lookup
-from spark.consumer.offsets import (
+from reconsume.spark.consumer.lookup import LevelTopicError, Lookup
+from reconsume.spark.consumer.offsets import (
     Offsets,
     Range,
     Reach,
@@ -32,7 +32,7 @@ from spark.consumer.offsets import (
     taken_since,
     to_json,
 )
-from spark.consumer.reader import Row, read
+from reconsume.spark.consumer.reader import Row, read
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.consumer.rules import Rules
-from spark.consumer.works import BATCH_TIME
+from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.works import BATCH_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
@@ -76,7 +76,11 @@ def read_gated(
     """
     if missing := [name for name in GATED_NEEDS if importlib.util.find_spec(name) is None]:
         raise ImportError(f"the gated source needs {', '.join(missing)} on the driver and on every executor")
-    from spark.consumer.source import CLIENT, NAME, LevelsSource  # here only: relay jobs need none of its packages
+    from reconsume.spark.consumer.source import (  # here only: relay jobs need none of its packages
+        CLIENT,
+        NAME,
+        LevelsSource,
+    )
 
     make_known(session, LevelsSource)
     settings = client if client is not None else {"bootstrap.servers": kafka["bootstrap.servers"]}

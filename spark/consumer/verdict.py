@@ -5,8 +5,8 @@ A handler that returns anything else took the record. Any other exception is a f
 
 from __future__ import annotations
 
-from topics.durations import parse_duration
-from topics.expiry import Expiry, parse_expiry
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.expiry import Expiry, parse_expiry
 
 DEFAULT_REASON = "retry-asked"
 """The reason of a retry for which the handler gave none."""

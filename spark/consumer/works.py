@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, Row, TimestampType
 
-from spark.consumer.batches import BatchHandler, batch_handling, one_by_one
-from spark.consumer.handling import COLUMNS, RESULT, Handler, Result, handling
-from spark.consumer.rules import Rules
+from reconsume.spark.consumer.batches import BatchHandler, batch_handling, one_by_one
+from reconsume.spark.consumer.handling import COLUMNS, RESULT, Handler, Result, handling
+from reconsume.spark.consumer.rules import Rules
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import UserDefinedFunctionLike

@@ -11,10 +11,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark.java import classes
-from spark.job.answers import ANSWER_SECONDS, START_SECONDS, Answers, UnansweredError
-from spark.job.kafka_classes import KafkaClasses
-from spark.job.positions import PartitionName, Position
+from reconsume.spark.java import classes
+from reconsume.spark.job.answers import ANSWER_SECONDS, START_SECONDS, Answers, UnansweredError
+from reconsume.spark.job.kafka_classes import KafkaClasses
+from reconsume.spark.job.positions import PartitionName, Position
 
 KAFKA = "kafka."
 """How the names of Spark's options for connecting to Kafka begin."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from spark.job.progress import COLUMNS, line
+from reconsume.spark.job.progress import COLUMNS, line
 
 Rows = Callable[[], list[tuple[str, ...]]]
 DRAW_SECONDS = 1.0

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from spark.names import EVENTS_SUFFIX
+from reconsume.spark.names import EVENTS_SUFFIX
 
 
 class Plan(NamedTuple):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from spark.errors import first_line
-from spark.job.java_events import java_listener
-from spark.job.lost_events import lost
-from spark.job.meters import COUNTING, Meters
-from spark.job.positions import PartitionName, Position, ReadPositions
-from spark.job.progress import ProgressBoard, read_batch
+from reconsume.spark.errors import first_line
+from reconsume.spark.job.java_events import java_listener
+from reconsume.spark.job.lost_events import lost
+from reconsume.spark.job.meters import COUNTING, Meters
+from reconsume.spark.job.positions import PartitionName, Position, ReadPositions
+from reconsume.spark.job.progress import ProgressBoard, read_batch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
-from spark.job.positions import PartitionName
-from spark.job.progress import offsets
+from reconsume.spark.job.positions import PartitionName
+from reconsume.spark.job.progress import offsets
 
 Earliest: TypeAlias = Callable[[Collection[PartitionName]], Mapping[PartitionName, int]]
 """A function that returns the first offset that each partition still has."""

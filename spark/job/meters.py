@@ -6,8 +6,8 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from spark.job.liveness import Liveness
-from spark.job.progress import Batch
+from reconsume.spark.job.liveness import Liveness
+from reconsume.spark.job.progress import Batch
 
 PREFIX = "reconsume_spark_"
 COUNTING = "view"

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from spark.job.groups import Plan
-from spark.job.progress import offsets
-from spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
-from topics.names import Names
-from topics.view_position import render_position
+from reconsume.spark.job.groups import Plan
+from reconsume.spark.job.progress import offsets
+from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
+from reconsume.topics.names import Names
+from reconsume.topics.view_position import render_position
 
 PartitionName: TypeAlias = tuple[str, str]
 """A topic and a partition's number, as Spark writes it."""

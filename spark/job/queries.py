@@ -17,24 +17,24 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark import stats, view
-from spark.checkpoint import Folder, written_plainly
-from spark.java import raising_gone
-from spark.job.answers import UnansweredError
-from spark.job.cluster import Cluster
-from spark.job.display import say
-from spark.job.groups import Plan, planned
-from spark.job.meters import Meters
-from spark.job.positions import Begin, PartitionName, Position, ReadPositions, begin, to_commit
-from spark.job.reading import GROUP, TopicEras, consumer_options, tasks_of
-from spark.job.running_query import SparkQuery
-from spark.job.serving_groups import Followed
-from spark.job.supervisor import Running, Start
-from spark.job.targets import deliverable
-from spark.names import EVENTS_SUFFIX, STATS_SUFFIX, VIEW_SUFFIX, reading
-from spark.options import Run
-from spark.renewal import Kept, is_stale, kept_in, kept_text, renewed
-from topics.names import Names
+from reconsume.spark import stats, view
+from reconsume.spark.checkpoint import Folder, written_plainly
+from reconsume.spark.java import raising_gone
+from reconsume.spark.job.answers import UnansweredError
+from reconsume.spark.job.cluster import Cluster
+from reconsume.spark.job.display import say
+from reconsume.spark.job.groups import Plan, planned
+from reconsume.spark.job.meters import Meters
+from reconsume.spark.job.positions import Begin, PartitionName, Position, ReadPositions, begin, to_commit
+from reconsume.spark.job.reading import GROUP, TopicEras, consumer_options, tasks_of
+from reconsume.spark.job.running_query import SparkQuery
+from reconsume.spark.job.serving_groups import Followed
+from reconsume.spark.job.supervisor import Running, Start
+from reconsume.spark.job.targets import deliverable
+from reconsume.spark.names import EVENTS_SUFFIX, STATS_SUFFIX, VIEW_SUFFIX, reading
+from reconsume.spark.options import Run
+from reconsume.spark.renewal import Kept, is_stale, kept_in, kept_text, renewed
+from reconsume.topics.names import Names
 
 QUERIES = ("view", "stats")
 PATIENCE = {

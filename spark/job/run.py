@@ -12,22 +12,22 @@ from pathlib import Path
 
 from prometheus_client import make_wsgi_app, start_http_server
 
-from spark.errors import GoneError, TakenError
-from spark.java import end, end_java, java_process, raising_gone, start_anew, submitted, versions
-from spark.job.answers import Answers
-from spark.job.cluster import Cluster
-from spark.job.display import say, shown
-from spark.job.java_log import log_options
-from spark.job.listener import Listener
-from spark.job.liveness import Liveness, with_livez
-from spark.job.meters import Meters
-from spark.job.positions import ReadPositions
-from spark.job.queries import QUERIES, Queries
-from spark.job.reading import kept_consumers
-from spark.job.sole_use import claim
-from spark.job.supervisor import Streak, Supervisor
-from spark.options import Run
-from spark.session import build, java_folder
+from reconsume.spark.errors import GoneError, TakenError
+from reconsume.spark.java import end, end_java, java_process, raising_gone, start_anew, submitted, versions
+from reconsume.spark.job.answers import Answers
+from reconsume.spark.job.cluster import Cluster
+from reconsume.spark.job.display import say, shown
+from reconsume.spark.job.java_log import log_options
+from reconsume.spark.job.listener import Listener
+from reconsume.spark.job.liveness import Liveness, with_livez
+from reconsume.spark.job.meters import Meters
+from reconsume.spark.job.positions import ReadPositions
+from reconsume.spark.job.queries import QUERIES, Queries
+from reconsume.spark.job.reading import kept_consumers
+from reconsume.spark.job.sole_use import claim
+from reconsume.spark.job.supervisor import Streak, Supervisor
+from reconsume.spark.options import Run
+from reconsume.spark.session import build, java_folder
 
 LOCAL = "local[16]"
 """The master, unless one is given or spark-submit started this process. It has more threads than a machine has cores,

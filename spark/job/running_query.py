@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark.errors import first_line
-from spark.java import raising_gone
-from spark.job.supervisor import PASSING
+from reconsume.spark.errors import first_line
+from reconsume.spark.java import raising_gone
+from reconsume.spark.job.supervisor import PASSING
 
 STOP_SECONDS = 4.0
 """Seconds that a stop waits for the end of a batch. A batch that is cut off is repeated at the next start, which

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from spark.errors import GoneError, first_line
-from spark.job.groups import Plan
-from spark.job.supervisor import Running, fault_of
+from reconsume.spark.errors import GoneError, first_line
+from reconsume.spark.job.groups import Plan
+from reconsume.spark.job.supervisor import Running, fault_of
 
 LOOK_SECONDS = 3.0
 """Seconds between two checks which groups exist. All queries check in the same turn of the supervisor, the view first,

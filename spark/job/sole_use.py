@@ -12,9 +12,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark.checkpoint import scheme
-from spark.errors import TakenError, first_line
-from spark.java import classes
+from reconsume.spark.checkpoint import scheme
+from reconsume.spark.errors import TakenError, first_line
+from reconsume.spark.java import classes
 
 LOCK = "job.lock"
 """The locked file. It is empty, and stays behind: only the lock counts."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from spark.errors import GoneError, first_line
+from reconsume.spark.errors import GoneError, first_line
 
 FIRST_WAIT = 1.0
 """Seconds before the first restart; doubled by each failure that follows."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from spark.job.progress import WRITTEN
+from reconsume.spark.job.progress import WRITTEN
 
 
 def deliverable(records: DataFrame, topics: Sequence[str]) -> DataFrame:

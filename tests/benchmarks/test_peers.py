@@ -15,7 +15,7 @@ from benchmarks.peers.job import Job, Peer
 from benchmarks.peers.judge import Account, Request, account
 from benchmarks.peers.python_peers import command
 from benchmarks.peers.runs import Started, at_an_everyday_load
-from sidecar.errors import SetupError
+from reconsume.sidecar.errors import SetupError
 from tests.support.kafka.broker import Broker
 
 DELAY, KILLED = 2_000.0, 10_000.0

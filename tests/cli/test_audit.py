@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from sidecar.audit.facts import Breach, Finding
-from sidecar.cli.audit import kept, row_of, sum_up
-from sidecar.errors import SetupError
+from reconsume.sidecar.audit.facts import Breach, Finding
+from reconsume.sidecar.cli.audit import kept, row_of, sum_up
+from reconsume.sidecar.errors import SetupError
 from tests.support.deadline import SOON
 from tests.support.sidecar.cli import reconsume
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 
-from sidecar.api.app import Access, build_app
-from sidecar.cli.drain_client import drain
-from sidecar.settings.addresses import Listen
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.cli.drain_client import drain
+from reconsume.sidecar.settings.addresses import Listen
 from tests.support.deadline import until
 from tests.support.service.service import free_port
 from tests.support.sidecar.cli import reconsume

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.holds import printed, row_of
-from sidecar.cli.terminal.output import Format
-from sidecar.group_policy.hold_store import holds_of
+from reconsume.sidecar.cli.holds import printed, row_of
+from reconsume.sidecar.cli.terminal.output import Format
+from reconsume.sidecar.group_policy.hold_store import holds_of
+from reconsume.topics.hold_record import HOLDS, HoldRecord, hold_key, render_hold
+from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
-from topics.hold_record import HOLDS, HoldRecord, hold_key, render_hold
-from topics.policy_record import SubscriptionRecord, instance_key, render_record
 
 HOUR = 3_600_000
 ALL = ("--for", "1h", "--why", "x", "--yes")

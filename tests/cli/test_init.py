@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from sidecar.deploy.starter.configuration import Answers, configuration, faults_of
+from reconsume.sidecar.deploy.starter.configuration import Answers, configuration, faults_of
 from tests.support.sidecar.cli import reconsume
 
 URL = "http://127.0.0.1:8080/events"

@@ -14,13 +14,13 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-from sidecar.deploy.annotations import SidecarAnnotations
-from sidecar.deploy.container import container, image
-from sidecar.deploy.starter import compose as compose_file
-from sidecar.deploy.starter.configuration import Answers
-from sidecar.deploy.starter.manifests import workload_name
-from sidecar.deploy.starter.placeholder import placeholder
-from sidecar.dev.kafka.releases import USUAL
+from reconsume.sidecar.deploy.annotations import SidecarAnnotations
+from reconsume.sidecar.deploy.container import container, image
+from reconsume.sidecar.deploy.starter import compose as compose_file
+from reconsume.sidecar.deploy.starter.configuration import Answers
+from reconsume.sidecar.deploy.starter.manifests import workload_name
+from reconsume.sidecar.deploy.starter.placeholder import placeholder
+from reconsume.sidecar.dev.kafka.releases import USUAL
 from tests.cli.test_init import COMMON, MODES, refused
 from tests.support.deadline import until
 from tests.support.service.service import free_port

@@ -30,7 +30,7 @@ class Asked:
 
     def __init__(self, *words: str) -> None:
         self._own, theirs = pty.openpty()
-        command = [sys.executable, "-m", "sidecar", "init", *words]
+        command = [sys.executable, "-m", "reconsume.sidecar", "init", *words]
         self.process = subprocess.Popen(
             command, env=environ(), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation
-from sidecar.deploy.container import container, image
+from reconsume.sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation
+from reconsume.sidecar.deploy.container import container, image
 from tests.support.sidecar.cli import reconsume
 
 POD = """\

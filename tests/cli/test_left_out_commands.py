@@ -24,24 +24,25 @@ CONTAINERFILE = (ROOT / "deploy" / "image" / "Containerfile").read_text(encoding
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our packages, without what the image leaves out."""
     folder = tmp_path_factory.mktemp("image")
-    for name in ("topics", "sidecar", "once", "spark", "reconsume", "pyspark_reconsume"):
+    for name in ("reconsume", "pyspark_reconsume"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     removed = re.search(r" && rm -r (.*)", CONTAINERFILE)
     assert removed is not None
     for path in removed[1].split():
-        shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
+        shutil.rmtree(folder / "reconsume" / path) if (folder / "reconsume" / path).is_dir() else (
+            folder / "reconsume" / path
+        ).unlink()
     return folder
 
 
 HERE_ALONE = """
 import sys
 from pathlib import Path
-from tests.support.rings import inner
-sys.path[:] = [path for path in sys.path if not Path(path, "spark", "job").is_dir()]  # where ours is installed whole
+sys.path[:] = [path for path in sys.path if not Path(path, "reconsume", "spark").is_dir()]  # the whole install
 """
 
 
-def run(packages: Path, *words: str, program: str = "import sidecar.__main__ as m; m.main()") -> Ended:
+def run(packages: Path, *words: str, program: str = "import reconsume.sidecar.__main__ as m; m.main()") -> Ended:
     """A process that has these packages alone."""
     environ = {**os.environ, "PYTHONPATH": str(packages)}
     command = [sys.executable, "-c", HERE_ALONE + program, *words]
@@ -76,6 +77,7 @@ def test_all_other_commands_are_there(packages: Path, tmp_path: Path, words: str
 
 
 def test_what_runs_beside_a_service_loads_without_what_is_left_out(packages: Path) -> None:
-    loaded = "import sidecar.runtime.run, sidecar.ui.app, sidecar.doctor.all_checks, sidecar.audit, sidecar.deploy"
+    names = ("runtime.run", "ui.app", "doctor.all_checks", "audit", "deploy")
+    loaded = f"import {', '.join(f'reconsume.sidecar.{name}' for name in names)}"
     ended = run(packages, program=loaded)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -22,7 +22,7 @@ from tests.cli.read_only import HOME, NOBODY, SECONDS, environ, read_only, why_n
 from tests.support.deadline import until
 from tests.support.service.service import free_port
 
-RECONSUME = [sys.executable, "-m", "sidecar"]
+RECONSUME = [sys.executable, "-m", "reconsume.sidecar"]
 REASON = why_not()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no mount and user namespaces here: {REASON}")
 

@@ -23,7 +23,7 @@ def test_a_sidecar_names_the_setting_of_an_address_that_is_taken(setting: str, t
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         sets = [word for key, value in (given | {setting: place}).items() for word in ("--set", f"{key}={value}")]
         done = subprocess.run(
-            [sys.executable, "-m", "sidecar", "run", *sets],
+            [sys.executable, "-m", "reconsume.sidecar", "run", *sets],
             cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS,
         )  # fmt: skip
     assert done.returncode == 1

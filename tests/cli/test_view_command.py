@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sidecar.cli.view import UNUSED, folder_name, state_folder
-from sidecar.settings import load
+from reconsume.sidecar.cli.view import UNUSED, folder_name, state_folder
+from reconsume.sidecar.settings import load
+from reconsume.topics.events import State
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.view_topics import create_view_topics, event, tell
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
-from topics.events import State
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,16 @@ def test_without_pyspark_it_says_what_to_install(
 
 
 def test_the_job_itself_says_it_too(without_pyspark: dict[str, str]) -> None:
-    command = [sys.executable, "-S", "-m", "spark", "run", "--groups=a", "--checkpoint=/tmp/x", "--bootstrap=b:1"]
+    command = [
+        sys.executable,
+        "-S",
+        "-m",
+        "reconsume.spark",
+        "run",
+        "--groups=a",
+        "--checkpoint=/tmp/x",
+        "--bootstrap=b:1",
+    ]
     done = subprocess.run(command, env=without_pyspark, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     hint = "pip install '.[spark]' in a clone of Reconsume's repository"

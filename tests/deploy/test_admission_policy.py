@@ -14,9 +14,9 @@ import pytest
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-from sidecar.deploy.annotations import LABEL, annotation
-from sidecar.deploy.container import container, volumes
-from sidecar.deploy.workload import WrongManifestError, read_annotations, with_sidecar
+from reconsume.sidecar.deploy.annotations import LABEL, annotation
+from reconsume.sidecar.deploy.container import container, volumes
+from reconsume.sidecar.deploy.workload import WrongManifestError, read_annotations, with_sidecar
 from tests.support.kubernetes.kubectl import Object, named, of_kind, overlay
 
 STATUS = "reconsume.io/status"

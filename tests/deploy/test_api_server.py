@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sidecar.deploy.annotations import annotation
-from sidecar.deploy.workload import read_annotations, with_sidecar
+from reconsume.sidecar.deploy.annotations import annotation
+from reconsume.sidecar.deploy.workload import read_annotations, with_sidecar
 from tests.deploy.test_admission_policy import CASES, STATUS
 from tests.support.deadline import until
 from tests.support.kubernetes.kubectl import K8S, Object, chart, kustomized, overlay, run, tool

@@ -8,10 +8,12 @@ from typing import Any
 
 import yaml
 
-from sidecar.cli.acls.strimzi import documents as strimzi_documents
-from sidecar.cli.acls.strimzi import topic_resource
-from sidecar.deploy.annotations import LABEL
-from sidecar.settings import load
+from reconsume.sidecar.cli.acls.strimzi import documents as strimzi_documents
+from reconsume.sidecar.cli.acls.strimzi import topic_resource
+from reconsume.sidecar.deploy.annotations import LABEL
+from reconsume.sidecar.settings import load
+from reconsume.topics.names import Kind
+from reconsume.topics.specs import Source, group_specs
 from tests.support.kubernetes.kubectl import (
     K8S,
     chart,
@@ -28,8 +30,6 @@ from tests.support.kubernetes.manifests import (
 )
 from tests.support.kubernetes.promql import alerts
 from tests.support.sidecar.cli import reconsume
-from topics.names import Kind
-from topics.specs import Source, group_specs
 
 YAML_BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STRIMZI = K8S / "overlays" / "strimzi"

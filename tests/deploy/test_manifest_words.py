@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from sidecar.deploy.annotations import SidecarAnnotations
-from sidecar.deploy.container import container, memory_limit
-from sidecar.deploy.workload import with_sidecar
-from spark import options as spark_options
+from reconsume.sidecar.deploy.annotations import SidecarAnnotations
+from reconsume.sidecar.deploy.container import container, memory_limit
+from reconsume.sidecar.deploy.workload import with_sidecar
+from reconsume.spark import options as spark_options
 from tests.support.kubernetes.kubectl import (
     CHART,
     K8S,

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import pytest
 
-from sidecar.ui.security import SHORTEST_TOKEN
+from reconsume.sidecar.ui.security import SHORTEST_TOKEN
 from tests.support.kubernetes.kubectl import (
     K8S,
     Object,

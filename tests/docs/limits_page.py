@@ -6,19 +6,19 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidecar.api import pull, retry, settle
-from sidecar.core import counters, progress, progress_codec, reason_classes
-from sidecar.core.lane import operator_holds, outbox
-from sidecar.delivery import verdict_fields
-from sidecar.delivery.push import forwarded_headers, request, response_reader, settings
-from sidecar.delivery.relay import post_writer
-from sidecar.dlq import queue_settler, settlements
-from sidecar.http import bodies, connections, json_body, protocol
-from sidecar.kafka import client_config
-from sidecar.kafka.committer import record_form, transaction
-from sidecar.settings.model import Settings
-from sidecar.view import store
-from topics import hold_record, json_bounds, levels, reasons, retry_headers, specs
+from reconsume.sidecar.api import pull, retry, settle
+from reconsume.sidecar.core import counters, progress, progress_codec, reason_classes
+from reconsume.sidecar.core.lane import operator_holds, outbox
+from reconsume.sidecar.delivery import verdict_fields
+from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
+from reconsume.sidecar.delivery.relay import post_writer
+from reconsume.sidecar.dlq import queue_settler, settlements
+from reconsume.sidecar.http import bodies, connections, json_body, protocol
+from reconsume.sidecar.kafka import client_config
+from reconsume.sidecar.kafka.committer import record_form, transaction
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.view import store
+from reconsume.topics import hold_record, json_bounds, levels, reasons, retry_headers, specs
 
 HEAD = """\
 # Limits

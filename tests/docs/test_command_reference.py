@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from sidecar.cli import app
+from reconsume.sidecar.cli import app
 from tests.support.sidecar.cli import reconsume
 
 ROOT = Path(__file__).parents[2]

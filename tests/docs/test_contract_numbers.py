@@ -6,21 +6,21 @@ import re
 
 import pytest
 
-from sidecar.api import pull
-from sidecar.cli.terminal import exit_codes
-from sidecar.core import decide, policy, progress, progress_codec, reason_classes
-from sidecar.core.lane import commits, delay_queue, outbox, refused_progress
-from sidecar.core.pace import pace, throttle_cut
-from sidecar.delivery import verdict
-from sidecar.delivery.push import request
-from sidecar.deploy import container
-from sidecar.dlq import letters, settlements
-from sidecar.settings import group_policy
-from sidecar.view import store
+from reconsume.sidecar.api import pull
+from reconsume.sidecar.cli.terminal import exit_codes
+from reconsume.sidecar.core import decide, policy, progress, progress_codec, reason_classes
+from reconsume.sidecar.core.lane import commits, delay_queue, outbox, refused_progress
+from reconsume.sidecar.core.pace import pace, throttle_cut
+from reconsume.sidecar.delivery import verdict
+from reconsume.sidecar.delivery.push import request
+from reconsume.sidecar.deploy import container
+from reconsume.sidecar.dlq import letters, settlements
+from reconsume.sidecar.settings import group_policy
+from reconsume.sidecar.view import store
+from reconsume.topics import events, foreign_headers, levels, other_group_headers, retry_headers, specs
+from reconsume.topics.durations import render_duration
 from tests.docs.contract_page import PROMISES, ROOT
 from tests.docs.limits_page import bytes_, ms, number
-from topics import events, foreign_headers, levels, other_group_headers, retry_headers, specs
-from topics.durations import render_duration
 
 DEFAULTS = dict(
     re.findall(

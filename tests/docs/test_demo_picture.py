@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sidecar.dev.demo.screen import Scene, picture
-from sidecar.dev.demo.tracking import Counts, Step, Track
+from reconsume.sidecar.dev.demo.screen import Scene, picture
+from reconsume.sidecar.dev.demo.tracking import Counts, Step, Track
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILE = DOCS / "demo.svg"

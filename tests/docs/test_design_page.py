@@ -20,8 +20,8 @@ def test_the_figure_of_layers_is_the_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    (layers,) = (contract["layers"] for contract in contracts if "sidecar.cli" in contract.get("layers", ()))
-    assert [layer.replace("sidecar.", "") for layer in layers] == LAYERS
+    (layers,) = (contract["layers"] for contract in contracts if "reconsume.sidecar.cli" in contract.get("layers", ()))
+    assert [layer.replace("reconsume.", "").replace("sidecar.", "") for layer in layers] == LAYERS
 
 
 def test_the_figure_names_every_folder() -> None:

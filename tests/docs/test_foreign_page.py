@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from topics.foreign_headers import SYSTEMS
+from reconsume.topics.foreign_headers import SYSTEMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrate-headers.md"
 

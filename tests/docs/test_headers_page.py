@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from topics.render_headers import RETRY_TRACEPARENT
-from topics.retry_headers import OLD_MESSAGE_ID, OURS
+from reconsume.topics.render_headers import RETRY_TRACEPARENT
+from reconsume.topics.retry_headers import OLD_MESSAGE_ID, OURS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "topics.md").read_text(encoding="utf-8")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sidecar.deploy.annotations import annotation, names
-from sidecar.deploy.container import memory_limit
-from sidecar.settings import load
+from reconsume.sidecar.deploy.annotations import annotation, names
+from reconsume.sidecar.deploy.container import memory_limit
+from reconsume.sidecar.settings import load
 from tests.support.kubernetes.kubectl import K8S, documents, run
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.command_lines import parsed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from sidecar.cli import app
+from reconsume.sidecar.cli import app
 from tests.support.kubernetes.promql import alerts
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.kafka.client_check import property_faults
-from sidecar.settings import Settings, load
+from reconsume.sidecar.kafka.client_check import property_faults
+from reconsume.sidecar.settings import Settings, load
 from tests.support.canary import CANARY, betrays
 from tests.support.kafka.certificates import Authority
 from tests.support.sidecar.cli import reconsume

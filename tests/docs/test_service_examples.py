@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Outcome, Rejected
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome, Rejected
 from tests.support.service.real_services import program, until_it_listens
 from tests.support.sidecar.push_client import a_push, a_record, deliver, run, settled
 

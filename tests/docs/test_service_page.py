@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sidecar.core.outcome import Committed, Failed, Postponed, Rejected, Throttled
-from sidecar.core.record import Now
-from sidecar.delivery.push.batch_verdicts import WholeRefused, read_batch_answer, read_envelope_answer
-from sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, SECRETS, TOKEN, files_of
-from sidecar.delivery.push.dial import DISTRUST, REFUSED, UNTRUSTED
-from sidecar.delivery.push.health_check import by_status
-from sidecar.delivery.push.odd_verdicts import MEANING
-from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
-from sidecar.delivery.verdict import ODD_KINDS, VerdictRules, verdict_from_response
-from sidecar.observability import metrics
-from sidecar.settings import load
-from sidecar.settings.checks_of_topics import without_effect
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.core.outcome import Committed, Failed, Postponed, Rejected, Throttled
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused, read_batch_answer, read_envelope_answer
+from reconsume.sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, SECRETS, TOKEN, files_of
+from reconsume.sidecar.delivery.push.dial import DISTRUST, REFUSED, UNTRUSTED
+from reconsume.sidecar.delivery.push.health_check import by_status
+from reconsume.sidecar.delivery.push.odd_verdicts import MEANING
+from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
+from reconsume.sidecar.delivery.verdict import ODD_KINDS, VerdictRules, verdict_from_response
+from reconsume.sidecar.observability import metrics
+from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.checks_of_topics import without_effect
+from reconsume.sidecar.settings.policy import build_policy
 from tests.support.sidecar.push_requests import a_record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from sidecar.api.app import Access, build_app
-from sidecar.http.protocol import Limits, protocol_of
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.http.protocol import Limits, protocol_of
 from tests.support.sidecar.running_api import Operation
 
 TURNS = 20

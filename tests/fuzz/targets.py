@@ -9,29 +9,29 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from sidecar.core.progress_codec import decode as decode_progress
-from sidecar.core.record import Now, Partition
-from sidecar.delivery.push.response_reader import ResponseReader
-from sidecar.delivery.verdict import VerdictRules
-from sidecar.deploy.manifest_file import change_all
-from sidecar.deploy.workload import annotations_of, with_sidecar
-from sidecar.dlq.archive import ImportedError, import_line
-from sidecar.dlq.preview import preview
-from sidecar.dlq.redrive_history import decode_past
-from sidecar.errors import ConfigError
-from sidecar.settings import Settings, load
-from sidecar.settings.group_policy import overridden
-from sidecar.settings.policy import build_policy
-from sidecar.settings.yaml_text import read_yaml
+from reconsume.sidecar.core.progress_codec import decode as decode_progress
+from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.delivery.push.response_reader import ResponseReader
+from reconsume.sidecar.delivery.verdict import VerdictRules
+from reconsume.sidecar.deploy.manifest_file import change_all
+from reconsume.sidecar.deploy.workload import annotations_of, with_sidecar
+from reconsume.sidecar.dlq.archive import ImportedError, import_line
+from reconsume.sidecar.dlq.preview import preview
+from reconsume.sidecar.dlq.redrive_history import decode_past
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings.group_policy import overridden
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.sidecar.settings.yaml_text import read_yaml
+from reconsume.topics.events import BadEvent, decode_event
+from reconsume.topics.foreign_headers import SYSTEMS, foreign_life, read_foreign
+from reconsume.topics.names import LEGAL_NAMES
+from reconsume.topics.policy_record import BadRecord, PolicyHeard, parse_record
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.view_record import BadRow, decode_stats, decode_view
 from tests.fuzz.http_calls import CALLS, Caller
 from tests.support.sidecar.settings import GOOD, write_good
-from topics.events import BadEvent, decode_event
-from topics.foreign_headers import SYSTEMS, foreign_life, read_foreign
-from topics.names import LEGAL_NAMES
-from topics.policy_record import BadRecord, PolicyHeard, parse_record
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
-from topics.view_record import BadRow, decode_stats, decode_view
 
 GROUP = "billing"
 LIFE = RetryState(

@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.policy import Policy
-from sidecar.core.progress import SPAN, LogId, Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition, Record
-from sidecar.delivery.pull.handles import ReceiptHandles
-from sidecar.dlq.archive import export_line
-from sidecar.dlq.letters import Filter, Letter
-from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
-from tests.sim.samples import policy
-from topics.events import DISMISSALS, Event, State, encode_event, event_of
-from topics.policy_record import (
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import SPAN, LogId, Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
+from reconsume.sidecar.dlq.archive import export_line
+from reconsume.sidecar.dlq.letters import Filter, Letter
+from reconsume.sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
+from reconsume.topics.events import DISMISSALS, Event, State, encode_event, event_of
+from reconsume.topics.policy_record import (
     KEY,
     PaceTold,
     PolicyRecord,
@@ -30,12 +29,13 @@ from topics.policy_record import (
     render_record,
     settlement_key,
 )
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, RetryState
-from topics.retry_order import Order
-from topics.transition_records import Copy, redriven_writes, writes_of
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
-from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, RetryState
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transition_records import Copy, redriven_writes, writes_of
+from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
+from reconsume.topics.view_record import StatsRow, ViewRow, encode_row, stats_key
+from tests.sim.samples import policy
 
 NOW = 1_763_690_000_000
 POLICY: Policy = policy()

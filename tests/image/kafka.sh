@@ -10,7 +10,7 @@ fi
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 mkdir "$context/jars"
-"$python" -c 'from sidecar.dev.kafka.releases import NEWEST, lock_of; from sidecar.java.jars import fetch; print(*fetch(lock_of(NEWEST)), sep="\n")' |
+"$python" -c 'from reconsume.sidecar.dev.kafka.releases import NEWEST, lock_of; from reconsume.sidecar.java.jars import fetch; print(*fetch(lock_of(NEWEST)), sep="\n")' |
     while read -r jar; do cp "$jar" "$context/jars/"; done
 cp tests/image/kafka_node.py "$context/"
 cat > "$context/Containerfile" <<END

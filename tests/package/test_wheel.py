@@ -6,13 +6,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from datetime import date
 from email.parser import HeaderParser
 from pathlib import Path
@@ -21,7 +21,9 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("topics", "sidecar", "once", "spark", "reconsume", "pyspark_reconsume")
+FOLDERS = ("topics", "sidecar", "once", "spark")
+"""Of the repository. In what is built they are below `reconsume/`."""
+PACKAGES = (*FOLDERS, "reconsume", "pyspark_reconsume")
 UV = (sys.executable, "-m", "uv")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
@@ -57,9 +59,14 @@ def build(source: Path, folder: Path) -> Built:
 
 
 def tracked(*folders: str) -> list[str]:
-    """The files of the repository."""
+    """The files of the repository, without the links of an editable install."""
     listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return listed.split()
+    return [name for name in listed.split() if not (ROOT / name).is_dir()]
+
+
+def packaged(names: Iterable[str]) -> set[str]:
+    """Where a build has these files."""
+    return {f"reconsume/{name}" if name.partition("/")[0] in FOLDERS else name for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -92,25 +99,23 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_file_of_the_packages_is_in_it_and_nothing_else(wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == set(tracked(*PACKAGES))
+    assert packed - {"reconsume/COMMIT"} == packaged(tracked(*PACKAGES))
 
 
 def test_the_source_archive_is_the_repository(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    assert packed - {"PKG-INFO"} == set(tracked())
+    assert packed - {"PKG-INFO", "COMMIT"} == packaged(tracked())
 
 
 @pytest.mark.long
 def test_two_builds_are_the_same_bytes(built: Built) -> None:
-    """The second one from a copy elsewhere, whose files are newer, and which has no history."""
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own may hold no secret of the tests
-        copy = Path(folder) / "copy"
-        for name in tracked():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, copy / name, follow_symlinks=False)
-            if not (copy / name).is_symlink():
-                (copy / name).chmod(0o600 | (ROOT / name).stat().st_mode & 0o100)
+    """The second one from the source archive elsewhere, whose files are newer, and which has no history."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(built.sdist) as archive:  # pytest's own folder is kept
+        archive.extractall(folder, filter="data")
+        (copy,) = Path(folder).iterdir()
+        for file in copy.rglob("*"):
+            file.touch()
         assert digests(build(copy, Path(folder) / "dist")) == digests(built)
 
 
@@ -140,7 +145,11 @@ def test_the_version_has_its_date_in_the_changelog() -> None:
 
 
 def test_it_runs_where_nothing_else_is_installed(installed: Path, tmp_path: Path) -> None:
-    assert run(installed / "reconsume", "--version").strip() == VERSION
+    shown = run(installed / "reconsume", "--version")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(
+        rf"reconsume {VERSION} \(commit {head[:12]}\+?, Python 3\.\S+, librdkafka \d\S+\)", shown.strip()
+    )
     file = tmp_path / "reconsume.yaml"
     file.write_text(
         "group: g\ntopics: [t]\nkafka: {bootstrap.servers: localhost:1}\ndeliver: {url: http://localhost/}\n"
@@ -155,4 +164,7 @@ def test_the_view_job_has_an_entry_point_of_its_own(installed: Path) -> None:
 
 
 def test_the_helper_for_services_needs_nothing_beside_it(installed: Path) -> None:
-    assert run(installed / "python", "-S", "-c", "import sys; sys.path.append(sys.argv[1]); import once", ROOT) == ""
+    assert (
+        run(installed / "python", "-S", "-c", "import sys; sys.path.append(sys.argv[1]); import reconsume.once", ROOT)
+        == ""
+    )

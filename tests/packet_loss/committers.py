@@ -16,22 +16,22 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.kafka.client_config import producer_config, reader_config
-from sidecar.kafka.committer.committer import Committer
-from sidecar.kafka.consumer.membership import Membership
-from sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.client_config import producer_config, reader_config
+from reconsume.sidecar.kafka.committer.committer import Committer
+from reconsume.sidecar.kafka.consumer.membership import Membership
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit
 from tests.packet_loss.late_frames import LateFrames
 from tests.support.deadline import until
 from tests.support.kafka.broker import UNFENCED
 from tests.support.kafka.proxy import KafkaProxy
 from tests.support.kafka.proxy_rules import Api, Gate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
-from topics.transition_records import Copy
-from topics.transitions import Commit
 
 SOURCE, TARGET, GROUP = "source", "target", "group"
 MANY = 20

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.packet_loss.late_frames import ENDLESS, LateFrames
 from tests.support.deadline import until
 from tests.support.kafka.broker import UNFENCED

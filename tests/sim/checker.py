@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.other_group_headers import is_original
+from reconsume.topics.render_headers import DROPPED
+from reconsume.topics.retry_headers import OURS, Headers, RetryState
 from tests.sim.kafka_model import Stored
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
 from tests.sim.world import World
-from topics.events import Event, State, decode_event
-from topics.other_group_headers import is_original
-from topics.render_headers import DROPPED
-from topics.retry_headers import OURS, Headers, RetryState
 
 QUEUES = ("billing-ORDERED-orders",)
 

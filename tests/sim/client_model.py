@@ -25,7 +25,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, TopicPartition
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.sim.client_parts import Event, Toppar
 from tests.sim.client_questions import Questions, failure
 from tests.sim.kafka_model import KafkaModel

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, KafkaError
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.sim.kafka_model import Stored
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.sim.client_parts import Toppar
 from tests.sim.kafka_model import KafkaModel
 

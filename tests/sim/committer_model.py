@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
-from sidecar.core.progress_codec import decode
-from sidecar.core.record import Partition
-from sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without, written_progress
-from sidecar.kafka.committer.unknown_outcome import result_from_progress
-from sidecar.kafka.consumer.membership import Membership
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
+from reconsume.sidecar.core.progress_codec import decode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without, written_progress
+from reconsume.sidecar.kafka.committer.unknown_outcome import result_from_progress
+from reconsume.sidecar.kafka.consumer.membership import Membership
 from tests.sim.transactions import LateEnd, LateOffsets, Offsets, TransactionalId
 
 if TYPE_CHECKING:

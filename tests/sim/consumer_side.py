@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sidecar.core.record import NEVER, Partition
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.consumer import CHOKED_AFTER, ConsumerThread
-from sidecar.kafka.messages import Reading
+from reconsume.sidecar.core.record import NEVER, Partition
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.consumer import CHOKED_AFTER, ConsumerThread
+from reconsume.sidecar.kafka.messages import Reading
 from tests.sim.client_model import ClientModel
 from tests.sim.driver_model import DriverModel
 from tests.sim.lockstep import Lockstep

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.sim.group_model import GroupModel, Membership
 
 if TYPE_CHECKING:

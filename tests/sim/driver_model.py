@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.record import Partition
-from sidecar.runtime.loop_bridge import HAND_OVERS
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.runtime.loop_bridge import HAND_OVERS
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 
 
 class Membership(NamedTuple):

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.sim.client_model import ClientModel
 from tests.sim.group_model import GroupModel, Membership
 from tests.sim.kafka_model import KafkaModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.holds import Hold, Holds
 from tests.sim.plan import Fault
 from tests.sim.samples import WALL
 

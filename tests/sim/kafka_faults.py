@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.sim.kafka_model import Log, Stored
 from tests.sim.plan import Fault
 from tests.sim.samples import WALL

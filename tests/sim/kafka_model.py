@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode, encode
-from sidecar.core.record import Partition
-from topics.retry_headers import Headers
-from topics.transition_records import Copy
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode, encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.retry_headers import Headers
+from reconsume.topics.transition_records import Copy
 
 
 class Stored(NamedTuple):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sidecar.core.outcome import COMMITTED, Failed, Rejected
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected
+from reconsume.topics.events import Event, State
+from reconsume.topics.transitions import BY_OPERATOR
 from tests.sim.checker import (
     Found,
     a_second_delivery_has_a_reason,
@@ -19,8 +21,6 @@ from tests.sim.checker import (
 )
 from tests.sim.order_checker import lines_of, one_at_a_time, who_is_first_is_done_first
 from tests.sim.world import World
-from topics.events import Event, State
-from topics.transitions import BY_OPERATOR
 
 
 def check_ladder(world: World) -> None:

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitBatch, SettledRecord
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.long_waits import LongWaits
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.outcome import COMMITTED, Failed, Outcome
-from sidecar.core.policy import Policy
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record, weight_of
+from reconsume.sidecar.core.commit_batch import CommitBatch, SettledRecord
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.long_waits import LongWaits
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record, weight_of
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transition_records import Copy
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
-from topics.transition_records import Copy
 
 QUEUE = Partition("billing-ORDERED-orders", 0)
 WAITS = (10_000, 60_000)

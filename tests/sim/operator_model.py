@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from reconsume.topics.policy_record import WAYS, SettlementRecord
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.samples import WALL, read
-from topics.policy_record import WAYS, SettlementRecord
-from topics.retry_headers import RetryState
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
-from sidecar.core.policy import LONGEST_IN_PLACE, SHORTEST_IN_PLACE
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
+from reconsume.sidecar.core.policy import LONGEST_IN_PLACE, SHORTEST_IN_PLACE
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.events import State
 from tests.sim.checker import Found, all_is_done, nothing_is_lost, quarantined, the_record_is_as_it_was
 from tests.sim.samples import WALL
 from tests.sim.service_model import Delivery
 from tests.sim.world import INTERVAL, World
-from topics.events import State
 
 Line = tuple[Partition, bytes | None]
 

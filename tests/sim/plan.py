@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.progress import Bounds
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.progress import Bounds
+from reconsume.topics.rates import Rate
 from tests.sim.service_model import Weights
-from topics.rates import Rate
 
 TABLE = (1_000, 5_000, 10_000)
 INTERVAL = 700

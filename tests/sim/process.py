@@ -7,25 +7,25 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.queue_hops import Spans
-from sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.limits import DeliveryLimits
-from sidecar.core.pace.pace import Pace
-from sidecar.core.policy import Policy
-from sidecar.core.ports import NoDelivery, Ports, Reply
-from sidecar.core.record import NEVER, Now, Partition, Record
-from sidecar.kafka.messages import Reading
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.queue_hops import Spans
+from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.limits import DeliveryLimits
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.kafka.messages import Reading
+from reconsume.topics.retry_headers import Headers, RetryState
 from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
 from tests.sim.queue_model import QueueModel
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
 from tests.sim.unasked import nothing_is_left
-from topics.retry_headers import Headers, RetryState
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.record import Partition, Record, weight_of
-from sidecar.kafka.consumer.log_checks import begins_of_others, end_of_done, untouched
-from sidecar.kafka.queues.queue_reading import started
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.record import Partition, Record, weight_of
+from reconsume.sidecar.kafka.consumer.log_checks import begins_of_others, end_of_done, untouched
+from reconsume.sidecar.kafka.queues.queue_reading import started
+from reconsume.topics.transition_records import Copy
 from tests.sim.kafka_model import KafkaModel, Log, Stored
 from tests.sim.samples import read
-from topics.transition_records import Copy
 
 if TYPE_CHECKING:
     from tests.sim.process import LaneHost, Process

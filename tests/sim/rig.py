@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
-from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.facts import LaneFacts
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
-from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.limits import DeliveryLimits
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.policy import Policy
-from sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
-from sidecar.core.progress import Progress
-from sidecar.core.record import NEVER, Now, Partition, Record
-from sidecar.core.status import state_of
-from sidecar.core.tag_filter import TagFilter
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
+from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.lane.facts import LaneFacts
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.limits import DeliveryLimits
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.status import state_of
+from reconsume.sidecar.core.tag_filter import TagFilter
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record, weight_of
-from topics.levels import TABLE, build_ladder
-from topics.names import Names
-from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition, Record, weight_of
+from reconsume.topics.levels import TABLE, build_ladder
+from reconsume.topics.names import Names
+from reconsume.topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
 
 WALL = 1_763_690_000_000
 """Epoch ms at which every test begins."""

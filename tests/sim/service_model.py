@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
+from reconsume.sidecar.core.record import Partition, Record
 
 TIMEOUT = 5_000
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from sidecar.core.progress import Bounds
+from reconsume.sidecar.core.progress import Bounds
 from tests.sim.plan import LOCK, Config, Fault, Plan
 from tests.sim.service_model import Weights
 

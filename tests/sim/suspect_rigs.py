@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.outcome import COMMITTED, Failed, Outcome
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, policy
 

@@ -9,13 +9,13 @@ from collections import Counter
 
 import pytest
 
-from sidecar.capacity.model import Flow, Load, flow, waiting
+from reconsume.sidecar.capacity.model import Flow, Load, flow, waiting
+from reconsume.topics.levels import Ladder
+from reconsume.topics.retry_headers import RECONSUMETIMES
 from tests.sim.plan import TABLE, Plan
 from tests.sim.samples import WALL
 from tests.sim.service_model import Weights
 from tests.sim.world import World
-from topics.levels import Ladder
-from topics.retry_headers import RECONSUMETIMES
 
 SECONDS, RATE, FAILS = 200, 15, 0.4
 WARM = 20_000

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
+from reconsume.sidecar.core.record import Partition, Record
 from tests.sim.checker import check
 from tests.sim.plan import Config, Plan
 from tests.sim.service_model import ServiceModel, Weights

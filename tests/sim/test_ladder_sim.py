@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.progress import Bounds
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.progress import Bounds
 from tests.sim.checker import Found, quarantined
 from tests.sim.ladder_checker import check_ladder, check_order_alone, check_what_is_left, taken, waits
 from tests.sim.plan import Config, Fault, Plan

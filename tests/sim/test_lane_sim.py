@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.pace.pace import State
-from sidecar.core.progress import Bounds
+from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.progress import Bounds
 from tests.sim.checker import Found, check, repeats
 from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights

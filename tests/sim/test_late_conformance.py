@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.topics.transition_records import Copy
 from tests.sim.kafka_model import KafkaModel
 from tests.sim.transactions import FENCED, WRONG_STATE, LateEnd, LateOffsets, TransactionalId
 from tests.sim.twin_broker import unused_name
@@ -20,7 +21,6 @@ from tests.support.kafka.proxy_frames import error_of
 from tests.support.kafka.proxy_rules import Api, Late, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
-from topics.transition_records import Copy
 
 ERRORS = {0: "", 47: FENCED, 48: WRONG_STATE, 51: WRONG_STATE}
 """51, CONCURRENT_TRANSACTIONS: the marks of the first end are still being written."""

@@ -4,8 +4,8 @@ import psutil
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.dev.kafka.node import Node
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.node import Node
 from tests.sim.client_questions import leader_of as led_by
 from tests.sim.twin import IN_VAIN, Twin, twin
 from tests.sim.twin_broker import SECONDS, Broker

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.participation import Participation
-from sidecar.core.record import Now
-from sidecar.group_policy.heartbeat_reader import GroupMembers
+from reconsume.sidecar.core.participation import Participation
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
+from reconsume.topics.policy_record import SubscriptionRecord
 from tests.sim.checker import check
 from tests.sim.order_checker import check_ordered
 from tests.sim.plan import Plan
 from tests.sim.stories import ROLLOUTS, plans, story
 from tests.sim.world import World
-from topics.policy_record import SubscriptionRecord
 
 LEAVE = 10_000
 

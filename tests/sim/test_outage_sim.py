@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.levels import TABLE
 from tests.sim.checker import Found, check
 from tests.sim.plan import Config, Plan
 from tests.sim.samples import WALL
 from tests.sim.service_model import ServiceModel, Weights
 from tests.sim.world import World
 from tests.support.rings import inner
-from topics.levels import TABLE
 
 HOUR = 3_600_000
 TAKES = 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.topics.rates import Rate
 from tests.sim.checker import check
 from tests.sim.plan import Config, Plan
 from tests.sim.stories import plans, story
 from tests.sim.world import World
-from topics.rates import Rate
 
 RATES = st.builds(Rate, st.sampled_from([1, 5, 20]), st.just(1_000))
 TERMS = st.builds(TopicTerms, st.sampled_from([None, 1, 2]), st.one_of(st.none(), RATES))

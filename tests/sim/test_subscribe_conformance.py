@@ -75,10 +75,10 @@ client.close()
 """
 """Subscribes without a pause while the client joins again."""
 PRODUCT = """
-from sidecar.core.record import Partition
-from sidecar.kafka.client_config import consumer_config
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import consumer_config
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
 
 
 class Lane:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.transition_records import Copy
 from tests.sim.kafka_model import KafkaModel
-from topics.transition_records import Copy
 
 FENCED, WRONG_STATE = "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
 Offsets = Mapping[Partition, Progress]

@@ -24,8 +24,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from sidecar.core.record import Partition
-from sidecar.kafka.client_config import consumer_config
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import consumer_config
 from tests.sim.client_model import ClientModel, Event
 from tests.sim.kafka_model import KafkaModel
 from tests.sim.twin_broker import SECONDS, Broker, unused_name

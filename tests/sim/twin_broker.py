@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.support.deadline import until
 
 SECONDS = 20.0

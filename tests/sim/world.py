@@ -16,9 +16,10 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from sidecar.core.lane.partition import AssignedPartition
-from sidecar.core.policy import InPlace, Policy
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.retry_headers import Headers
 from tests.sim import samples
 from tests.sim.coordinator import Coordinator
 from tests.sim.faults import Faults
@@ -29,7 +30,6 @@ from tests.sim.plan import INTERVAL, Config, Plan
 from tests.sim.process import LaneHost, Process
 from tests.sim.samples import WALL
 from tests.sim.service_model import ServiceModel
-from topics.retry_headers import Headers
 
 GROUPS = ("billing", "billing-RETRY")
 LONGEST_STORY = 3 * 3_600_000

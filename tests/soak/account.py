@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.durations import parse_duration
 from tests.soak.book import MARK, Book, Window, name_of
 from tests.soak.cluster import Cluster, insist
 from tests.soak.history import NEVER, History, done_between
 from tests.support.kafka.topic_io import Row, dump
 from tests.support.proof.evidence import Copy, Evidence, LifeKey, place_of
 from tests.support.proof.ledger import KEPT, TOOK, Delivery, Ledger
-from topics import retry_headers as wire
-from topics.durations import parse_duration
 
 
 class Told(NamedTuple):

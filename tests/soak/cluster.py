@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak import admin
 from tests.soak.admin import ANSWER, UnansweredError
 from tests.support.kafka.group_topics import GroupTopics

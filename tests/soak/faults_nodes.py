@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import psutil
 from confluent_kafka import Producer
 
-from sidecar.dev.kafka.node import Node
+from reconsume.sidecar.dev.kafka.node import Node
 from tests.soak.cluster import NotSoError, insist
 from tests.soak.pods import await_state
 from tests.soak.schedule import Step

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException
 
+from reconsume.topics.durations import render_duration
+from reconsume.topics.names import Kind
 from tests.soak.admin import UnansweredError
 from tests.soak.cluster import INSIST, NotSoError, insist
 from tests.soak.layout import IN_SYNC, PARTITIONS, REPLICAS
@@ -23,8 +25,6 @@ from tests.support.kafka.group_topics import create_specs, specs_of
 from tests.support.kafka.topic_io import Row, dump_part
 from tests.support.proof.evidence import PartitionName, Progress
 from tests.support.sidecar.policy import write
-from topics.durations import render_duration
-from topics.names import Kind
 
 FOLLOWED = 60.0
 """Seconds within which a running pod follows the policy."""

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.names import Kind
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from topics.durations import parse_duration
-from topics.names import Kind
 
 PARTITIONS, REPLICAS, IN_SYNC = 4, 3, 2
 MAINS = ("orders", "invoices", "returns")

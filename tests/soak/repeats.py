@@ -10,9 +10,9 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable
 
+from reconsume.topics import retry_headers as wire
 from tests.soak.world import World
 from tests.support.kafka.topic_io import Row
-from topics import retry_headers as wire
 
 REPEATED = 3
 SPAN = 2_000

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from reconsume.topics import retry_headers as wire
 from tests.soak.account import SoakEvidence
 from tests.support.kafka.topic_io import Row
 from tests.support.proof.checker import Report, report_of
 from tests.support.proof.evidence import Copy, place_of, read_copy
 from tests.support.proof.invariants import RULES, Rule
-from topics import retry_headers as wire
 
 IDENT = re.compile(r"[\w.-]+:\d+:\d+")
 JOURNEYS = 3

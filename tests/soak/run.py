@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak import faults_network, faults_nodes, faults_operator, faults_ordered, faults_pods, faults_service
 from tests.soak.account import collect
 from tests.soak.growth import LOOK, WINDOW, Growth

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.render_headers import render_retry_headers
 from tests.soak.account import SoakEvidence
 from tests.soak.book import Book, Window
 from tests.soak.history import NEVER, Look, done_between
@@ -20,8 +22,6 @@ from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress
 from tests.support.proof.invariants import STRANGERS
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
-from topics import retry_headers as wire
-from topics.render_headers import render_retry_headers
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (2_000, 5_000))
 LEVEL, NEXT = "g-RETRY-2s", "g-RETRY-5s"

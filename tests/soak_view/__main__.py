@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak_view.run import ViewSoak
 from tests.soak_view.schedule import KINDS, rounds
 from tests.soak_view.world import PROPERTIES, STANDALONE

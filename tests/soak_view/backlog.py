@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 
-from sidecar.view.follower import CopyStatus, ViewFollower
-from sidecar.view.query import questions
-from sidecar.view.source import Source
+from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
+from reconsume.sidecar.view.query import questions
+from reconsume.sidecar.view.source import Source
+from reconsume.topics.names import Kind
 from tests.soak_view.groups import Group
 from tests.soak_view.judge import faults
 from tests.soak_view.schedule import Round
 from tests.soak_view.world import World
 from tests.support.kafka.topic_io import Row, dump
-from topics.names import Kind
 
 EVENTS = 200_000
 ASKED_EVERY = 0.25

@@ -10,10 +10,10 @@ from typing import Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from reconsume.topics.events import Event, State
+from reconsume.topics.names import Kind, Names
 from tests.support.kafka.topic_io import SECONDS, Row, delete_topics, dump
 from tests.support.kafka.view_topics import KINDS, create_view_topics, event, folded, summed, tell
-from topics.events import Event, State
-from topics.names import Kind, Names
 
 LEVELS = ("10s", "1m", "2h")
 REASONS = ("http-500", "timeout", "é|😀")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from reconsume.topics.events import RANKS, State
 from tests.soak_view.groups import Group
 from tests.support.kafka.view_topics import COUNTED, sums_of, view_of
-from topics.events import RANKS, State
 
 
 def faults(bootstrap: str, group: Group) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from sidecar.java.find_java import find_java
+from reconsume.sidecar.java.find_java import find_java
 from tests.support.deadline import until
 from tests.support.processes import kill, words_of
 from tests.support.sidecar.view_process import EXECUTOR, START_SECONDS

@@ -9,12 +9,12 @@ from random import Random
 
 import pyspark
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.topics.names import Kind
 from tests.soak_view.groups import Group
 from tests.soak_view.standalone import Standalone
 from tests.support.kafka.view_topics import KINDS
 from tests.support.sidecar.view_process import ViewProcess
-from topics.names import Kind
 
 STANDALONE = "standalone"
 """The master of a cluster that the soak starts itself: each executor and worker is a process that can be killed."""

@@ -8,10 +8,10 @@ from importlib.metadata import version
 import pytest
 from pyspark.sql import SparkSession
 
-from sidecar.java.jars import fetch
-from sidecar.java.spark_job import lock_for
-from spark import session
-from spark.checkpoint import write_plainly
+from reconsume.sidecar.java.jars import fetch
+from reconsume.sidecar.java.spark_job import lock_for
+from reconsume.spark import session
+from reconsume.spark.checkpoint import write_plainly
 
 SPARK_LOCK = lock_for(version("pyspark"))
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from spark.job.answers import ANSWER_SECONDS, LOOK_SECONDS, START_SECONDS, TELL_SECONDS, Answers, UnansweredError
-from spark.job.liveness import LIVE_SECONDS
+from reconsume.spark.job.answers import (
+    ANSWER_SECONDS,
+    LOOK_SECONDS,
+    START_SECONDS,
+    TELL_SECONDS,
+    Answers,
+    UnansweredError,
+)
+from reconsume.spark.job.liveness import LIVE_SECONDS
 
 
 class Waits:

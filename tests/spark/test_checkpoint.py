@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark import schema, view
-from spark.checkpoint import PLAIN, WRITTEN_BY, Folder, manager_package, write_plainly
-from spark.java import java_process
+from reconsume.spark import schema, view
+from reconsume.spark.checkpoint import PLAIN, WRITTEN_BY, Folder, manager_package, write_plainly
+from reconsume.spark.java import java_process
 from tests.spark.streams import Played
 from tests.support.event_histories import EVENT, written
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.consumer.batches import BatchHandler, batch_handling, handle_rows
-from spark.consumer.handling import COLUMNS, Result, handling
-from spark.consumer.record import Record
-from spark.consumer.rules import build_rules
-from spark.consumer.verdict import dead_letter, retry
-from spark.consumer.works import works_of
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, RetryState
+from reconsume.spark.consumer.batches import BatchHandler, batch_handling, handle_rows
+from reconsume.spark.consumer.handling import COLUMNS, Result, handling
+from reconsume.spark.consumer.record import Record
+from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.verdict import dead_letter, retry
+from reconsume.spark.consumer.works import works_of
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, RetryState
 
 if TYPE_CHECKING:  # each worker collects all tests, and few use it
     import pandas as pd

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.consumer import build_rules, forget_topics, read_gated, read_relay
+from reconsume.spark.consumer import build_rules, forget_topics, read_gated, read_relay
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
-from spark.consumer.policy_topic import EARLIEST, PolicyNews
-from spark.consumer.rules import Rules, build_rules
-from topics.policy_record import PolicyHeard, PolicyRecord
+from reconsume.spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
+from reconsume.spark.consumer.policy_topic import EARLIEST, PolicyNews
+from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=2)
 SESSION = cast(SparkSession, None)

@@ -13,14 +13,22 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.consumer import Counts, Record, TooManyFailuresError, build_rules, dead_letter, for_each_record, retry
-from spark.consumer.foreach import check_frame
-from spark.consumer.handling import COLUMNS
-from spark.consumer.streams import with_batch_time
-from spark.consumer.works import BATCH_TIME
-from spark.consumer.writing import writer_options
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, RetryState, parse_retry_headers
+from reconsume.spark.consumer import (
+    Counts,
+    Record,
+    TooManyFailuresError,
+    build_rules,
+    dead_letter,
+    for_each_record,
+    retry,
+)
+from reconsume.spark.consumer.foreach import check_frame
+from reconsume.spark.consumer.handling import COLUMNS
+from reconsume.spark.consumer.streams import with_batch_time
+from reconsume.spark.consumer.works import BATCH_TIME
+from reconsume.spark.consumer.writing import writer_options
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
 if TYPE_CHECKING:  # each worker collects all tests, and few use it
     import pandas as pd

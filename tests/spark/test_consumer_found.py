@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark.consumer.rules import build_rules
-from spark.consumer.source import NAME, LevelsSource
-from spark.consumer.streams import COLUMNS, make_known, read_gated
+from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.source import NAME, LevelsSource
+from reconsume.spark.consumer.streams import COLUMNS, make_known, read_gated
 
 OPTIONS = {"client.bootstrap.servers": "localhost:1", "levels": '{"a-RETRY-10s": 10000}'}
 

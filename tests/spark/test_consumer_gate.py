@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark.consumer.lookup import LevelTopicError, Lookup
-from spark.consumer.offsets import PartitionName
-from spark.consumer.reader import ReadError, Row
-from spark.consumer.record import REPLACED
-from spark.consumer.source import LevelsReader, Options, options_of
+from reconsume.spark.consumer.lookup import LevelTopicError, Lookup
+from reconsume.spark.consumer.offsets import PartitionName
+from reconsume.spark.consumer.reader import ReadError, Row
+from reconsume.spark.consumer.record import REPLACED
+from reconsume.spark.consumer.source import LevelsReader, Options, options_of
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker

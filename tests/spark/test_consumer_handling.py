@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from pyspark.sql.types import Row
 
-from spark.consumer.handling import handling
-from spark.consumer.record import Record
-from spark.consumer.rules import build_rules
-from spark.consumer.verdict import dead_letter, retry
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, RetryState, parse_retry_headers
+from reconsume.spark.consumer.handling import handling
+from reconsume.spark.consumer.record import Record
+from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.verdict import dead_letter, retry
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
 RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.consumer.offsets import (
+from reconsume.spark.consumer.offsets import (
     NO_LATER,
     PartitionName,
     Range,

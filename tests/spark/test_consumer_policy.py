@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.consumer import PolicyFollower, Record, Rules, build_rules, for_each_record, read_gated
+from reconsume.spark.consumer import PolicyFollower, Record, Rules, build_rules, for_each_record, read_gated
+from reconsume.topics.acls import GroupShape, User, permissions_of
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
@@ -18,7 +19,6 @@ from tests.support.kafka.guarded import PLAIN_LOGIN, GuardedKafka
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.policy import set_policy, with_policy, write
-from topics.acls import GroupShape, User, permissions_of
 
 pytestmark = pytest.mark.long
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import ConfigError
-from sidecar.settings.group_policy import overridden, policy_values
-from sidecar.settings.model import Settings
-from sidecar.settings.policy import build_policy
-from spark.consumer.policy_values import KEYS, RetryTerms
-from spark.consumer.rules import Rules, build_rules, with_policy
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.group_policy import overridden, policy_values
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.spark.consumer.policy_values import KEYS, RetryTerms
+from reconsume.spark.consumer.rules import Rules, build_rules, with_policy
 from tests.support.sidecar.settings import good
 
 RULE = {"name": "busy", "reasons": ["http-409"], "ladder": ["1m", "90s"], "max_age": "1h"}

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core import decide, outcome, policy
-from sidecar.core import record as core
-from spark.consumer.record import Read, for_handler, parse
-from spark.consumer.routing import Outcome, Routed, after_handling, before_handling
-from spark.consumer.rules import Rules, build_rules
-from spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
-from topics import transition_records, transitions
-from topics.events import Event, decode_event
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, RetryState, parse_retry_headers
+from reconsume.sidecar.core import decide, outcome, policy
+from reconsume.sidecar.core import record as core
+from reconsume.spark.consumer.record import Read, for_handler, parse
+from reconsume.spark.consumer.routing import Outcome, Routed, after_handling, before_handling
+from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
+from reconsume.topics import transition_records, transitions
+from reconsume.topics.events import Event, decode_event
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
 NOW = 1_763_690_000_000
 OWN: Headers = [("trace", b"1"), ("TAGS", None), ("trace", b""), ("b", b"\xff\x00")]

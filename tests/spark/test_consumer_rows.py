@@ -9,14 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import Row
 
-from spark.consumer import done_rows, due_rows, for_each_record, passed_rows, retry_rows
-from spark.consumer.handling import COLUMNS, handling
-from spark.consumer.record import Record
-from spark.consumer.rows import verdict_of, writes_after
-from spark.consumer.rules import build_rules
-from spark.consumer.verdict import retry
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, RetryState
+from reconsume.spark.consumer import done_rows, due_rows, for_each_record, passed_rows, retry_rows
+from reconsume.spark.consumer.handling import COLUMNS, handling
+from reconsume.spark.consumer.record import Record
+from reconsume.spark.consumer.rows import verdict_of, writes_after
+from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.verdict import retry
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, RetryState
 
 if TYPE_CHECKING:  # each worker collects all tests, and few use it
     import pandas as pd

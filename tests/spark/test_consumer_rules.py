@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark.consumer.rules import build_rules
-from spark.consumer.verdict import retry
-from topics.levels import Exponential, build_ladder
+from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.verdict import retry
+from reconsume.topics.levels import Exponential, build_ladder
 
 
 @pytest.mark.parametrize(

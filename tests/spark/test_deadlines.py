@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.topics.names import Names
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import SECONDS, delete_topics
 from tests.support.kafka.view_topics import create_view_topics, event, tell
 from tests.support.sidecar.view_process import START_SECONDS, ViewProcess
-from topics.names import Names
 
 pytestmark = pytest.mark.long
 

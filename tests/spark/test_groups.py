@@ -6,12 +6,19 @@ from collections.abc import Iterable
 
 import pytest
 
-from spark.errors import GoneError
-from spark.job.answers import UnansweredError
-from spark.job.cluster import begins, described, listed, positions_in
-from spark.job.groups import Plan, planned
-from spark.job.positions import Position
-from spark.job.serving_groups import DOUBT_SECONDS, HELD_SECONDS, LOOK_SECONDS, Followed, NothingToReadError, next_look
+from reconsume.spark.errors import GoneError
+from reconsume.spark.job.answers import UnansweredError
+from reconsume.spark.job.cluster import begins, described, listed, positions_in
+from reconsume.spark.job.groups import Plan, planned
+from reconsume.spark.job.positions import Position
+from reconsume.spark.job.serving_groups import (
+    DOUBT_SECONDS,
+    HELD_SECONDS,
+    LOOK_SECONDS,
+    Followed,
+    NothingToReadError,
+    next_look,
+)
 
 VIEW = "-RETRY-VIEW"
 

@@ -9,9 +9,9 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
-from spark.errors import GoneError
-from spark.java import raising_gone
-from spark.job.running_query import SparkQuery
+from reconsume.spark.errors import GoneError
+from reconsume.spark.java import raising_gone
+from reconsume.spark.job.running_query import SparkQuery
 
 DEATHS = [
     Py4JError("An error occurred while calling o1119.isActive"),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.java import classes
-from spark.job.java_log import FILE, log_options
+from reconsume.spark.java import classes
+from reconsume.spark.job.java_log import FILE, log_options
 
 SPARK = "org.apache.spark"
 UTILS, WRITING = f"{SPARK}.util.Utils", f"{SPARK}.sql.execution.datasources.v2.DataWritingSparkTask"
@@ -73,9 +73,9 @@ def test_a_log_that_others_configure_is_left_alone(tmp_path: Path) -> None:
 
 EFFECT = """
 import json, os
-from spark.java import classes
-from spark.job.java_log import log_options
-from spark.session import build, java_folder
+from reconsume.spark.java import classes
+from reconsume.spark.job.java_log import log_options
+from reconsume.spark.session import build, java_folder
 with java_folder(*log_options()):
     spark = build("options", master="local[1]")
     java = classes(spark)

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import pytest
 
-from spark.java import BROKEN_CALL
+from reconsume.spark.java import BROKEN_CALL
+from reconsume.topics.events import State
+from reconsume.topics.names import Names
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker, embedded
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.kafka.view_topics import create_view_topics, event, tell, view_of
 from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess
-from topics.events import State
-from topics.names import Names
 
 SOON = 60.0
 END_SECONDS = 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark.job.kafka_classes import KafkaClasses
+from reconsume.spark.job.kafka_classes import KafkaClasses
 
 
 class JavaNames:

@@ -18,20 +18,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
-from spark.job.answers import UnansweredError
-from spark.job.cluster import FRESH_SECONDS, Cluster
-from spark.job.listener import Listener
-from spark.job.liveness import Liveness
-from spark.job.meters import Meters
-from spark.job.positions import PartitionName, ReadPositions
-from spark.job.queries import QUERIES, Queries
-from spark.job.supervisor import PASSING
-from spark.options import Run, parse
+from reconsume.spark.job.answers import UnansweredError
+from reconsume.spark.job.cluster import FRESH_SECONDS, Cluster
+from reconsume.spark.job.listener import Listener
+from reconsume.spark.job.liveness import Liveness
+from reconsume.spark.job.meters import Meters
+from reconsume.spark.job.positions import PartitionName, ReadPositions
+from reconsume.spark.job.queries import QUERIES, Queries
+from reconsume.spark.job.supervisor import PASSING
+from reconsume.spark.options import Run, parse
+from reconsume.topics.names import Kind, Names
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import SECONDS, delete_topics, dump
 from tests.support.kafka.view_topics import create_view_topics, event, sums_of, tell, view_of
-from topics.names import Kind, Names
 
 SOON = 60.0
 SELDOM = 0.2

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from spark.job.groups import Plan
-from spark.job.java_events import JavaEvents
-from spark.job.listener import RESTS, Listener
-from spark.job.liveness import Liveness
-from spark.job.meters import Meters
-from spark.job.positions import PartitionName, Position, ReadPositions
-from spark.job.queries import QUERIES
+from reconsume.spark.job.groups import Plan
+from reconsume.spark.job.java_events import JavaEvents
+from reconsume.spark.job.listener import RESTS, Listener
+from reconsume.spark.job.liveness import Liveness
+from reconsume.spark.job.meters import Meters
+from reconsume.spark.job.positions import PartitionName, Position, ReadPositions
+from reconsume.spark.job.queries import QUERIES
 
 E, RUN = "a-RETRY-EVENTS", "run-1"
 PLAN = Plan(("a",), {}, {E: "Ae", "a-RETRY-VIEW": "Av"})

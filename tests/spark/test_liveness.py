@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from spark.job.answers import START_SECONDS, UnansweredError
-from spark.job.liveness import LIVE_SECONDS, Liveness
-from spark.job.meters import Meters
-from spark.job.run import serve
-from spark.job.supervisor import LONGEST_WAIT, Running
+from reconsume.spark.job.answers import START_SECONDS, UnansweredError
+from reconsume.spark.job.liveness import LIVE_SECONDS, Liveness
+from reconsume.spark.job.meters import Meters
+from reconsume.spark.job.run import serve
+from reconsume.spark.job.supervisor import LONGEST_WAIT, Running
 from tests.spark.test_options import World
 
 

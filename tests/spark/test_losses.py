@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spark.job.lost_events import lost
-from spark.job.positions import PartitionName
-from spark.renewal import Kept, forgotten, is_stale, kept_in, kept_text, renewed, topics_in
+from reconsume.spark.job.lost_events import lost
+from reconsume.spark.job.positions import PartitionName
+from reconsume.spark.renewal import Kept, forgotten, is_stale, kept_in, kept_text, renewed, topics_in
 
 E, F = "a-RETRY-EVENTS", "b-RETRY-EVENTS"
 

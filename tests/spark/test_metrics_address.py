@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from spark.errors import TakenError
-from spark.job.liveness import Liveness
-from spark.job.meters import Meters
-from spark.job.run import serve
+from reconsume.spark.errors import TakenError
+from reconsume.spark.job.liveness import Liveness
+from reconsume.spark.job.meters import Meters
+from reconsume.spark.job.run import serve
 
 
 def test_an_address_that_is_taken_is_named_with_its_option() -> None:

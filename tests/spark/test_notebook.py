@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from reconsume.topics.events import encode_event
 from tests.support.event_histories import history, truth
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, produce
-from topics.events import encode_event
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "retries.ipynb"
 RECORDS = 30

@@ -10,11 +10,19 @@ from typing import Any
 
 import pytest
 
-from spark.errors import GoneError
-from spark.job.progress import ProgressBoard, line, read_batch
-from spark.job.supervisor import HEALTHY_AFTER, LONGEST_WAIT, LOOK_SECONDS, PASSING, Running, Streak, Supervisor
-from spark.options import Run, Sql, parse
-from spark.properties import parse_properties
+from reconsume.spark.errors import GoneError
+from reconsume.spark.job.progress import ProgressBoard, line, read_batch
+from reconsume.spark.job.supervisor import (
+    HEALTHY_AFTER,
+    LONGEST_WAIT,
+    LOOK_SECONDS,
+    PASSING,
+    Running,
+    Streak,
+    Supervisor,
+)
+from reconsume.spark.options import Run, Sql, parse
+from reconsume.spark.properties import parse_properties
 
 PLACE = ("--checkpoint", "/tmp/place")
 

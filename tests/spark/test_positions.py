@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark.job.groups import Plan
-from spark.job.positions import AGAIN_SECONDS, Begin, Position, ReadPositions, begin, metadata
-from topics.view_position import PositionTopics, as_java_prints, parse_position
+from reconsume.spark.job.groups import Plan
+from reconsume.spark.job.positions import AGAIN_SECONDS, Begin, Position, ReadPositions, begin, metadata
+from reconsume.topics.view_position import PositionTopics, as_java_prints, parse_position
 
 E, F = "a-RETRY-EVENTS", "b-RETRY-EVENTS"
 PLAN = Plan(("a", "b"), {}, {E: "Ae", "a-RETRY-VIEW": "Av", F: "Be", "b-RETRY-VIEW": "Bv"})

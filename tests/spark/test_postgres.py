@@ -13,11 +13,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark import schema, upsert, view
+from reconsume.spark import schema, upsert, view
+from reconsume.topics.events import Event, State
 from tests.spark.frames import batch
 from tests.support.event_histories import BASE, EVENT, changed, disturbed, histories, truth, written
 from tests.support.postgres import installed_postgres
-from topics.events import Event, State
 
 pytestmark = pytest.mark.long
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.job.reading import GROUP, TopicEras, consumer_options, kept_consumers, tasks_of
+from reconsume.spark.job.reading import GROUP, TopicEras, consumer_options, kept_consumers, tasks_of
 
 FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from spark import schema
+from reconsume.spark import schema
+from reconsume.topics.events import AHEAD, Event, decode_event, encode_event
 from tests.spark.frames import batch
 from tests.spark.histories import few, randoms
 from tests.support.event_histories import BASE, EVENT, TOPIC, Record, changed
-from topics.events import AHEAD, Event, decode_event, encode_event
 
 TEXT = encode_event(EVENT).decode()
 BUILTINS = msgspec.to_builtins(EVENT)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.errors import TakenError
-from spark.job.sole_use import LOCK, claim
+from reconsume.spark.errors import TakenError
+from reconsume.spark.job.sole_use import LOCK, claim
 from tests.support.kafka.broker import Broker
 from tests.support.sidecar.view_process import START_SECONDS, ViewProcess
 

@@ -11,13 +11,13 @@ from random import Random
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from spark import schema, stats
+from reconsume.spark import schema, stats
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.fold import sums_of as sums_of_events
+from reconsume.topics.view_record import COUNTED
 from tests.spark.frames import batch
 from tests.spark.streams import Played
 from tests.support.event_histories import BASE, GROUPS, Record, changed, disturbed, histories, written
-from topics.events import Event, State, decode_event
-from topics.fold import sums_of as sums_of_events
-from topics.view_record import COUNTED
 
 MINUTE = 60_000
 DAY = 86_400_000

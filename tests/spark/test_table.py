@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from spark import names, schema, view
+from reconsume.spark import names, schema, view
+from reconsume.topics.events import Event, encode_event
 from tests.spark.frames import batch
 from tests.support.event_histories import changed, history, truth, written
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic
-from topics.events import Event, encode_event
 
 TIMEOUT = 30
 

@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark import tables, view
+from reconsume.spark import tables, view
 from tests.spark.frames import batch
 from tests.support.event_histories import EVENT, written
 

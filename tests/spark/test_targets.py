@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from spark.job.run import SETTINGS
-from spark.job.targets import deliverable
+from reconsume.spark.job.run import SETTINGS
+from reconsume.spark.job.targets import deliverable
 
 THRESHOLD = "spark.sql.optimizer.inSetConversionThreshold"
 

@@ -18,12 +18,16 @@ import pytest
 from hypothesis import given, settings
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from sidecar.view.query import Filters, questions
-from sidecar.view.source import Source
-from sidecar.view.store_file import open_store
-from sidecar.view.tables import Item
-from spark import schema, view
-from spark.java import classes
+from reconsume.sidecar.view.query import Filters, questions
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.tables import Item
+from reconsume.spark import schema, view
+from reconsume.spark.java import classes
+from reconsume.topics.events import BadEvent, Event, State, decode_event, encode_event
+from reconsume.topics.fold import read_event, row_of
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import ViewRow, decode_view, view_order
 from tests.spark.frames import batch
 from tests.spark.histories import few, randoms
 from tests.spark.streams import Played
@@ -40,10 +44,6 @@ from tests.support.event_histories import (
     written,
 )
 from tests.support.rings import inner
-from topics.events import BadEvent, Event, State, decode_event, encode_event
-from topics.fold import read_event, row_of
-from topics.names import Kind
-from topics.view_record import ViewRow, decode_view, view_order
 
 LATER = BASE + 2 * 3_600_000
 BAD = "aside"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from topics.events import FAILURES, Event, State, encode_event, latest
+from reconsume.topics.events import FAILURES, Event, State, encode_event, latest
 
 GROUP = "billing"
 TOPIC = f"{GROUP}-RETRY-EVENTS"

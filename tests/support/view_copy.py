@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sidecar.view.store import ViewStore
-from sidecar.view.tables import Item
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.tables import Item
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import Forgotten, StatsRow, ViewRow, stats_key
 from tests.support.view_rows import GROUP
-from topics.names import Kind
-from topics.view_record import Forgotten, StatsRow, ViewRow, stats_key
 
 PLACE = (f"{GROUP}-RETRY-VIEW", 0)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from reconsume.topics.events import State
+from reconsume.topics.view_record import MINUTE, StatsRow, ViewRow, encode_row, stats_key
 from tests.support.kafka.topic_io import Out
-from topics.events import State
-from topics.view_record import MINUTE, StatsRow, ViewRow, encode_row, stats_key
 
 GROUP = "billing"
 

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.settings import Settings, load
-from sidecar.settings.addresses import parse_listen
-from sidecar.settings.policy import build_policy
-from sidecar.ui.app import Dashboard, DashboardOptions
+from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings.addresses import parse_listen
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.sidecar.ui.app import Dashboard, DashboardOptions
+from reconsume.topics.durations import render_duration
+from reconsume.topics.events import DISMISSALS, Event, State, encode_event
+from reconsume.topics.policy_record import PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, produce
 from tests.support.kafka.view_topics import event
@@ -21,9 +24,6 @@ from tests.support.sidecar.running_api import Loop
 from tests.support.view_rows import out, stats_row, view_row
 from tests.ui.hostile import ATTACKS, LONG, TOGETHER
 from tests.ui.members import commit
-from topics.durations import render_duration
-from topics.events import DISMISSALS, Event, State, encode_event
-from topics.policy_record import PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 
 TOKEN = "a-token-for-tests"
 DELAYS = (10_000, 30_000, 60_000, 300_000, 1_800_000)

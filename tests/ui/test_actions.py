@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import BrokerError
-from sidecar.settings.policy import build_policy
-from sidecar.ui.audit_log import Actor, AuditLog
-from sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
-from sidecar.ui.letter_form import parse_search
-from sidecar.ui.plans import PLAN_AGE, RefusedError
-from sidecar.ui.queries import Queries, within
-from sidecar.ui.redrives import Job, Redrives
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
+from reconsume.sidecar.ui.letter_form import parse_search
+from reconsume.sidecar.ui.plans import PLAN_AGE, RefusedError
+from reconsume.sidecar.ui.queries import Queries, within
+from reconsume.sidecar.ui.redrives import Job, Redrives
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group

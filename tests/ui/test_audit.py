@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import SetupError
-from sidecar.ui.audit_log import Actor, AuditLog
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from tests.support.kafka.group_topics import GroupTopics
 from tests.ui.scene import dashboard
 from tests.ui.web import Visitor

@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.events import State, decode_event
 from tests.support.kafka.topic_io import dump, produce
 from tests.support.rings import inner
 from tests.support.view_rows import out, view_row, wall
@@ -16,8 +18,6 @@ from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER
 from tests.ui.scene import AWAY, TOKEN, Scene, heartbeats
 from tests.ui.web import Visitor
-from topics import retry_headers as wire
-from topics.events import State, decode_event
 
 PAGES = ("/", "/records", "/dlq", "/holds", "/policy", "/instances", "/sign-in", "/audit")
 

@@ -43,7 +43,7 @@ def test_an_address_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_it_serves_without_kafka_and_ends_on_a_signal(tmp_path: Path) -> None:
-    words = ["-m", "sidecar", "ui", "-c", str(write_good(tmp_path)), "--listen", "127.0.0.1:0"]
+    words = ["-m", "reconsume.sidecar", "ui", "-c", str(write_good(tmp_path)), "--listen", "127.0.0.1:0"]
     words += ["--set", "kafka.bootstrap.servers=127.0.0.1:1"]
     with subprocess.Popen([sys.executable, *words], env=environ(), stderr=subprocess.PIPE, text=True) as process:
         try:

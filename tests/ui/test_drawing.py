@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import ui
-from sidecar.printable import printable
-from sidecar.ui.charts import Lane, Minute, across, bar, due_picture, minutes_picture, short
-from sidecar.ui.journey_chart import journey_picture
-from sidecar.ui.text import ago, cut, length, moment
+from reconsume.sidecar import ui
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.ui.charts import Lane, Minute, across, bar, due_picture, minutes_picture, short
+from reconsume.sidecar.ui.journey_chart import journey_picture
+from reconsume.sidecar.ui.text import ago, cut, length, moment
+from reconsume.topics.events import Event, State
 from tests.support.kafka.view_topics import event
 from tests.ui.hostile import ATTACKS
-from topics.events import Event, State
 
 NOW = 1_763_690_000_000
 

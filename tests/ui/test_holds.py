@@ -7,11 +7,11 @@ import re
 
 import pytest
 
+from reconsume.topics.hold_record import HOLD, HoldRecord, hold_key, parse_hold, render_hold
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.ui.hostile import ATTACKS
 from tests.ui.scene import Scene, wall
 from tests.ui.web import Visitor
-from topics.hold_record import HOLD, HoldRecord, hold_key, parse_hold, render_hold
 
 HOUR = 3_600_000
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics.events import State
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
@@ -22,7 +23,6 @@ from tests.support.sidecar.running_api import Client
 from tests.support.view_rows import wall
 from tests.ui.scene import TOKEN, Scene
 from tests.ui.web import Visitor
-from topics.events import State
 
 SECONDS = 40.0
 POD = "billing-0"

@@ -10,6 +10,15 @@ from urllib.parse import urlencode
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.events import DISMISSALS, State, decode_event
+from reconsume.topics.policy_record import (
+    SettlementHeard,
+    SubscriptionRecord,
+    instance_key,
+    parse_record,
+    render_record,
+)
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
@@ -19,9 +28,6 @@ from tests.support.sidecar.redrive import dead_letter
 from tests.support.view_rows import wall
 from tests.ui.scene import Scene, dashboard
 from tests.ui.web import Visitor
-from topics import retry_headers as wire
-from topics.events import DISMISSALS, State, decode_event
-from topics.policy_record import SettlementHeard, SubscriptionRecord, instance_key, parse_record, render_record
 
 HOUR = 3_600_000
 VALUES = (b'{"sku": "A-17"}', b'{"sku": "B-2"}', b"\xff\x00", None, b"", b'{"sku": "A-99"}')

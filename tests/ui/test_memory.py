@@ -16,6 +16,7 @@ import yaml
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
+from reconsume.topics.events import encode_event
 from tests.cli.terminal.test_process import environ
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
@@ -24,7 +25,6 @@ from tests.support.kafka.view_topics import event
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.running_api import Client
-from topics.events import encode_event
 
 SECONDS = 60.0
 LARGE = 900_000
@@ -76,7 +76,7 @@ def dashboard(group: GroupTopics, folder: Path) -> Iterator[tuple[int, int]]:
     """A dashboard of its own, as a process; its port and its id."""
     file = folder / "reconsume.yaml"
     file.write_text(yaml.safe_dump(config_of(group, "http://127.0.0.1:1/", 8471)), encoding="utf-8")
-    words = ["-m", "sidecar", "ui", "-c", str(file), "--listen", "127.0.0.1:0"]
+    words = ["-m", "reconsume.sidecar", "ui", "-c", str(file), "--listen", "127.0.0.1:0"]
     with subprocess.Popen([sys.executable, *words], env=environ(), stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from sidecar.errors import ConfigError
-from sidecar.http.tokens import Tokens
-from sidecar.settings.addresses import parse_listen
-from sidecar.settings.policy import build_policy
-from sidecar.ui.app import Dashboard, DashboardOptions
-from sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, SHORTEST_TOKEN, Sessions
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.http.tokens import Tokens
+from reconsume.sidecar.settings.addresses import parse_listen
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.sidecar.ui.app import Dashboard, DashboardOptions
+from reconsume.sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, SHORTEST_TOKEN, Sessions
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.sidecar.settings import good
 from tests.ui.scene import TOKEN, Scene, dashboard

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from reconsume.topics.events import State, encode_event, event_of
+from reconsume.topics.retry_headers import RetryState
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
@@ -20,8 +22,6 @@ from tests.ui.hostile import ATTACKS
 from tests.ui.scene import TOKEN, Scene, dashboard, wall
 from tests.ui.test_screens import fits
 from tests.ui.web import Visitor
-from topics.events import State, encode_event, event_of
-from topics.retry_headers import RetryState
 
 PATH = "/keys/queue?base64=YWRh"
 

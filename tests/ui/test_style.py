@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sidecar.ui.templating import FOLDER
+from reconsume.sidecar.ui.templating import FOLDER
 
 LEAST = 4.5
 PAIRS = (

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sidecar.clock import Clock, now, utc
+from reconsume.sidecar.clock import Clock, now, utc
 
 WAIT = 3
 MS, SECOND = 1_000_000, 1_000_000_000

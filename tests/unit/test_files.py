@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.files import open_plain, read_given, read_plain, read_stream
+from reconsume.sidecar.files import open_plain, read_given, read_plain, read_stream
 from tests.support.deadline import until
 
 MOST = 1_000

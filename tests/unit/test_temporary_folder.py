@@ -12,13 +12,19 @@ from typing import Any
 
 import pytest
 
-from sidecar.audit.store import AuditStore
-from sidecar.files import TemporaryFolder
-from sidecar.view.store_file import open_store
+from reconsume.sidecar.audit.store import AuditStore
+from reconsume.sidecar.files import TemporaryFolder
+from reconsume.sidecar.view.store_file import open_store
 
 STEPS = 20_000
 """More than any of these takes. A step is one instruction of the functions in MODULES."""
-MODULES = ("sidecar.files", "sidecar.view.store", "sidecar.audit.store", "secrets", "weakref")
+MODULES = (
+    "reconsume.sidecar.files",
+    "reconsume.sidecar.view.store",
+    "reconsume.sidecar.audit.store",
+    "secrets",
+    "weakref",
+)
 
 
 def stored() -> None:

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from sidecar.cli.acls.export import commands, user_name
-from sidecar.cli.acls.plan import Step, make_plan, principals_of
-from sidecar.cli.acls.strimzi import Authentication, documents, user_resource
-from sidecar.cli.terminal.confirm import ask
-from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Row, talk, write
-from sidecar.cli.terminal.program import Group
-from sidecar.printable import plural
-from sidecar.settings import Settings, load
-from sidecar.settings.model import group_of
-from topics.acls import Permission, User, permissions_of
-from topics.removed import removed_levels
+from reconsume.sidecar.cli.acls.export import commands, user_name
+from reconsume.sidecar.cli.acls.plan import Step, make_plan, principals_of
+from reconsume.sidecar.cli.acls.strimzi import Authentication, documents, user_resource
+from reconsume.sidecar.cli.terminal.confirm import ask
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import Row, talk, write
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings.model import group_of
+from reconsume.topics.acls import Permission, User, permissions_of
+from reconsume.topics.removed import removed_levels
 
 if TYPE_CHECKING:
-    from sidecar.kafka.admin.acls import Acls
+    from reconsume.sidecar.kafka.admin.acls import Acls
 
 PLAN_COLUMNS = ("role", "principal", "action", "operation", "resource", "name", "pattern", "by")
 RESULT_COLUMNS = ("role", "principal", "operation", "resource", "name", "pattern", "result", "error")
@@ -162,9 +162,9 @@ def look(
 ) -> tuple[Acls, list[Step]]:
     """Read the cluster's rules and compare them with the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
-    from sidecar.group_policy.removed_levels import unlisted_levels
-    from sidecar.kafka.admin.acls import Acls
-    from sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.group_policy.removed_levels import unlisted_levels
+    from reconsume.sidecar.kafka.admin.acls import Acls
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_for_kafka(options)
     whose = named(settings, roles, principals)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from sidecar.cli.acls.strimzi import by_resource, camel, resource_name
-from topics.acls import Permission, Resource
+from reconsume.sidecar.cli.acls.strimzi import by_resource, camel, resource_name
+from reconsume.topics.acls import Permission, Resource
 
 FLAGS = {Resource.TOPIC: "--topic", Resource.GROUP: "--group", Resource.TRANSACTIONAL_ID: "--transactional-id"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
+from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 
 if TYPE_CHECKING:
-    from sidecar.kafka.admin.acls import Rule
+    from reconsume.sidecar.kafka.admin.acls import Rule
 
 EVERYBODY = "User:*"
 EVERYTHING = "*"

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from topics.acls import Permission, Resource
-from topics.specs import TopicSpec
+from reconsume.topics.acls import Permission, Resource
+from reconsume.topics.specs import TopicSpec
 
 API = "kafka.strimzi.io/v1"
 OWNER_LABEL = "strimzi.io/cluster"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.dlq.filters import (
+from reconsume.sidecar.cli.dlq.filters import (
     Contains,
     DryRun,
     FilterOptions,
@@ -25,20 +25,20 @@ from sidecar.cli.dlq.filters import (
     open_dlq,
     progress_line,
 )
-from sidecar.cli.terminal.confirm import ask, stop_signal
-from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Format, Row, talk, write
-from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Filter, Letter
-from sidecar.errors import BrokerError, ConfigError
-from sidecar.files import open_plain
-from sidecar.printable import plural
+from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Format, Row, talk, write
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.letters import Filter, Letter
+from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.files import open_plain
+from reconsume.sidecar.printable import plural
 
 if TYPE_CHECKING:
-    from sidecar.core.record import Partition
-    from sidecar.dlq.purge import Deletion, Purge
-    from sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.core.record import Partition
+    from reconsume.sidecar.dlq.purge import Deletion, Purge
+    from reconsume.sidecar.dlq.topics import DlqTopics
 
 LONGEST_LINE = 160 * 1024 * 1024
 """Bytes. A broker takes requests of at most 100 MiB unless that is changed, too; base64 adds a third."""
@@ -91,9 +91,9 @@ def export(
 def write_letters(options: Options, letter_filter: Filter, most: int | None) -> int:
     """Write a line for each letter. Return how many of them have headers that could not be read."""
     _, there, policy = open_dlq(options)
-    from sidecar.dlq.archive import line_of
-    from sidecar.dlq.letters import read_letter
-    from sidecar.dlq.scan import Scan
+    from reconsume.sidecar.dlq.archive import line_of
+    from reconsume.sidecar.dlq.letters import read_letter
+    from reconsume.sidecar.dlq.scan import Scan
 
     count = unreadable = 0
     tell = progress_line("exported")
@@ -147,7 +147,7 @@ def import_rows(there: DlqTopics, policy: Policy, file: Path, result: str, count
     `result`: what to say of a letter that the DLQ does not have. If it is not IMPORTED, nothing is written. `counts`:
     the numbers of letters by result.
     """
-    from sidecar.dlq.archive import Importer, life_of, parts_of
+    from reconsume.sidecar.dlq.archive import Importer, life_of, parts_of
 
     known = set[tuple[str, int]]()
     """What earlier parts would have written."""
@@ -170,7 +170,7 @@ def import_rows(there: DlqTopics, policy: Policy, file: Path, result: str, count
 
 def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
     """Yield the letters of a file. Raises ConfigError at its end, with the first lines that are not letters."""
-    from sidecar.dlq.archive import ImportedError, import_line
+    from reconsume.sidecar.dlq.archive import ImportedError, import_line
 
     problems = list[str]()
     try:
@@ -219,7 +219,7 @@ def purge(
     settings, there, policy = open_dlq(options)
     if confirm not in (None, settings.group):
         raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
-    from sidecar.dlq.purge import Purge
+    from reconsume.sidecar.dlq.purge import Purge
 
     planned = Purge(there, policy, letter_filter.since, letter_filter.until, progress_line("to delete"))
     explain(planned)
@@ -239,7 +239,7 @@ def purge(
 
 def forget_settled(there: DlqTopics) -> None:
     """Delete the settlements of letters that are gone, so that others can be dismissed."""
-    from sidecar.dlq.settlements import SettlementWriter, gone_of
+    from reconsume.sidecar.dlq.settlements import SettlementWriter, gone_of
 
     try:
         if gone := gone_of(there.settlements(), there.layout()):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.dlq import archive as keep
-from sidecar.cli.dlq import edit
-from sidecar.cli.dlq import redrive as back
-from sidecar.cli.dlq.filters import (
+from reconsume.sidecar.cli.dlq import archive as keep
+from reconsume.sidecar.cli.dlq import edit
+from reconsume.sidecar.cli.dlq import redrive as back
+from reconsume.sidecar.cli.dlq.filters import (
     SCANNED,
     Contains,
     FilterOptions,
@@ -27,18 +27,18 @@ from sidecar.cli.dlq.filters import (
     open_dlq,
     progress_line,
 )
-from sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Format, Row, clock, talk, write
-from sidecar.cli.terminal.program import Group
-from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
-from sidecar.printable import plural, printable
+from reconsume.sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, write
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from reconsume.sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
-    from sidecar.dlq.letters import Letter
-    from sidecar.dlq.search import SearchResult
-    from sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.dlq.letters import Letter
+    from reconsume.sidecar.dlq.search import SearchResult
+    from reconsume.sidecar.dlq.topics import DlqTopics
 
 MOST_EVENTS = 5_000_000
 
@@ -85,7 +85,7 @@ def list_(
     letter_filter = filter_of(FilterOptions(ids, reasons, topics, headers, since, until, keys, contains))
     states = states_of(state, everything=everything)
     _, there, policy = open_dlq(options)
-    from sidecar.dlq.search import search
+    from reconsume.sidecar.dlq.search import search
 
     result = search(
         there, policy, RedriveRequest(letter_filter, most_redrives), limit, scan, progress_line("matched"), states
@@ -114,7 +114,7 @@ def show(
       reconsume dlq show billing-DLQ:0:17
     """
     _, there, policy = open_dlq(options)
-    from sidecar.dlq.search import find_id
+    from reconsume.sidecar.dlq.search import find_id
 
     result = find_id(there, policy, ident, scan, progress_line("found"))
     expect_letters(result, ident)
@@ -129,7 +129,7 @@ def show(
 
 def decision_on(there: DlqTopics, letter: Letter, verdict: Eligibility) -> Row | None:
     """Return who dismissed a letter, when and why; None if nobody did. The journey forgets it with the events."""
-    from sidecar.dlq.dismissal import decision_of
+    from reconsume.sidecar.dlq.dismissal import decision_of
 
     made = decision_of(letter, there.settlements()) if verdict is Eligibility.DISMISSED else None
     return None if made is None else {"who": made.who, "at": clock(made.at), "why": made.why}
@@ -158,8 +158,8 @@ def sum_up(result: SearchResult) -> None:
 
 def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], str]:
     """Return the record's events as rows, and the reason why they may be incomplete."""
-    from sidecar.cli.retries.rows import journey
-    from sidecar.view.journey import read_journey
+    from reconsume.sidecar.cli.retries.rows import journey
+    from reconsume.sidecar.view.journey import read_journey
 
     if letter.retry_state is None:
         return [], "the record's id is not known"
@@ -170,8 +170,8 @@ def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], 
 
 def print_letters(options: Options, result: SearchResult, events: list[Row], decision: Row | None) -> None:
     """Print each letter, then the record's journey. `decision`: that on the newest one."""
-    from sidecar.cli.retries.rows import CUT as OF_A_JOURNEY
-    from sidecar.cli.retries.rows import JOURNEY, for_people
+    from reconsume.sidecar.cli.retries.rows import CUT as OF_A_JOURNEY
+    from reconsume.sidecar.cli.retries.rows import JOURNEY, for_people
 
     output = options.output
     if output.format is not Format.TABLE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from sidecar.dlq.preview import SHOWN, looked_at
+from reconsume.sidecar.dlq.preview import SHOWN, looked_at
 
 AROUND = 2
 """Lines that are shown before and after a change."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from sidecar.cli.dlq.difference import difference
-from sidecar.cli.dlq.filters import (
+from reconsume.sidecar.cli.dlq.difference import difference
+from reconsume.sidecar.cli.dlq.filters import (
     SCANNED,
     DryRun,
     Ident,
@@ -23,22 +23,22 @@ from sidecar.cli.dlq.filters import (
     newest_letter,
     open_dlq,
 )
-from sidecar.cli.dlq.redrive import code_of
-from sidecar.cli.terminal.arguments import author, read_bytes
-from sidecar.cli.terminal.confirm import is_to_go_on, stop_signal
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Row, talk
-from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
-from sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
-from sidecar.dlq.redrive_target import planned_target
-from sidecar.errors import LetterError, SetupError
-from sidecar.files import TemporaryFolder
-from sidecar.printable import plural
+from reconsume.sidecar.cli.dlq.redrive import code_of
+from reconsume.sidecar.cli.terminal.arguments import author, read_bytes
+from reconsume.sidecar.cli.terminal.confirm import is_to_go_on, stop_signal
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Row, talk
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
+from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from reconsume.sidecar.dlq.redrive_target import planned_target
+from reconsume.sidecar.errors import LetterError, SetupError
+from reconsume.sidecar.files import TemporaryFolder
+from reconsume.sidecar.printable import plural
 
 if TYPE_CHECKING:
-    from sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.dlq.topics import DlqTopics
 
 LARGEST_VALUE = 32 * 1024 * 1024
 """Bytes of a new value. Kafka takes 1 MB by default."""
@@ -89,8 +89,8 @@ def edit(
 
 def resend(there: DlqTopics, policy: Policy, original: Letter, letter: Letter) -> int:
     """Redrive `letter`, which is `original` with another value. Raises LetterError if it was redriven meanwhile."""
-    from sidecar.dlq.redrive_history import eligibility
-    from sidecar.dlq.redriver import Redriver
+    from reconsume.sidecar.dlq.redrive_history import eligibility
+    from reconsume.sidecar.dlq.redriver import Redriver
 
     request = RedriveRequest(Filter(ids=(letter.position,)), MOST_REDRIVES_EVER, forgotten=True)
     with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
@@ -128,7 +128,7 @@ def change_row(letter: Letter, value: bytes, target: str) -> Row:
 
 def audit_of(who: str, row: Row) -> bytes:
     """Return the value of the audit header."""
-    from sidecar.clock import now
+    from reconsume.sidecar.clock import now
 
     return msgspec.json.encode({"v": 1, "who": who, "at": now().wall_ms, "was": row["was"], "is": row["is"]})
 

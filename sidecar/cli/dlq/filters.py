@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sidecar.cli.terminal.arguments import author, before, record_id
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import each_second, talk
-from sidecar.core.policy import Policy
-from sidecar.dlq.letters import Eligibility, Filter, Letter, fault_of_text
-from sidecar.errors import LetterError
-from sidecar.printable import plural, printable
-from sidecar.settings import Settings
-from sidecar.settings.policy import build_policy
-from topics.retry_headers import LARGEST_LONG
+from reconsume.sidecar.cli.terminal.arguments import author, before, record_id
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import each_second, talk
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, fault_of_text
+from reconsume.sidecar.errors import LetterError
+from reconsume.sidecar.printable import plural, printable
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.retry_headers import LARGEST_LONG
 
 if TYPE_CHECKING:
-    from sidecar.dlq.scan import Scan
-    from sidecar.dlq.search import SearchResult
-    from sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.dlq.scan import Scan
+    from reconsume.sidecar.dlq.search import SearchResult
+    from reconsume.sidecar.dlq.topics import DlqTopics
 
 SCANNED = 1_000_000
 
@@ -106,7 +106,7 @@ def unique(values: Sequence[str] | None) -> tuple[str, ...]:
 
 def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTopics, Policy]:
     """Return the configuration, the dead letter topics and the policy. Events name `who` as their author."""
-    from sidecar.dlq.topics import DlqTopics  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.dlq.topics import DlqTopics  # the Kafka client is slow to import, and --help needs none
 
     settings = settings_for_kafka(options)
     policy = build_policy(settings, f"redrive:{author(who)}")
@@ -116,7 +116,7 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
 def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
     """Return the newest dead letter with this id, and whether a redrive takes it. Raises LetterError if there is
     none."""
-    from sidecar.dlq.search import find_id  # the Kafka client is slow to import
+    from reconsume.sidecar.dlq.search import find_id  # the Kafka client is slow to import
 
     result = find_id(there, policy, ident, scan, progress_line("found"))
     expect_letters(result, ident)

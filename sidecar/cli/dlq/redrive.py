@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.dlq.filters import (
+from reconsume.sidecar.cli.dlq.filters import (
     Contains,
     DryRun,
     FilterOptions,
@@ -23,18 +23,18 @@ from sidecar.cli.dlq.filters import (
     open_dlq,
     progress_line,
 )
-from sidecar.cli.dlq.rows import PLAN, plan_rows
-from sidecar.cli.terminal.confirm import ask, stop_signal
-from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import talk
-from sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
-from sidecar.dlq.redrive_target import planned_target
-from sidecar.printable import plural
+from reconsume.sidecar.cli.dlq.rows import PLAN, plan_rows
+from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from reconsume.sidecar.dlq.redrive_target import planned_target
+from reconsume.sidecar.printable import plural
 
 if TYPE_CHECKING:
-    from sidecar.dlq.plan import PlanCounts
-    from sidecar.dlq.redriver import Redriver
+    from reconsume.sidecar.dlq.plan import PlanCounts
+    from reconsume.sidecar.dlq.redriver import Redriver
 
 
 Most = Annotated[int | None, typer.Option("--max", min=1, help="At most so many in this run.")]
@@ -96,8 +96,8 @@ def plan_and_redrive(
 ) -> int:
     """Show the plan, ask the user to agree, and carry it out."""
     _, there, policy = open_dlq(options)
-    from sidecar.dlq.plan import plan_redrive
-    from sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.dlq.plan import plan_redrive
+    from reconsume.sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
 
     plan = plan_redrive(there, policy, request, most, progress_line("ready"))
     count, ready = plan.of(Eligibility.READY), planned_target(policy)
@@ -135,7 +135,7 @@ def carry_out(
 
 def code_of(counts: PlanCounts) -> int:
     """Return the exit code: 3 if Kafka refused some letters, 1 if it refused all."""
-    from sidecar.dlq.plan import REFUSED
+    from reconsume.sidecar.dlq.plan import REFUSED
 
     if not counts.of(REFUSED):
         return DONE

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli.terminal.output import Row, clock
-from sidecar.dlq.letters import Eligibility, Letter
-from sidecar.dlq.preview import one_line, preview
+from reconsume.sidecar.cli.terminal.output import Row, clock
+from reconsume.sidecar.dlq.letters import Eligibility, Letter
+from reconsume.sidecar.dlq.preview import one_line, preview
 
 if TYPE_CHECKING:
-    from sidecar.dlq.plan import PlanCounts
+    from reconsume.sidecar.dlq.plan import PlanCounts
 
 LIST = ("id", "died", "state", "reason", "text", "times", "redrives", "topic", "place", "fault")
 """What decides stands first: a narrow terminal leaves out columns from the end."""
@@ -48,7 +48,7 @@ def list_row(letter: Letter, verdict: Eligibility) -> Row:
 
 def plan_rows(counts: PlanCounts, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
     """Return a row for each kind of letter, the redriven ones first. `ready` is the topic that they are written to."""
-    from sidecar.dlq.plan import why
+    from reconsume.sidecar.dlq.plan import why
 
     words = AFTER if done else BEFORE
     kinds = sorted(counts.counts.items(), key=lambda item: (item[0].verdict != Eligibility.READY, -item[1], item[0]))
@@ -68,7 +68,7 @@ def plan_rows(counts: PlanCounts, ready: str, most_redrives: int, *, done: bool)
 
 def letter_row(letter: Letter, verdict: Eligibility) -> dict[str, Any]:
     """Return all fields of a dead letter."""
-    from sidecar.dlq.archive import export_line
+    from reconsume.sidecar.dlq.archive import export_line
 
     retry_state, line = letter.retry_state, export_line(letter)
     return {

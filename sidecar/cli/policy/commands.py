@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.explain_timeline import parks_in
-from sidecar.cli.policy.guards import expect_levels, expect_readable, expect_readers, fitting
-from sidecar.cli.policy.plan import history_row, origin_of, parked_text, plan_of, read_pairs, rule_rows
-from sidecar.cli.terminal.arguments import author
-from sidecar.cli.terminal.confirm import ask
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Format, clock, talk
-from sidecar.cli.terminal.program import Group
-from sidecar.clock import wall
-from sidecar.errors import ContractError
-from sidecar.printable import plural
-from sidecar.settings.group_policy import (
+from reconsume.sidecar.cli.explain_timeline import parks_in
+from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, expect_readers, fitting
+from reconsume.sidecar.cli.policy.plan import history_row, origin_of, parked_text, plan_of, read_pairs, rule_rows
+from reconsume.sidecar.cli.terminal.arguments import author
+from reconsume.sidecar.cli.terminal.confirm import ask
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import Format, clock, talk
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings.group_policy import (
     KEYS,
     differences,
     overridden,
     policy_values,
     read_assignments,
 )
-from sidecar.settings.load import Loaded, load_with_origins
-from sidecar.settings.model import Settings
-from topics.policy_record import PolicyRecord
+from reconsume.sidecar.settings.load import Loaded, load_with_origins
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.policy_record import PolicyRecord
 
 if TYPE_CHECKING:
-    from sidecar.group_policy.store import Entry, PolicyStore
+    from reconsume.sidecar.group_policy.store import Entry, PolicyStore
 
 PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
@@ -163,7 +163,9 @@ def history(options: Options) -> None:
 
 def look(options: Options) -> tuple[Loaded, PolicyStore]:
     """Load the configuration and open the policy topic."""
-    from sidecar.group_policy.store import PolicyStore  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.group_policy.store import (
+        PolicyStore,  # the Kafka client is slow to import, and --help needs none
+    )
 
     loaded = load_with_origins(options.config, options.sets)
     return loaded, PolicyStore(loaded.settings.kafka, loaded.settings.names)
@@ -174,7 +176,7 @@ def governed(settings: Settings) -> Settings:
 
     Raises ContractError if the policy topic is missing, BrokerError if Kafka does not answer.
     """
-    from sidecar.group_policy.store import PolicyStore
+    from reconsume.sidecar.group_policy.store import PolicyStore
 
     return in_force(settings, newest(PolicyStore(settings.kafka, settings.names)))
 
@@ -186,7 +188,7 @@ def newest(store: PolicyStore) -> PolicyRecord | None:
 
 def followed(entries: list[Entry]) -> PolicyRecord | None:
     """Return the policy that instances follow, like `newest`, from entries that are already read."""
-    from sidecar.group_policy.store import in_force as last_good
+    from reconsume.sidecar.group_policy.store import in_force as last_good
 
     for entry in entries:
         if entry.fault:
@@ -197,7 +199,7 @@ def followed(entries: list[Entry]) -> PolicyRecord | None:
 def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
     """Return the settings with the group's values applied. If those are invalid, return the configuration's, as
     instances do."""
-    from sidecar.errors import ConfigError
+    from reconsume.sidecar.errors import ConfigError
 
     try:
         return overridden(settings, {} if record is None else record.policy)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sidecar.cli.terminal.output import talk
-from sidecar.clock import wall
-from sidecar.errors import ContractError
-from sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
-from sidecar.settings.model import Settings
-from topics.policy_record import KEY, QUEUES, RULES, PolicyHeard, PolicyRecord, parse_record, render_record
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.policy_record import KEY, QUEUES, RULES, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
-    from sidecar.group_policy.store import Entry
+    from reconsume.sidecar.group_policy.store import Entry
 
 READERS = (
     ("rules", RULES, "would refuse a policy with rules"),
@@ -39,7 +39,7 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
 
 def expect_readable(entries: list[Entry]) -> None:
     """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
-    from sidecar.group_policy.store import unread_of
+    from reconsume.sidecar.group_policy.store import unread_of
 
     if why := unread_of(entries):
         raise ContractError(
@@ -50,9 +50,9 @@ def expect_readable(entries: list[Entry]) -> None:
 
 def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
     """Raise ContractError if an instance lives that refuses a policy with rules, or reads no queues for a ladder."""
-    from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-    from sidecar.group_policy.topic import read_policy_topic, unaware
-    from sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+    from reconsume.sidecar.group_policy.topic import read_policy_topic, unaware
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     needed = {word: text for key, word, text in READERS if new.get(key)}
     if not needed:
@@ -68,7 +68,7 @@ def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
 
 def expect_levels(settings: Settings) -> None:
     """Raise ContractError, with the fix, if a level or queue topic that the settings need does not exist."""
-    from sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     needed = levels_of(settings) | queues_of(settings)
     missing = needed - Cluster(settings.kafka).find(needed).keys()

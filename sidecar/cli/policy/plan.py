@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import typer
 
-from sidecar.cli.terminal.output import Row, clock
-from sidecar.settings.group_policy import KEYS, dotted, flow, policy_values
-from sidecar.settings.load import Loaded
-from sidecar.settings.model import Settings
-from sidecar.settings.rule_edits import rule_named_by
-from topics.policy_record import PolicyRecord
+from reconsume.sidecar.cli.terminal.output import Row, clock
+from reconsume.sidecar.settings.group_policy import KEYS, dotted, flow, policy_values
+from reconsume.sidecar.settings.load import Loaded
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.rule_edits import rule_named_by
+from reconsume.topics.policy_record import PolicyRecord
 
 
 def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[tuple[str, str]], frozenset[str]]:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sidecar.cli.retries.filters import progress_line
-from sidecar.cli.retries.rows import moment
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Format, Row, talk
-from sidecar.core.waiting_keys import WaitingKey, WaitingRecord
-from sidecar.errors import ConfigError, RecordError
-from sidecar.printable import plural
-from sidecar.settings import Settings
-from sidecar.settings.policy import build_policy
-from topics.events import State
+from reconsume.sidecar.cli.retries.filters import progress_line
+from reconsume.sidecar.cli.retries.rows import moment
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
+from reconsume.sidecar.errors import ConfigError, RecordError
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.events import State
 
 if TYPE_CHECKING:
-    from sidecar.kafka.queues.queue_listing import WaitingScan
+    from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
 
 CLIENT = "reconsume-retries"
 MOST_KEPT = 10_000
@@ -68,8 +68,10 @@ def show_key(options: Options, key: bytes, most: int) -> int:
 
 def read(settings: Settings, topic: str | None, key: bytes | None = None, most: int | None = None) -> WaitingScan:
     """Read the queue topics, and say on stderr what was left out. Raises ConfigError if the group has no order."""
-    from sidecar.kafka.admin.cluster import Cluster  # the Kafka client is slow to import, and --help needs none
-    from sidecar.kafka.queues.queue_listing import MOST_READ, Wanted, read_waiting
+    from reconsume.sidecar.kafka.admin.cluster import (
+        Cluster,  # the Kafka client is slow to import, and --help needs none
+    )
+    from reconsume.sidecar.kafka.queues.queue_listing import MOST_READ, Wanted, read_waiting
 
     order = settings.deliver.order
     if order == "none":

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.retries.blocked import key_of, list_blocked, refuse_with_blocked, show_key
-from sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
-from sidecar.cli.retries.rows import (
+from reconsume.sidecar.cli.retries.blocked import key_of, list_blocked, refuse_with_blocked, show_key
+from reconsume.sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
+from reconsume.sidecar.cli.retries.rows import (
     CUT,
     JOURNEY,
     LIST,
@@ -23,21 +23,21 @@ from sidecar.cli.retries.rows import (
     storm_text,
     sums_row,
 )
-from sidecar.cli.terminal.arguments import duration, optional_record_id
-from sidecar.cli.terminal.exit_codes import DONE
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Format, Row, talk
-from sidecar.cli.terminal.program import Group
-from sidecar.clock import wall
-from sidecar.errors import RecordError
-from sidecar.printable import printable
-from sidecar.settings import Settings
-from sidecar.view.source import Source
-from topics.events import State
+from reconsume.sidecar.cli.terminal.arguments import duration, optional_record_id
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import RecordError
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.view.source import Source
+from reconsume.topics.events import State
 
 if TYPE_CHECKING:
-    from sidecar.view.snapshot import ViewSnapshot
+    from reconsume.sidecar.view.snapshot import ViewSnapshot
 
 MOST_SCANNED = 5_000_000
 
@@ -127,7 +127,7 @@ def show(
     if (wanted := key_of(record, key, key_base64)) is not None:
         return show_key(options, wanted, most)
     assert record is not None, "key_of has refused the call"
-    from sidecar.view.journey import read_journey
+    from reconsume.sidecar.view.journey import read_journey
 
     settings = settings_for_kafka(options)
     with view(settings, None if most == MOST_SCANNED else most) as look, look.questions() as ask:
@@ -193,7 +193,7 @@ def watch(
     Example:
       reconsume retries watch --topic orders
     """
-    from sidecar.cli.retries.watch import changes, draw
+    from reconsume.sidecar.cli.retries.watch import changes, draw
 
     filters = filters_of(state, topic, level, reason, None)
     end = None if length is None else time.monotonic() + duration(length, "--for") / 1000
@@ -215,7 +215,9 @@ def watch(
 
 def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSnapshot]:
     """Return the view, read to its end, from what the configuration says."""
-    from sidecar.cli.retries.whole_view import whole_view  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.cli.retries.whole_view import (
+        whole_view,  # the Kafka client is slow to import, and --help needs none
+    )
 
     return whole_view(settings, Source(settings.view.source), most)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from sidecar.cli.terminal.arguments import ahead
-from sidecar.cli.terminal.output import each_second
-from sidecar.settings import Settings
-from sidecar.view.storm import Rule
-from topics.events import State
+from reconsume.sidecar.cli.terminal.arguments import ahead
+from reconsume.sidecar.cli.terminal.output import each_second
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.view.storm import Rule
+from reconsume.topics.events import State
 
 if TYPE_CHECKING:
-    from sidecar.view.query import Filters
+    from reconsume.sidecar.view.query import Filters
 
 ALL = "all"
 
@@ -26,7 +26,7 @@ def progress_line(what: str) -> Callable[[int, int], None]:
 
 def filters_of(state: str, topic: str | None, level: str | None, reason: str | None, due: str | None) -> Filters:
     """Build the filters from the options. Raises BadParameter if the state is unknown."""
-    from sidecar.view.query import Filters
+    from reconsume.sidecar.view.query import Filters
 
     if state.upper() not in (*State, ALL.upper()):
         raise typer.BadParameter(f"--state is {', '.join(State)} or {ALL}")

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from sidecar.cli.terminal.output import Format, Row, clock
-from sidecar.printable import plural
-from sidecar.view.source import Source
-from sidecar.view.storm import Failures, Rule, storm_of
-from topics.durations import render_duration
-from topics.events import Event, State
+from reconsume.sidecar.cli.terminal.output import Format, Row, clock
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.storm import Failures, Rule, storm_of
+from reconsume.topics.durations import render_duration
+from reconsume.topics.events import Event, State
 
 LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
 STATS = ("minute", "topic", "level", "reason", "retries", "committed", "dead", "redriven")

@@ -6,17 +6,17 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli.retries.rows import CUT, LIST, age_text, for_people, row_of, storm_text
-from sidecar.cli.terminal.output import Format, Output, cells_of
-from sidecar.cli.terminal.table import drawn, layout
-from sidecar.clock import wall
-from sidecar.printable import printable
-from sidecar.view.storm import Rule
-from topics.view_record import ViewRow, encode_row
+from reconsume.sidecar.cli.retries.rows import CUT, LIST, age_text, for_people, row_of, storm_text
+from reconsume.sidecar.cli.terminal.output import Format, Output, cells_of
+from reconsume.sidecar.cli.terminal.table import drawn, layout
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.view.storm import Rule
+from reconsume.topics.view_record import ViewRow, encode_row
 
 if TYPE_CHECKING:
-    from sidecar.view.query import Filters
-    from sidecar.view.snapshot import ViewSnapshot
+    from reconsume.sidecar.view.query import Filters
+    from reconsume.sidecar.view.snapshot import ViewSnapshot
 
 POLL = 0.2
 DRAW_EVERY_S = 1.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sidecar.cli.retries.rows import source_lines
-from sidecar.cli.terminal.output import talk
-from sidecar.cli.terminal.progress import progress_bar
-from sidecar.clock import wall
-from sidecar.settings import Settings
-from sidecar.view.snapshot import ViewSnapshot, looking
-from sidecar.view.source import Source
-from sidecar.view.store import BOUND
+from reconsume.sidecar.cli.retries.rows import source_lines
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.cli.terminal.progress import progress_bar
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.view.snapshot import ViewSnapshot, looking
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import BOUND
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import typer
 
-from sidecar.clock import wall
-from sidecar.errors import ConfigError
-from sidecar.files import read_given
-from sidecar.printable import printable
-from sidecar.settings.addresses import Listen, parse_listen
-from topics.durations import parse_duration
-from topics.policy_record import LONGEST_NAME
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import read_given
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings.addresses import Listen, parse_listen
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.policy_record import LONGEST_NAME
 
 RECORD_ID = re.compile(r"\S+:[0-9]{1,10}:[0-9]{1,19}")
 """A topic, a partition and an offset."""

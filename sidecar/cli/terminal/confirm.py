@@ -11,8 +11,8 @@ from types import FrameType
 
 import typer
 
-from sidecar.cli.terminal.exit_codes import FAILED
-from sidecar.cli.terminal.output import Output, Row, talk
+from reconsume.sidecar.cli.terminal.exit_codes import FAILED
+from reconsume.sidecar.cli.terminal.output import Output, Row, talk
 
 
 def ask(question: str, agreed: str | None = None) -> None:

@@ -19,8 +19,8 @@ from types import FrameType
 
 import typer
 
-from sidecar.cli.terminal.output import flush, talk
-from sidecar.errors import (
+from reconsume.sidecar.cli.terminal.output import flush, talk
+from reconsume.sidecar.errors import (
     BrokerError,
     ConfigError,
     ContractError,
@@ -29,7 +29,7 @@ from sidecar.errors import (
     RecordError,
     SetupError,
 )
-from sidecar.printable import printable_json
+from reconsume.sidecar.printable import printable_json
 
 DONE = 0
 FAILED = 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from sidecar.cli.terminal.options import Options
-from sidecar.settings import Settings, load
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.settings import Settings, load
 
 
 def settings_for_kafka(options: Options) -> Settings:
     """Return the checked settings, of which every kind of Kafka client can be made. Raises ConfigError."""
-    from sidecar.kafka.client_check import expect_clients  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.kafka.client_check import (
+        expect_clients,  # the Kafka client is slow to import, and --help needs none
+    )
 
     settings = load(options.config, options.sets)
     expect_clients(settings.kafka)

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from sidecar.cli.terminal.exit_codes import exit_code
-from sidecar.cli.terminal.output import Format, Output
+from reconsume.sidecar.cli.terminal.exit_codes import exit_code
+from reconsume.sidecar.cli.terminal.output import Format, Output
 
 P = ParamSpec("P")
 

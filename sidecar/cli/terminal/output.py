@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ParamSpec
 
-from sidecar.cli.terminal.table import drawn, layout
-from sidecar.clock import utc, wall
-from sidecar.errors import SetupError
-from sidecar.printable import printable, printable_json
+from reconsume.sidecar.cli.terminal.table import drawn, layout
+from reconsume.sidecar.clock import utc, wall
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.printable import printable, printable_json
 
 P = ParamSpec("P")
 Row = Mapping[str, object]

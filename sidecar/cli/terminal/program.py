@@ -13,8 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sidecar.cli.terminal.exit_codes import WRONG_USAGE, json_error
-from sidecar.cli.terminal.output import Format
+from reconsume.sidecar.cli.terminal.exit_codes import WRONG_USAGE, json_error
+from reconsume.sidecar.cli.terminal.output import Format
 
 DOCS = "docs"
 """Where the pages are: a folder of the repository, or the address of the site that `make docs` builds."""

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sidecar.cli.acls.strimzi import documents, topic_resource
-from sidecar.cli.terminal.arguments import read_bytes
-from sidecar.cli.terminal.confirm import ask
-from sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from sidecar.cli.terminal.kafka_settings import settings_for_kafka
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.output import Row, talk
-from sidecar.cli.terminal.program import Group
-from sidecar.cli.topics.export import commands, terraform
-from sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
-from sidecar.cli.topics.remarks import cost_of, missing_outputs, unused_levels, warnings_of
-from sidecar.errors import ContractError
-from sidecar.printable import plural
-from sidecar.settings import Settings
-from topics.specs import TopicSpec, group_specs
+from reconsume.sidecar.cli.acls.strimzi import documents, topic_resource
+from reconsume.sidecar.cli.terminal.arguments import read_bytes
+from reconsume.sidecar.cli.terminal.confirm import ask
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import Row, talk
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.cli.topics.export import commands, terraform
+from reconsume.sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
+from reconsume.sidecar.cli.topics.remarks import cost_of, missing_outputs, unused_levels, warnings_of
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import Settings
+from reconsume.topics.specs import TopicSpec, group_specs
 
 if TYPE_CHECKING:
-    from sidecar.kafka.admin.cluster import Cluster
-    from sidecar.kafka.admin.topics import CreateResult
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.kafka.admin.topics import CreateResult
 
 PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
@@ -101,7 +101,7 @@ def apply(
     """
     planned = None if plan_file is None else read_plan(read_bytes(plan_file, LARGEST_PLAN))
     # Imported late, as in `look`.
-    from sidecar.kafka.admin.topics import TopicAdmin
+    from reconsume.sidecar.kafka.admin.topics import TopicAdmin
 
     cluster, _, steps = look(options)
     if planned is not None and (changes := moved(planned, steps)):
@@ -166,8 +166,8 @@ def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
     """Compare the cluster's topics with those that the configuration needs. Raises ContractError if a main topic is
     missing."""
     # The Kafka client is slow to import, and --help needs none.
-    from sidecar.kafka.admin.cluster import Cluster
-    from sidecar.kafka.admin.descriptions import source_of
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.kafka.admin.descriptions import source_of
 
     settings = settings_for_kafka(options)
     cluster = Cluster(settings.kafka)
@@ -199,8 +199,8 @@ def findings(step: Step) -> list[Row]:
 def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
     """Return a row for each level of a main topic that left the configuration and still has retries there, and for
     each queue in which records wait that nobody reads."""
-    from sidecar.group_policy.removed_topics import leftovers
-    from sidecar.group_policy.unowned_queues import unowned_queues
+    from reconsume.sidecar.group_policy.removed_topics import leftovers
+    from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
 
     if settings.deliver.broadcast:
         return []

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
-from topics.specs import TopicSpec
+from reconsume.topics.specs import TopicSpec
 
 
 def commands(bootstrap: str, specs: Iterable[TopicSpec]) -> Iterator[str]:

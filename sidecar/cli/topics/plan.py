@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sidecar.errors import ConfigError
-from sidecar.printable import plural
-from topics.durations import render_duration
-from topics.names import Kind
-from topics.specs import TopicSpec
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.printable import plural
+from reconsume.topics.durations import render_duration
+from reconsume.topics.names import Kind
+from reconsume.topics.specs import TopicSpec
 
 if TYPE_CHECKING:
-    from sidecar.kafka.admin.descriptions import Topic
+    from reconsume.sidecar.kafka.admin.descriptions import Topic
 
 
 class Shape(msgspec.Struct, frozen=True):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterator, Sequence
 
-from sidecar.cli.terminal.output import Row
-from sidecar.printable import plural
-from sidecar.settings import Settings
-from sidecar.settings.group_policy import levels_of
-from sidecar.settings.model import group_of
-from topics.acls import User, permissions_of
-from topics.durations import render_duration
-from topics.outputs import literal_start
-from topics.specs import TopicSpec
+from reconsume.sidecar.cli.terminal.output import Row
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.group_policy import levels_of
+from reconsume.sidecar.settings.model import group_of
+from reconsume.topics.acls import User, permissions_of
+from reconsume.topics.durations import render_duration
+from reconsume.topics.outputs import literal_start
+from reconsume.topics.specs import TopicSpec
 
 MANY = 50
 """Groups for which the cost is said as well: a company rarely has one."""
@@ -61,7 +61,7 @@ def unused_levels(settings: Settings, there: Collection[str]) -> str | None:
     `there`: the names of the cluster's topics.
     """
     # Imported late: the Kafka client comes with it, and --help needs none.
-    from sidecar.group_policy.removed_levels import unlisted_levels
+    from reconsume.sidecar.group_policy.removed_levels import unlisted_levels
 
     levels = sorted(unlisted_levels(settings.names, settings.topic_names, there, levels_of(settings)))
     if not levels:

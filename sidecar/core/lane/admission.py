@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.memory import AdmissionLimit
-from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.progress import Bounds
-from sidecar.core.record import Now, Record
-from sidecar.core.tag_filter import TagFilter
+from reconsume.sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.memory import AdmissionLimit
+from reconsume.sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.progress import Bounds
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.core.tag_filter import TagFilter
 
 
 class LaneOptions(NamedTuple):

@@ -15,8 +15,8 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-from sidecar.core.invariant import ensure
-from sidecar.core.record import NEVER, Now
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.record import NEVER, Now
 
 HANDED_OVER_MS = 3_000
 """ms that it may take until the lane learns how far a log reaches; a record may have come meanwhile."""

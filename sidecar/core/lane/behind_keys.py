@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.ledger_entry import UNCOUNTED, identity_of
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.owned_queues import OwnedQueues
-from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
-from sidecar.core.record import NEVER, Now, Partition, Record
-from topics.retry_order import Order
-from topics.transitions import put_behind
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.ledger_entry import UNCOUNTED, identity_of
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.owned_queues import OwnedQueues
+from reconsume.sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transitions import put_behind
 
 GOES_ON = 0.75
 """The share of what may wait below which a main partition goes on that was paused at the whole: at the bound itself it

@@ -20,21 +20,21 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
-from sidecar.core.decide import dead_letter_too_large
-from sidecar.core.lane.calls import LaneCalls
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.crash_gate import CrashGate
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.outbox import MOST_REFUSED, Outbox
-from sidecar.core.lane.outputs import is_about_output
-from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import Because, LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import NEVER, Now, Partition
-from topics.attempt import retry_state_of
-from topics.transitions import Commit
+from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
+from reconsume.sidecar.core.decide import dead_letter_too_large
+from reconsume.sidecar.core.lane.calls import LaneCalls
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.crash_gate import CrashGate
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.outbox import MOST_REFUSED, Outbox
+from reconsume.sidecar.core.lane.outputs import is_about_output
+from reconsume.sidecar.core.lane.ownership import Ownership
+from reconsume.sidecar.core.lane.partition import Because, LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.record import NEVER, Now, Partition
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.transitions import Commit
 
 TOO_MANY = "too many of its copies are refused"
 TOO_LARGE = "its refused copies take too much memory"

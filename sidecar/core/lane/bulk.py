@@ -15,21 +15,21 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.counters import LaneCounters
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.crash_gate import CrashGate
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import FetchedRecords, LanePartition
-from sidecar.core.outcome import COMMITTED, label_of
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.policy import Policy
-from sidecar.core.record import Now, Record
-from topics.headers_fast import for_topic
-from topics.transition_records import Copy
-from topics.transitions import Forward
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.crash_gate import CrashGate
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.ownership import Ownership
+from reconsume.sidecar.core.lane.partition import FetchedRecords, LanePartition
+from reconsume.sidecar.core.outcome import COMMITTED, label_of
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.topics.headers_fast import for_topic
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Forward
 
 _KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
 

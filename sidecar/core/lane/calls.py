@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Notice
-from sidecar.core.record import Now, Record
-from topics.transitions import Commit, Written
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Notice
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.topics.transitions import Commit, Written
 
 OutputRefused: TypeAlias = Callable[[LanePartition, SettledRecord, str, Now], None]
 Write: TypeAlias = Callable[[LanePartition, Record, Commit | Written, Now], None]

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sidecar.core.commit_batch import CommitResult, SettledRecord, WrittenAt
-from sidecar.core.counters import LaneCounters
-from sidecar.core.lane.blocked_partitions import BlockedPartitions
-from sidecar.core.lane.bulk import RelayBulk
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.decisions import Decisions
-from sidecar.core.lane.long_waits import LongWaits
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.room_shares import RoomShares
-from sidecar.core.record import Now, Record
+from reconsume.sidecar.core.commit_batch import CommitResult, SettledRecord, WrittenAt
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.lane.blocked_partitions import BlockedPartitions
+from reconsume.sidecar.core.lane.bulk import RelayBulk
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.decisions import Decisions
+from reconsume.sidecar.core.lane.long_waits import LongWaits
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.ownership import Ownership
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.room_shares import RoomShares
+from reconsume.sidecar.core.record import Now, Record
 
 
 class Finish(Protocol):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.outbox import BATCH_FOR_MS, Outbox
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.record import NEVER, Now, Partition
+from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.outbox import BATCH_FOR_MS, Outbox
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.record import NEVER, Now, Partition
 
 BATCH_MOST = 4_000
 """Records in a transaction at most. Records that came during the last transaction go along: more of them then share its

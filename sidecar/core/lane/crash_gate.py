@@ -20,19 +20,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from sidecar.core.decide import Postpone, RetryInPlace, dead_letter_crashing, decide
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.calls import LaneCalls
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import Because, LanePartition
-from sidecar.core.lane.suspicion import IDLE_MS, Stage, Step, Suspicion, suspicion_of
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.outcome import Cancelled, NotSent, Outcome
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.progress import Progress
-from sidecar.core.record import NEVER, Now, Partition, Record
-from topics.transitions import Wait
+from reconsume.sidecar.core.decide import Postpone, RetryInPlace, dead_letter_crashing, decide
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.calls import LaneCalls
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.partition import Because, LanePartition
+from reconsume.sidecar.core.lane.suspicion import IDLE_MS, Stage, Step, Suspicion, suspicion_of
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.outcome import Cancelled, NotSent, Outcome
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.transitions import Wait
 
 CHECK_EVERY_MS = 1_000
 """ms between checks for partitions that are suspect no longer."""

@@ -5,9 +5,9 @@ The rules are pure (`core/decide.py`); this carries out what they say.
 
 from __future__ import annotations
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.counters import LaneCounters
-from sidecar.core.decide import (
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.decide import (
     LEASE_EXPIRED,
     Decision,
     LeaveUncommitted,
@@ -17,21 +17,21 @@ from sidecar.core.decide import (
     decide,
     decide_draining,
 )
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.outputs import with_outputs
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.queue_copies import QueueCopies
-from sidecar.core.lane.queue_heads import QueueHeads
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.outcome import Expired, Failed, Outcome, Outputs, Rejected
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.policy import Policy
-from sidecar.core.reason_classes import ReasonClasses
-from sidecar.core.record import Now, Record
-from topics.transition_records import writes_of
-from topics.transitions import DONE, Commit, Wait, Written
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.outputs import with_outputs
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.queue_copies import QueueCopies
+from reconsume.sidecar.core.lane.queue_heads import QueueHeads
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.outcome import Expired, Failed, Outcome, Outputs, Rejected
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.reason_classes import ReasonClasses
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.topics.transition_records import writes_of
+from reconsume.topics.transitions import DONE, Commit, Wait, Written
 
 STAYS = (Wait, Postpone, RetryInPlace)
 """The decisions after which a record stays in memory, and comes again from there. As a union it would be made anew for

@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Collection, Iterator
 from itertools import count
 
-from sidecar.core.invariant import ensure
-from sidecar.core.record import NEVER, Partition, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.record import NEVER, Partition, Record
 
 HOLD_WITHIN_MS = 3_000
 """ms. A record that is due within this time waits in memory. For a later one its partition is paused

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.key_lines import KeyLine, KeyLines
-from sidecar.core.lane.ledger_entry import Entry, Phase
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.key_lines import KeyLine, KeyLines
+from reconsume.sidecar.core.lane.ledger_entry import Entry, Phase
+from reconsume.sidecar.core.record import NEVER
 
 
 class DueHeads:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import Because, LanePartition, Pause
-from sidecar.core.lane.queue_facts import QueueFacts
-from sidecar.core.lane.suspicion import Stage
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import Partition
-from topics.attempt import retry_state_of
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
+from reconsume.sidecar.core.lane.queue_facts import QueueFacts
+from reconsume.sidecar.core.lane.suspicion import Stage
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.attempt import retry_state_of
 
 
 class PartitionFacts(NamedTuple):

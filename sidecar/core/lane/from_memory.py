@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.decide import postponed_since
-from sidecar.core.lane.ledger_entry import Entry
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.settled_by_hand import decided_by_hand
-from sidecar.core.policy import Policy
-from sidecar.core.record import Now, Record
-from topics.attempt import retry_state_of
-from topics.transitions import Commit, Hop, Written
+from reconsume.sidecar.core.decide import postponed_since
+from reconsume.sidecar.core.lane.ledger_entry import Entry
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.settled_by_hand import decided_by_hand
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.transitions import Commit, Hop, Written
 
 
 def decision_by_hand(owned: OwnedQueue, record: Record, now: Now) -> Commit | Written | None:

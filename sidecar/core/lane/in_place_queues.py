@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
-from sidecar.core.invariant import ensure
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.record import Partition, Record
 
 OrderBy: TypeAlias = Literal["key", "partition"]
 Key: TypeAlias = tuple[Partition, bytes | None]

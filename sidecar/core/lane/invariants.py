@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.record import Partition, Record
 
 
 def check_records(

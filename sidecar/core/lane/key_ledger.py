@@ -31,10 +31,10 @@ from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from operator import attrgetter
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.due_heads import DueHeads
-from sidecar.core.lane.key_lines import KeyLines
-from sidecar.core.lane.ledger_entry import (
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.due_heads import DueHeads
+from reconsume.sidecar.core.lane.key_lines import KeyLines
+from reconsume.sidecar.core.lane.ledger_entry import (
     BITS,
     IN_QUEUE,
     NO_COPY,
@@ -49,8 +49,8 @@ from sidecar.core.lane.ledger_entry import (
     packed,
     rank_of_copy,
 )
-from sidecar.core.record import NEVER
-from topics.retry_order import Order
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.retry_order import Order
 
 AGE_STEP_MS, WEIGHT_STEP = 60_000, 256
 """The steps in ms and bytes in which age and weight of a record are known."""

@@ -12,9 +12,9 @@ from operator import attrgetter
 
 import msgspec
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.ledger_entry import OUT, Entry, Phase
-from topics.retry_order import LAST
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.ledger_entry import OUT, Entry, Phase
+from reconsume.topics.retry_order import LAST
 
 _AT = attrgetter("at")
 

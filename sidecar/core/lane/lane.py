@@ -8,39 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from sidecar.core.commit_batch import CommitResult, SettledRecord
-from sidecar.core.counters import LaneCounters
-from sidecar.core.holds import Holds
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.admission import LaneOptions, admit
-from sidecar.core.lane.blocked_partitions import BlockedPartitions
-from sidecar.core.lane.bulk import BulkAnswers, RelayBulk
-from sidecar.core.lane.calls import LaneCalls
-from sidecar.core.lane.commit_results import CommitResults
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.crash_gate import CrashGate
-from sidecar.core.lane.decisions import Decisions
-from sidecar.core.lane.invariants import check_records
-from sidecar.core.lane.long_waits import LongWaits
-from sidecar.core.lane.membership_doubt import MembershipDoubt
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.operator_holds import OperatorHolds
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.owned_queue import LaneTies
-from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.room_shares import RoomShares
-from sidecar.core.lane.shown import ShownLane
-from sidecar.core.lane.timer import LaneTimer
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.outcome import COMMITTED, Cancelled, Outcome, label_of, output_refused
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Ports
-from sidecar.core.record import Now, Partition, Record
-from topics.attempt import retry_state_of
-from topics.transitions import Forward, Wait, after_wait
+from reconsume.sidecar.core.commit_batch import CommitResult, SettledRecord
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.holds import Holds
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.admission import LaneOptions, admit
+from reconsume.sidecar.core.lane.blocked_partitions import BlockedPartitions
+from reconsume.sidecar.core.lane.bulk import BulkAnswers, RelayBulk
+from reconsume.sidecar.core.lane.calls import LaneCalls
+from reconsume.sidecar.core.lane.commit_results import CommitResults
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.crash_gate import CrashGate
+from reconsume.sidecar.core.lane.decisions import Decisions
+from reconsume.sidecar.core.lane.invariants import check_records
+from reconsume.sidecar.core.lane.long_waits import LongWaits
+from reconsume.sidecar.core.lane.membership_doubt import MembershipDoubt
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.operator_holds import OperatorHolds
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.owned_queue import LaneTies
+from reconsume.sidecar.core.lane.ownership import Ownership
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.lane.room_shares import RoomShares
+from reconsume.sidecar.core.lane.shown import ShownLane
+from reconsume.sidecar.core.lane.timer import LaneTimer
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Outcome, label_of, output_refused
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Ports
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.transitions import Forward, Wait, after_wait
 
 
 class Lane:

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from sidecar.core.record import NEVER, Record
-from topics.group_rules import offset_of
-from topics.retry_order import LARGEST_OFFSET, LAST, Order
+from reconsume.sidecar.core.record import NEVER, Record
+from reconsume.topics.group_rules import offset_of
+from reconsume.topics.retry_order import LARGEST_OFFSET, LAST, Order
 
 Identity: TypeAlias = tuple[int, int]
 """A record of the main partition: its offset and its timestamp. The timestamp tells it from a record at the same offset

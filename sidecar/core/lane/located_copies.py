@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeAlias
 
-from sidecar.core.commit_batch import SettledRecord, WrittenAt
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.ledger_entry import Identity, QueuedCopy
-from sidecar.core.record import NEVER, OUR_HEADERS, Now, Partition, Record, weight_of
-from topics.render_headers import as_read
-from topics.retry_headers import RetryState
+from reconsume.sidecar.core.commit_batch import SettledRecord, WrittenAt
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.ledger_entry import Identity, QueuedCopy
+from reconsume.sidecar.core.record import NEVER, OUR_HEADERS, Now, Partition, Record, weight_of
+from reconsume.topics.render_headers import as_read
+from reconsume.topics.retry_headers import RetryState
 
 Transaction: TypeAlias = tuple[int, int]
 """The number of its producer, and its own. Both rise."""

@@ -17,26 +17,26 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from sidecar.core.decide import dead_letter_unreadable
-from sidecar.core.lane.behind_keys import BehindKeys
-from sidecar.core.lane.from_memory import settle_from_memory
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.ledger_entry import Phase, QueuedCopy, identity_of
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.owned_queues import OwnedQueues
-from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition
-from sidecar.core.lane.queue_copies import QueueCopies
-from sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
-from sidecar.core.lane.queue_heads import QueueHeads
-from sidecar.core.lane.queue_hops import Spans, hop
-from sidecar.core.lane.read_aside import read_aside
-from sidecar.core.lane.settled_by_hand import OpenSettlements, counts_of
-from sidecar.core.lane.short_main import look_for_former
-from sidecar.core.lane.unseen_copies import await_unseen, take_lost
-from sidecar.core.record import NEVER, Now, Partition, Record
-from topics.attempt import retry_state_of
-from topics.group_rules import number_of, offset_of
-from topics.policy_record import SettlementRecord
+from reconsume.sidecar.core.decide import dead_letter_unreadable
+from reconsume.sidecar.core.lane.behind_keys import BehindKeys
+from reconsume.sidecar.core.lane.from_memory import settle_from_memory
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.ledger_entry import Phase, QueuedCopy, identity_of
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.owned_queues import OwnedQueues
+from reconsume.sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords, LanePartition
+from reconsume.sidecar.core.lane.queue_copies import QueueCopies
+from reconsume.sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, begins_to_fill, named, queue_facts_of
+from reconsume.sidecar.core.lane.queue_heads import QueueHeads
+from reconsume.sidecar.core.lane.queue_hops import Spans, hop
+from reconsume.sidecar.core.lane.read_aside import read_aside
+from reconsume.sidecar.core.lane.settled_by_hand import OpenSettlements, counts_of
+from reconsume.sidecar.core.lane.short_main import look_for_former
+from reconsume.sidecar.core.lane.unseen_copies import await_unseen, take_lost
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.group_rules import number_of, offset_of
+from reconsume.topics.policy_record import SettlementRecord
 
 KEEP_MS = 12 * 3_600_000
 """ms after which the progress of a queue is committed again although it is the same: Kafka forgets the offsets of a

@@ -8,10 +8,10 @@ refuses those of a member that is none any more, or does not end them.
 
 from __future__ import annotations
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.commits import Commits
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.record import NEVER, Now
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.record import NEVER, Now
 
 UNANSWERED_MS = 8_000
 """ms after which a transaction that has not ended raises the doubt: the client's session timeout (`client_config.py`).

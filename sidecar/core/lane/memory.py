@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.partition import Because, LanePartition
-from sidecar.core.pace.pace import Pace
-from sidecar.core.record import NEVER, Partition
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.partition import Because, LanePartition
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.record import NEVER, Partition
 
 REFUSED_SHARE = 2
 """One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has room for it

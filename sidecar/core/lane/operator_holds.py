@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sidecar.core.holds import NO_HOLDS, Holds
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.crash_gate import CrashGate
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.policy import Policy
-from sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.holds import NO_HOLDS, Holds
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.crash_gate import CrashGate
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 
 MOST_HELD = 50_000
 """Records of a lane that holds by key, or by topic in a level that all topics share, keep back by their offsets. Each

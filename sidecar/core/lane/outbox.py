@@ -6,10 +6,10 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.refused_progress import RefusedProgress
-from sidecar.core.record import NEVER, Now, Partition
+from reconsume.sidecar.core.commit_batch import CommitBatch, Refusal, SettledRecord
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.refused_progress import RefusedProgress
+from reconsume.sidecar.core.record import NEVER, Now, Partition
 
 BATCH_FOR_MS = 20
 """ms between the end of one transaction and the start of the next under load. Below ~100 records a transaction costs

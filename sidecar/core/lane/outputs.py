@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import Refusal
-from sidecar.core.outcome import Outputs
-from sidecar.core.policy import Policy
-from sidecar.core.record import Record, weight_of
-from topics.attempt import retry_state_of
-from topics.outputs import stamped
-from topics.render_headers import attempt_before
+from reconsume.sidecar.core.commit_batch import Refusal
+from reconsume.sidecar.core.outcome import Outputs
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Record, weight_of
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.outputs import stamped
+from reconsume.topics.render_headers import attempt_before
 
 
 def with_outputs(record: Record, outputs: Outputs, policy: Policy) -> tuple[Record, Outputs]:

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.calls import Write
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.key_ledger import KeyLedger
-from sidecar.core.lane.ledger_entry import Identity, Phase
-from sidecar.core.lane.located_copies import LocatedCopies
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Filling, QueueReads
-from sidecar.core.record import NEVER, Now, Partition, Record
-from topics.policy_record import SettlementRecord
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.calls import Write
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.key_ledger import KeyLedger
+from reconsume.sidecar.core.lane.ledger_entry import Identity, Phase
+from reconsume.sidecar.core.lane.located_copies import LocatedCopies
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.ownership import Ownership
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Filling, QueueReads
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.policy_record import SettlementRecord
 
 
 @dataclass(slots=True)

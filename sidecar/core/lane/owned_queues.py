@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.in_place_queues import OrderBy, line_by_key, line_of
-from sidecar.core.lane.ledger_entry import QueuedCopy
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.queue_facts import fill_of
-from sidecar.core.lane.queue_hops import HOP_SPAN, Spans
-from sidecar.core.progress import SPAN
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy, line_by_key, line_of
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.queue_facts import fill_of
+from reconsume.sidecar.core.lane.queue_hops import HOP_SPAN, Spans
+from reconsume.sidecar.core.progress import SPAN
+from reconsume.sidecar.core.record import Partition, Record
 
 
 class OwnedQueues:

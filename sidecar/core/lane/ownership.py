@@ -28,19 +28,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from sidecar.core.commit_batch import CommitResult
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.crash_gate import CrashGate
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.partition import AssignedPartition, LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.ports import Recall
-from sidecar.core.progress import Bounds, Progress, ProgressTracker
-from sidecar.core.record import Now, Partition, Record
-from topics.durations import render_duration
+from reconsume.sidecar.core.commit_batch import CommitResult
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.crash_gate import CrashGate
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.partition import AssignedPartition, LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.ports import Recall
+from reconsume.sidecar.core.progress import Bounds, Progress, ProgressTracker
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.topics.durations import render_duration
 
 
 class Release(NamedTuple):

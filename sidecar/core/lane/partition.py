@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import PartitionCommit
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.append_times import AppendTimes
-from sidecar.core.lane.suspicion import Suspicion
-from sidecar.core.progress import LogId, Progress, ProgressTracker
-from sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.commit_batch import PartitionCommit
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.append_times import AppendTimes
+from reconsume.sidecar.core.lane.suspicion import Suspicion
+from reconsume.sidecar.core.progress import LogId, Progress, ProgressTracker
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 
 
 class AssignedPartition(NamedTuple):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import Because, LanePartition, Pause
-from sidecar.core.ports import Fetch
-from sidecar.core.record import NEVER, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
+from reconsume.sidecar.core.ports import Fetch
+from reconsume.sidecar.core.record import NEVER, Record
 
 CHECK_ROOM_EVERY_MS = 1_000
 """ms between checks of a partition that waits for room. What it may have depends on the pace and on other partitions,

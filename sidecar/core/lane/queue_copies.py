@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sidecar.core.commit_batch import SettledRecord, WrittenAt
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.ledger_entry import identity_of
-from sidecar.core.lane.located_copies import as_read_back, located_copy
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.owned_queues import OwnedQueues
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.settled_by_hand import OpenSettlements
-from sidecar.core.record import Now, Partition, Record
-from topics.retry_headers import RetryState
-from topics.transitions import DONE, Commit, Hop, Requeue, Retry, Written
+from reconsume.sidecar.core.commit_batch import SettledRecord, WrittenAt
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.ledger_entry import identity_of
+from reconsume.sidecar.core.lane.located_copies import as_read_back, located_copy
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.owned_queues import OwnedQueues
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.settled_by_hand import OpenSettlements
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import DONE, Commit, Hop, Requeue, Retry, Written
 
 COPIED = (Retry, Requeue, Hop)
 """The decisions after which a record waits in its queue. A union would be made anew for each record."""

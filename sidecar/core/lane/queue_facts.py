@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidecar.core.lane.key_lines import KeyLine
-from sidecar.core.lane.owned_queue import OwnedQueue
-from sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.key_lines import KeyLine
+from reconsume.sidecar.core.lane.owned_queue import OwnedQueue
+from reconsume.sidecar.core.lane.partition import LanePartition
 
 FILLS, STILL_FILLS = 0.75, 0.5
 """Shares of what may wait, from which a queue is named, and below which it may be named again."""

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from sidecar.core.holds import NO_HOLDS, Holds
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.from_memory import decision_by_hand, tries_are_bounded
-from sidecar.core.lane.in_place_queues import line_of_key
-from sidecar.core.lane.ledger_entry import Identity, identity_of
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.owned_queues import OwnedQueues
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch
-from sidecar.core.record import Now, Record
-from topics.transitions import Commit, Written
+from reconsume.sidecar.core.holds import NO_HOLDS, Holds
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.from_memory import decision_by_hand, tries_are_bounded
+from reconsume.sidecar.core.lane.in_place_queues import line_of_key
+from reconsume.sidecar.core.lane.ledger_entry import Identity, identity_of
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.owned_queues import OwnedQueues
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT, coming, decision_about, fetch
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.topics.transitions import Commit, Written
 
 ROOM_SHARE = 4
 """One part in this many of the lane's room is for the records of all queues. One record always fits."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.read_aside import MOST_HOPS, is_culprit, take_aside
-from sidecar.core.progress import SPAN
-from sidecar.core.record import Now
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.read_aside import MOST_HOPS, is_culprit, take_aside
+from reconsume.sidecar.core.progress import SPAN
+from reconsume.sidecar.core.record import Now
 
 HOP_SPAN = SPAN // 2
 """Offsets between the first open record of a queue and its end, beyond which the first ones are written again at the

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.core.lane.from_memory import decision_by_hand, write_again
-from sidecar.core.lane.ledger_entry import Entry, Identity, Phase
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.settled_by_hand import counts_of, unparked
-from sidecar.core.record import Now, Record
-from topics.attempt import retry_state_of
-from topics.transitions import Commit, Hop, Written
+from reconsume.sidecar.core.lane.from_memory import decision_by_hand, write_again
+from reconsume.sidecar.core.lane.ledger_entry import Entry, Identity, Phase
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.settled_by_hand import counts_of, unparked
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.transitions import Commit, Hop, Written
 
 MOST_OUT = 64
 """Records of one queue that are requested, or in memory, at a time. A read by offset takes a few ms, so this keeps some

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.invariant import ensure
-from sidecar.core.record import NEVER, Partition
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.record import NEVER, Partition
 
 FIRST_TRY_MS, LAST_TRY_MS = 500, 5_000
 """ms between two tries of a partition, at first and at most: it goes on soon after an operator has repaired the

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.memory import LaneMemory
-from sidecar.core.lane.partition import Because, LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.suspicion import Stage
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import NEVER, Now, Partition
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.memory import LaneMemory
+from reconsume.sidecar.core.lane.partition import Because, LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.lane.suspicion import Stage
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.record import NEVER, Now, Partition
 
 LOOK_EVERY_MS = 500
 """ms between two looks at a lane that is more than half full. A flow that comes to a full lane waits that long, or

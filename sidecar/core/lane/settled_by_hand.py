@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sidecar.core.lane.ledger_entry import Identity
-from sidecar.core.lane.owned_queue import OwnedQueue
-from sidecar.core.policy import Policy
-from sidecar.core.record import Now, Record
-from topics import transitions
-from topics.attempt import retry_state_of
-from topics.policy_record import COMMIT, DEAD_LETTER, SettlementRecord
-from topics.reasons import reason_class, text_of
-from topics.retry_headers import RetryState
-from topics.transitions import Commit, Written
+from reconsume.sidecar.core.lane.ledger_entry import Identity
+from reconsume.sidecar.core.lane.owned_queue import OwnedQueue
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.topics import transitions
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, SettlementRecord
+from reconsume.topics.reasons import reason_class, text_of
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import Commit, Written
 
 
 class OpenSettlements:

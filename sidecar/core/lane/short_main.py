@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sidecar.core.lane.owned_queue import OwnedQueue
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.lane.owned_queue import OwnedQueue
+from reconsume.sidecar.core.record import NEVER
 
 SURE_AFTER_MS = 60_000
 """ms for which a main partition must end before a place: just after an election a leader may tell an end that lies

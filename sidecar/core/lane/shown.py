@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from sidecar.core.lane.facts import LaneFacts, facts_of
-from sidecar.core.lane.long_waits import LongWaits
-from sidecar.core.lane.outbox import Outbox
-from sidecar.core.lane.ownership import Ownership
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.facts import LaneFacts, facts_of
+from reconsume.sidecar.core.lane.long_waits import LongWaits
+from reconsume.sidecar.core.lane.outbox import Outbox
+from reconsume.sidecar.core.lane.ownership import Ownership
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.record import Partition
 
 
 class ShownLane:

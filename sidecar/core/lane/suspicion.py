@@ -32,9 +32,9 @@ from enum import Enum, auto
 
 from msgspec.structs import replace
 
-from sidecar.core.invariant import ensure
-from sidecar.core.progress import Progress
-from sidecar.core.record import Now, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Now, Record
 
 FEWEST, MOST = 32, 256
 """Records of a partition that are suspects: as many as can be in flight, within these bounds. The last owner may have

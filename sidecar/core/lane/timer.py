@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.commits import Commits
-from sidecar.core.lane.crash_gate import CrashGate
-from sidecar.core.lane.long_waits import LongWaits
-from sidecar.core.lane.membership_doubt import MembershipDoubt
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.lane.room_shares import RoomShares
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.ports import Ports
-from sidecar.core.record import NEVER, Now
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.commits import Commits
+from reconsume.sidecar.core.lane.crash_gate import CrashGate
+from reconsume.sidecar.core.lane.long_waits import LongWaits
+from reconsume.sidecar.core.lane.membership_doubt import MembershipDoubt
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.lane.room_shares import RoomShares
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.ports import Ports
+from reconsume.sidecar.core.record import NEVER, Now
 
 
 class LaneTimer:

@@ -7,8 +7,8 @@ the log held then, is lost. The client reports no end of the log while more come
 
 from __future__ import annotations
 
-from sidecar.core.lane.ledger_entry import Identity, Phase
-from sidecar.core.lane.owned_queue import OwnedQueue
+from reconsume.sidecar.core.lane.ledger_entry import Identity, Phase
+from reconsume.sidecar.core.lane.owned_queue import OwnedQueue
 
 SURE_AFTER_MS = 60_000
 """ms from a cut until a copy that was not read is held lost: one that was committed just then is read by then."""

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 
-from sidecar.core.invariant import ensure
-from sidecar.core.lane.delay_queue import DelayQueue
-from sidecar.core.lane.in_place_queues import InPlaceQueues, OrderBy
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.lane.delay_queue import DelayQueue
+from reconsume.sidecar.core.lane.in_place_queues import InPlaceQueues, OrderBy
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import Partition, Record
 
 _OFFSET = attrgetter("offset")
 _TOPIC = attrgetter("source.topic")  # runs in C: thousands of records wait when the service is slow

@@ -5,8 +5,8 @@ All is counted in whole numbers, so a rate is kept exactly, however long it runs
 
 from __future__ import annotations
 
-from sidecar.core.invariant import ensure
-from topics.rates import Rate
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.topics.rates import Rate
 
 BURST_MS = 1_000
 """ms whose tokens a bucket holds at most: what was not used before that is gone. With more, a service that was idle

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sidecar.core.invariant import ensure
-from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.pace.flow_turns import FlowTurns
-from sidecar.core.pace.lane_turns import HAD, took
-from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
-from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.probe_turns import ProbeTurns
-from sidecar.core.pace.shares import has_share, most_for, most_places
-from sidecar.core.pace.single_file import SingleFile
-from sidecar.core.pace.topic_turns import Flow, ReadyFlows
-from sidecar.core.record import NEVER, Now, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome
+from reconsume.sidecar.core.pace.flow_turns import FlowTurns
+from reconsume.sidecar.core.pace.lane_turns import HAD, took
+from reconsume.sidecar.core.pace.limits import DeliveryLimits, LimitFacts
+from reconsume.sidecar.core.pace.pace import Pace, State
+from reconsume.sidecar.core.pace.probe_turns import ProbeTurns
+from reconsume.sidecar.core.pace.shares import has_share, most_for, most_places
+from reconsume.sidecar.core.pace.single_file import SingleFile
+from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows
+from reconsume.sidecar.core.record import NEVER, Now, Record
 
 FEW = 4
 """Places are shared once one part in this many of them is taken. With fewer out no flow has more than that, and all

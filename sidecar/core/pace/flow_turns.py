@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 
-from sidecar.core.invariant import ensure
-from sidecar.core.pace.lane_turns import HAD, took
-from sidecar.core.pace.shares import divide, has_share, next_flow
-from sidecar.core.pace.topic_turns import Flow, ReadyFlows, TopicFlows
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.pace.lane_turns import HAD, took
+from reconsume.sidecar.core.pace.shares import divide, has_share, next_flow
+from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows, TopicFlows
+from reconsume.sidecar.core.record import NEVER
 
 TURNS = 16
 """One part in this many of the places is how many records go in one turn, where that is more than a request holds. With

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import NamedTuple
 
-from sidecar.core.invariant import ensure
-from sidecar.core.pace.bucket import Bucket
-from sidecar.core.record import NEVER
-from topics.rates import Rate
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.pace.bucket import Bucket
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.rates import Rate
 
 
 class Owned(NamedTuple):

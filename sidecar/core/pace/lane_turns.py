@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
 
 HAD = attrgetter("had")
 """What a lane has had, by its weight: the lane that has had least is next."""

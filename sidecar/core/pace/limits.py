@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sidecar.core.invariant import ensure
-from sidecar.core.pace.instance_rate import InstanceRate
-from sidecar.core.pace.topic_limits import TopicLimit, TopicLimits, TopicTerms
-from sidecar.core.record import NEVER, Now, Record
-from topics.rates import Rate
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.pace.instance_rate import InstanceRate
+from reconsume.sidecar.core.pace.topic_limits import TopicLimit, TopicLimits, TopicTerms
+from reconsume.sidecar.core.record import NEVER, Now, Record
+from reconsume.topics.rates import Rate
 
 
 class LimitFacts(NamedTuple):

@@ -43,11 +43,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from sidecar.core.invariant import ensure
-from sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.state_names import AWAY, Change, State
-from sidecar.core.pace.throttle_cut import ALL, ThrottleCut
-from sidecar.core.record import NEVER, Now, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
+from reconsume.sidecar.core.pace.state_names import AWAY, Change, State
+from reconsume.sidecar.core.pace.throttle_cut import ALL, ThrottleCut
+from reconsume.sidecar.core.record import NEVER, Now, Record
 
 __all__ = ["AWAY", "Change", "Pace", "State"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from sidecar.core.pace.shares import MostPlaces
-from sidecar.core.pace.topic_turns import Flow, ReadyFlows
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.pace.shares import MostPlaces
+from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows
+from reconsume.sidecar.core.record import Partition, Record
 
 
 class ProbeTurns:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sidecar.core.pace.topic_turns import Flow, ReadyFlows, TopicFlows
+from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows, TopicFlows
 
 RESERVE = 8
 """One place in this many is never taken by one topic alone. With a smaller part, one hung topic would leave the others

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sidecar.core.invariant import ensure
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.record import Partition
 
 
 class SingleFile:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from sidecar.core.invariant import ensure
+from reconsume.sidecar.core.invariant import ensure
 
 FREE = 1 / 8
 """The share of answers that may ask for time and slow nothing down."""

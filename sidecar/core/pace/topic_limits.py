@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from sidecar.core.invariant import ensure
-from sidecar.core.pace.bucket import Bucket
-from sidecar.core.record import NEVER, Partition, Record
-from topics.rates import Rate
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.pace.bucket import Bucket
+from reconsume.sidecar.core.record import NEVER, Partition, Record
+from reconsume.topics.rates import Rate
 
 if TYPE_CHECKING:
-    from sidecar.core.pace.topic_turns import TopicFlows
+    from reconsume.sidecar.core.pace.topic_turns import TopicFlows
 
 FlowKey: TypeAlias = Partition | tuple[Partition, str]
 """A flow: one partition, or the records in it that a main topic with limits of its own was first to have."""

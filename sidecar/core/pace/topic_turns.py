@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
-from sidecar.core.invariant import ensure
-from sidecar.core.pace.topic_limits import FlowKey, TopicLimit, TopicLimits
-from sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.pace.topic_limits import FlowKey, TopicLimit, TopicLimits
+from reconsume.sidecar.core.record import Now, Partition, Record
 
 
 class TopicFlows:

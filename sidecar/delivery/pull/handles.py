@@ -14,7 +14,7 @@ import re
 import secrets
 import struct
 
-from sidecar.delivery.pull.lease_table import HandleStatus
+from reconsume.sidecar.delivery.pull.lease_table import HandleStatus
 
 FORM = "h1-"
 """The beginning of every handle, so that a later form can be distinguished from this one."""

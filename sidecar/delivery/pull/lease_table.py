@@ -12,8 +12,8 @@ from enum import IntEnum, StrEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from sidecar.core.ports import Reply
-from sidecar.core.record import NEVER, Partition, Record
+from reconsume.sidecar.core.ports import Reply
+from reconsume.sidecar.core.record import NEVER, Partition, Record
 
 REMEMBERED = 1 << 20
 """Ends of leases that are remembered, the latest ones, at one byte each. At 10 000 leases a second this is about 105 s.

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
-from sidecar.core.counters import Histogram
-from sidecar.core.outcome import CANCELLED, EXPIRED, WITHDRAWN, Outcome
-from sidecar.core.pace.limits import DeliveryLimits
-from sidecar.core.ports import Reply
-from sidecar.core.record import NEVER, Now, Partition, Record
-from sidecar.delivery.pull.handles import ReceiptHandles
-from sidecar.delivery.pull.lease_table import HandleStatus, Lease, LeaseEnd, LeaseTable, ReadyRecord
-from sidecar.delivery.pull.long_poll import LongPollQueue
+from reconsume.sidecar.core.counters import Histogram
+from reconsume.sidecar.core.outcome import CANCELLED, EXPIRED, WITHDRAWN, Outcome
+from reconsume.sidecar.core.pace.limits import DeliveryLimits
+from reconsume.sidecar.core.ports import Reply
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
+from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, Lease, LeaseEnd, LeaseTable, ReadyRecord
+from reconsume.sidecar.delivery.pull.long_poll import LongPollQueue
 
 DURATION_BOUNDS = (0.01, 0.1, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 43_200.0)
 """Seconds from the receive to the end of the lease. The last bound is the longest lease."""

@@ -12,8 +12,8 @@ sign and read, and `target.py`.
 Whatever the service does becomes an outcome, never an exception.
 """
 
-from sidecar.delivery.push.pool import Push
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import Target, parse_target
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import Target, parse_target
 
 __all__ = ["Push", "PushSettings", "Target", "parse_target"]

@@ -12,12 +12,12 @@ import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sidecar.clock import wall
-from sidecar.delivery.push.credentials import Credentials, digest_of_files, files_of, read_credentials
-from sidecar.delivery.push.signature import SIGNED_ROOM, authenticated
-from sidecar.delivery.push.target import Target
-from sidecar.errors import ConfigError
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.delivery.push.credentials import Credentials, digest_of_files, files_of, read_credentials
+from reconsume.sidecar.delivery.push.signature import SIGNED_ROOM, authenticated
+from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.sections.deliver import Deliver
 
 LOOK_EVERY = 10.0
 """Seconds between two looks at the files, of the 30 s that are promised. Kubernetes takes a minute to replace them."""

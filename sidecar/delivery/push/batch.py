@@ -17,17 +17,17 @@ from functools import partial
 
 import msgspec
 
-from sidecar.core.outcome import CANCELLED, WITHDRAWN, NotSent, Outcome
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import State
-from sidecar.core.ports import Reply
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.push.batch_request import BatchRequest, FormingBatch, is_too_large, may_be_one_record
-from sidecar.delivery.push.batch_verdicts import read_batch_answer
-from sidecar.delivery.push.pool import Push
-from sidecar.delivery.push.request import RenderBatch
-from sidecar.delivery.push.response_reader import Judged
-from sidecar.delivery.push.topic_call import USUAL, TopicCall, TopicCalls
+from reconsume.sidecar.core.outcome import CANCELLED, WITHDRAWN, NotSent, Outcome
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.ports import Reply
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.push.batch_request import BatchRequest, FormingBatch, is_too_large, may_be_one_record
+from reconsume.sidecar.delivery.push.batch_verdicts import read_batch_answer
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.request import RenderBatch
+from reconsume.sidecar.delivery.push.response_reader import Judged
+from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall, TopicCalls
 
 AWAY = NotSent("outage")
 """The outcome of records that were gathered when an outage began. They must not be sent with the probe: if the service

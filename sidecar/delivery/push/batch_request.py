@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sidecar.core.outcome import Failed, Rejected
-from sidecar.core.ports import Reply
-from sidecar.core.record import Now, Record
-from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
-from sidecar.delivery.push.response_reader import Judged
-from sidecar.delivery.push.topic_call import TopicCall
+from reconsume.sidecar.core.outcome import Failed, Rejected
+from reconsume.sidecar.core.ports import Reply
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
+from reconsume.sidecar.delivery.push.response_reader import Judged
+from reconsume.sidecar.delivery.push.topic_call import TopicCall
 
 TOO_LARGE = 413
 AWAY_FOR_ALL = (429, 503)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sidecar.core.outcome import Outcome, output_refused
-from sidecar.core.record import Record
-from sidecar.delivery.verdict import (
+from reconsume.sidecar.core.outcome import Outcome, output_refused
+from reconsume.sidecar.core.record import Record
+from reconsume.sidecar.delivery.verdict import (
     MISSING,
     NO_ID,
     OUR_TYPE,

@@ -15,12 +15,12 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, cast
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
-from sidecar.core.record import Now
-from sidecar.delivery.push.batch_verdicts import WholeRefused
-from sidecar.delivery.push.dial import REFUSED, is_refusal
-from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
-from sidecar.delivery.push.transports import has_unsent, is_secure
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused
+from reconsume.sidecar.delivery.push.dial import REFUSED, is_refusal
+from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
+from reconsume.sidecar.delivery.push.transports import has_unsent, is_secure
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""

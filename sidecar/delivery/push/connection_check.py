@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from sidecar.background import background
-from sidecar.delivery.push.access import Access
-from sidecar.delivery.push.dial import dial
-from sidecar.delivery.push.target import Target
+from reconsume.sidecar.background import background
+from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.dial import dial
+from reconsume.sidecar.delivery.push.target import Target
 
 WITHIN = 2.0
 """Seconds in which the service must accept. `dial` waits as long while a socket's backlog is full: a service that is

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from sidecar.delivery.push.signature import LONGEST_TOKEN, secrets_in, token_in
-from sidecar.errors import ConfigError
-from sidecar.files import read_plain
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.delivery.push.signature import LONGEST_TOKEN, secrets_in, token_in
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import read_plain
+from reconsume.sidecar.settings.sections.deliver import Deliver
 
 CA, CERTIFICATE, KEY = "deliver.tls.ca_file", "deliver.tls.cert_file", "deliver.tls.key_file"
 TOKEN, SECRETS = "deliver.bearer_token_file", "deliver.signing_secret_file"

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 
-from sidecar.delivery.push.target import Target
+from reconsume.sidecar.delivery.push.target import Target
 
 LOOK_AGAIN_S = 0.01
 """Seconds until a Unix socket with a full backlog is tried again."""

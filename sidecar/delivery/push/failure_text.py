@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Failed, Rejected
-from sidecar.delivery.push.batch_verdicts import WholeRefused
-from sidecar.delivery.verdict import FailureText, VerdictHeaders, is_encoded
-from sidecar.masking import text_without_secrets
-from topics.reasons import LONGEST_TEXT, one_line
+from reconsume.sidecar.core.outcome import Failed, Rejected
+from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused
+from reconsume.sidecar.delivery.verdict import FailureText, VerdictHeaders, is_encoded
+from reconsume.sidecar.masking import text_without_secrets
+from reconsume.topics.reasons import LONGEST_TEXT, one_line
 
 FIRST_CHARACTERS = 1_024
 """Characters of a body that are looked at for its begin, which leaves room for indented JSON."""

@@ -15,11 +15,11 @@ from collections.abc import Container
 from typing import NamedTuple
 from urllib.parse import quote
 
-from sidecar.delivery.push.untrusted_names import is_trusted, plain_name
-from sidecar.delivery.verdict import OUR_TYPE
-from topics.other_group_headers import ORIGINAL, is_original
-from topics.render_headers import DROPPED
-from topics.retry_headers import Headers
+from reconsume.sidecar.delivery.push.untrusted_names import is_trusted, plain_name
+from reconsume.sidecar.delivery.verdict import OUR_TYPE
+from reconsume.topics.other_group_headers import ORIGINAL, is_original
+from reconsume.topics.render_headers import DROPPED
+from reconsume.topics.retry_headers import Headers
 
 LONGEST_NAME = 128
 TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")

@@ -10,14 +10,14 @@ import logging
 import random
 from collections.abc import Callable
 
-from sidecar.core.outcome import COMMITTED, Cancelled, Failed, NotSent, Outcome
-from sidecar.core.pace.pace import Pace
-from sidecar.core.record import Now
-from sidecar.delivery.push.access import Access
-from sidecar.delivery.push.pool import Push
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import Target
-from sidecar.delivery.verdict import VerdictHeaders, VerdictRules
+from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Failed, NotSent, Outcome
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.delivery.verdict import VerdictHeaders, VerdictRules
 
 ASK_EVERY = 1.0
 """Seconds between two requests, plus or minus a tenth. Without that, the sidecars of many pods would ask at the same

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from sidecar.core.outcome import CANCELLED, Cancelled, NotSent, Outcome
-from sidecar.core.record import Now
-from sidecar.delivery.push.connection import Connection, Delivery
-from sidecar.delivery.push.response_reader import LOST, Interpret, Judged
-from sidecar.delivery.push.transports import unacknowledged
+from reconsume.sidecar.core.outcome import CANCELLED, Cancelled, NotSent, Outcome
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.connection import Connection, Delivery
+from reconsume.sidecar.delivery.push.response_reader import LOST, Interpret, Judged
+from reconsume.sidecar.delivery.push.transports import unacknowledged
 
 MOST_NEW = 4
 """Connections. The backlog of Python's http.server, 5, is the shortest that is common."""

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 
-from sidecar.delivery.verdict import HEADER, UNKNOWN_ID
+from reconsume.sidecar.delivery.verdict import HEADER, UNKNOWN_ID
 
 _LOG = logging.getLogger("reconsume.verdict")
 

@@ -13,23 +13,23 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from sidecar.core.counters import Histogram
-from sidecar.core.outcome import CANCELLED, NotSent
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.push.access import Access
-from sidecar.delivery.push.answer_room import AnswerRoom
-from sidecar.delivery.push.batch_verdicts import read_envelope_answer
-from sidecar.delivery.push.connection import Connection, Delivery
-from sidecar.delivery.push.dial import dial
-from sidecar.delivery.push.new_connections import NewConnectionLimit, Wanted, reply_to_repeated
-from sidecar.delivery.push.odd_verdicts import OddVerdicts
-from sidecar.delivery.push.request import Render
-from sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import Target, is_no_metadata
+from reconsume.sidecar.core.counters import Histogram
+from reconsume.sidecar.core.outcome import CANCELLED, NotSent
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.answer_room import AnswerRoom
+from reconsume.sidecar.delivery.push.batch_verdicts import read_envelope_answer
+from reconsume.sidecar.delivery.push.connection import Connection, Delivery
+from reconsume.sidecar.delivery.push.dial import dial
+from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, Wanted, reply_to_repeated
+from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
+from reconsume.sidecar.delivery.push.request import Render
+from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import Target, is_no_metadata
 
 if TYPE_CHECKING:
-    from sidecar.core.ports import Reply
+    from reconsume.sidecar.core.ports import Reply
 
 LOOK_EVERY = 0.05
 """Seconds between two checks of the deadlines, at least. A timeout may be noticed this much late."""

@@ -15,13 +15,13 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from sidecar.core.record import Partition, Record
-from sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, envelope, origin
-from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import Target
-from topics.attempt import retry_state_of
-from topics.retry_headers import RetryState
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, envelope, origin
+from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import Target
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.retry_headers import RetryState
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
 VISIBLE = bytes(range(0x21, 0x7F))

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import httptools
 
-from sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome, Throttled
-from sidecar.core.record import Now
-from sidecar.delivery.push.answer_room import UNCOUNTED, AnswerRoom
-from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
-from sidecar.delivery.push.failure_text import failure_text, says_why, with_text
-from sidecar.delivery.push.repeated_length import without_repeated_length
-from sidecar.delivery.verdict import (
+from reconsume.sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, Outcome, Throttled
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.answer_room import UNCOUNTED, AnswerRoom
+from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
+from reconsume.sidecar.delivery.push.failure_text import failure_text, says_why, with_text
+from reconsume.sidecar.delivery.push.repeated_length import without_repeated_length
+from reconsume.sidecar.delivery.verdict import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
     LOCATION,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from sidecar.delivery.push.topic_call import TopicCalls
-from sidecar.delivery.verdict import FailureText, VerdictRules
-from topics.outputs import OutputTopics
+from reconsume.sidecar.delivery.push.topic_call import TopicCalls
+from reconsume.sidecar.delivery.verdict import FailureText, VerdictRules
+from reconsume.topics.outputs import OutputTopics
 
 LONGEST_BODY = 64 * 1024
 LONGEST_ENTRY = 1024

@@ -15,13 +15,13 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.record import weight_of
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
-from sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
-from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
-from sidecar.observability.thread_watch import StopRequest, WatchedThread
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.core.record import weight_of
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
+from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
+from reconsume.sidecar.observability.thread_watch import StopRequest, WatchedThread
 
 TOGETHER = 500
 """Posts in one transaction at most. At 1 MiB a post and 128 connections the API's own limits are reached first."""

@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.counters import LaneCounters
-from sidecar.core.decide import Decision, dead_letter_unreadable, decide
-from sidecar.core.outcome import Failed
-from sidecar.core.policy import Policy
-from sidecar.core.reason_classes import ReasonClasses
-from sidecar.core.record import Now, Record
-from sidecar.delivery.relay.post_writer import PostWriter
-from sidecar.kafka.messages import foreign_reading_of, reading_of
-from sidecar.observability.failure_lines import log_dead_letters
-from topics.names import Kind
-from topics.transition_records import writes_of
-from topics.transitions import DeadLetter, Hop, Retry, after_wait
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.decide import Decision, dead_letter_unreadable, decide
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.reason_classes import ReasonClasses
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.delivery.relay.post_writer import PostWriter
+from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
+from reconsume.sidecar.observability.failure_lines import log_dead_letters
+from reconsume.topics.names import Kind
+from reconsume.topics.transition_records import writes_of
+from reconsume.topics.transitions import DeadLetter, Hop, Retry, after_wait
 
 
 class NotOursError(Exception):

@@ -6,10 +6,10 @@ import json
 import secrets
 import textwrap
 
-from sidecar.deploy.container import FILE, PROBE_PORT, image
-from sidecar.deploy.starter import placeholder
-from sidecar.deploy.starter.configuration import Answers
-from sidecar.deploy.starter.template import fill
+from reconsume.sidecar.deploy.container import FILE, PROBE_PORT, image
+from reconsume.sidecar.deploy.starter import placeholder
+from reconsume.sidecar.deploy.starter.configuration import Answers
+from reconsume.sidecar.deploy.starter.template import fill
 
 KAFKA_IMAGE = "apache/kafka:4.3.1"
 INSIDE = "kafka:19092"

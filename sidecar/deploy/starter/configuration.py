@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sidecar.printable import printable
-from sidecar.settings.faults import sentence
-from sidecar.settings.fields import field_at, written
-from sidecar.settings.layers import Layers
-from sidecar.settings.load import STAND_INS, validate
-from sidecar.settings.model import Settings
-from sidecar.settings.yaml_text import read_yaml
+from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings.faults import sentence
+from reconsume.sidecar.settings.fields import field_at, written
+from reconsume.sidecar.settings.layers import Layers
+from reconsume.sidecar.settings.load import STAND_INS, validate
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
 URL = ("deliver", "url")

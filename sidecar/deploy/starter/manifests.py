@@ -7,13 +7,13 @@ import textwrap
 from pathlib import PurePosixPath
 from typing import Any
 
-from sidecar.deploy.annotations import SidecarAnnotations
-from sidecar.deploy.container import FILE, image
-from sidecar.deploy.manifest_file import change_all
-from sidecar.deploy.starter import placeholder
-from sidecar.deploy.starter.configuration import Answers, flow
-from sidecar.deploy.starter.template import fill
-from sidecar.deploy.workload import with_sidecar
+from reconsume.sidecar.deploy.annotations import SidecarAnnotations
+from reconsume.sidecar.deploy.container import FILE, image
+from reconsume.sidecar.deploy.manifest_file import change_all
+from reconsume.sidecar.deploy.starter import placeholder
+from reconsume.sidecar.deploy.starter.configuration import Answers, flow
+from reconsume.sidecar.deploy.starter.template import fill
+from reconsume.sidecar.deploy.workload import with_sidecar
 
 LONGEST = 40
 """Characters of the workload's name. With a suffix, Kubernetes still accepts it as a label and a volume."""

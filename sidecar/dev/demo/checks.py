@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sidecar.dev.demo.lateness import lateness
-from sidecar.dev.demo.ledger import digest_of
-from sidecar.dev.demo.record_histories import RecordHistory, Row
-from topics.events import State
+from reconsume.sidecar.dev.demo.lateness import lateness
+from reconsume.sidecar.dev.demo.ledger import digest_of
+from reconsume.sidecar.dev.demo.record_histories import RecordHistory, Row
+from reconsume.topics.events import State
 
 Check = Callable[[RecordHistory, Row], Iterator[str]]
 

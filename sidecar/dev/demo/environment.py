@@ -14,24 +14,24 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sidecar.dev.demo.ledger import LedgerReader, Opened
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.orders import TOPIC
-from sidecar.dev.demo.plan import Plan
-from sidecar.dev.demo.processes import Child, ProcessGroup
-from sidecar.dev.demo.shop.web import HOST, free_port
-from sidecar.dev.demo.view import start_job
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.errors import BrokerError, SetupError
-from sidecar.files import temporary_path
-from sidecar.java.download_bar import progress_bar
-from sidecar.java.orphan_guard import OrphanGuard
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import source_of
-from sidecar.kafka.admin.topics import CreateState, TopicAdmin
-from sidecar.settings import Settings, load
-from topics.names import Kind
-from topics.specs import TopicSpec, group_specs
+from reconsume.sidecar.dev.demo.ledger import LedgerReader, Opened
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.orders import TOPIC
+from reconsume.sidecar.dev.demo.plan import Plan
+from reconsume.sidecar.dev.demo.processes import Child, ProcessGroup
+from reconsume.sidecar.dev.demo.shop.web import HOST, free_port
+from reconsume.sidecar.dev.demo.view import start_job
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.errors import BrokerError, SetupError
+from reconsume.sidecar.files import temporary_path
+from reconsume.sidecar.java.download_bar import progress_bar
+from reconsume.sidecar.java.orphan_guard import OrphanGuard
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import source_of
+from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
+from reconsume.sidecar.settings import Settings, load
+from reconsume.topics.names import Kind
+from reconsume.topics.specs import TopicSpec, group_specs
 
 GROUP = "billing"
 PARTITIONS = 3
@@ -134,7 +134,7 @@ class EnvironmentBuilder:
         return Environment(self._file, settings, ledger, self._kafka, shop, sidecar, job)
 
     def _shop(self, front: str, *options: str) -> Child:
-        return self._crew.start("shop", "sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
+        return self._crew.start("shop", "reconsume.sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
 
     def _sidecar(self) -> Child:
         return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file), log=self._additions.log)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.dev.demo.ledger import Outage
-from sidecar.dev.demo.record_histories import RecordHistory
+from reconsume.sidecar.dev.demo.ledger import Outage
+from reconsume.sidecar.dev.demo.record_histories import RecordHistory
 
 
 class Spread(msgspec.Struct, frozen=True):

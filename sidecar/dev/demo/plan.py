@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.orders import CASE_HEADER, KEYS, MANY_KEYS, TOPIC, Order, make_orders
-from sidecar.errors import ConfigError
-from topics.durations import parse_duration, render_duration
-from topics.levels import build_ladder, level_delays
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.orders import CASE_HEADER, KEYS, MANY_KEYS, TOPIC, Order, make_orders
+from reconsume.sidecar.errors import ConfigError
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.levels import build_ladder, level_delays
 
 SHORT = "1s,2s,5s,10s"
 NAMED = ("rocketmq", "pulsar")

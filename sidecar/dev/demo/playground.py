@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from sidecar.dev.demo.environment import START_SECONDS, Additions, Environment, open_environment
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.orders import CASE_HEADER, TOPIC, Case
-from sidecar.dev.demo.plan import make_plan
-from sidecar.dev.demo.shop.web import HOST, free_port
-from sidecar.dev.demo.traffic import Traffic
-from sidecar.errors import SetupError
-from sidecar.java.spark_job import prepare
+from reconsume.sidecar.dev.demo.environment import START_SECONDS, Additions, Environment, open_environment
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.orders import CASE_HEADER, TOPIC, Case
+from reconsume.sidecar.dev.demo.plan import make_plan
+from reconsume.sidecar.dev.demo.shop.web import HOST, free_port
+from reconsume.sidecar.dev.demo.traffic import Traffic
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.spark_job import prepare
 
 LADDER = "10s,30s,1m"
 """Long enough that a user sees records wait on the dashboard, short enough that their end comes while they look."""

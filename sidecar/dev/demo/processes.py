@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from sidecar.errors import SetupError
-from sidecar.java.orphan_guard import OrphanGuard
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.orphan_guard import OrphanGuard
 
 STOP_SECONDS = 30.0
 """Seconds; more than the sidecar's own drain_timeout, because it must end by itself."""

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from sidecar.audit.facts import Fact, FactKind
-from sidecar.audit.parsing import TopicRecord
-from sidecar.dev.demo.ledger import Delivery
-from topics.events import State
+from reconsume.sidecar.audit.facts import Fact, FactKind
+from reconsume.sidecar.audit.parsing import TopicRecord
+from reconsume.sidecar.dev.demo.ledger import Delivery
+from reconsume.topics.events import State
 
 Row: TypeAlias = TopicRecord
 

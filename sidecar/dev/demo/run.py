@@ -12,19 +12,19 @@ import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
-from sidecar.dev.demo.environment import Additions, Environment, open_environment
-from sidecar.dev.demo.ledger import deliveries_of, outages_of
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.plan import IN_PLACE_LEVEL, Plan
-from sidecar.dev.demo.screen import Scene, Screen, in_view
-from sidecar.dev.demo.topic_dump import EventTail, dump_topics
-from sidecar.dev.demo.tracking import OrderTracker
-from sidecar.dev.demo.traffic import Traffic
-from sidecar.dev.demo.verify import Report, Rules, verify
-from sidecar.dev.demo.view import View, reading_view
-from sidecar.java.spark_job import prepare
-from sidecar.settings.policy import in_place_of
-from topics.events import Event, decode_event
+from reconsume.sidecar.dev.demo.environment import Additions, Environment, open_environment
+from reconsume.sidecar.dev.demo.ledger import deliveries_of, outages_of
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.plan import IN_PLACE_LEVEL, Plan
+from reconsume.sidecar.dev.demo.screen import Scene, Screen, in_view
+from reconsume.sidecar.dev.demo.topic_dump import EventTail, dump_topics
+from reconsume.sidecar.dev.demo.tracking import OrderTracker
+from reconsume.sidecar.dev.demo.traffic import Traffic
+from reconsume.sidecar.dev.demo.verify import Report, Rules, verify
+from reconsume.sidecar.dev.demo.view import View, reading_view
+from reconsume.sidecar.java.spark_job import prepare
+from reconsume.sidecar.settings.policy import in_place_of
+from reconsume.topics.events import Event, decode_event
 
 POLL_SECONDS = 0.05
 

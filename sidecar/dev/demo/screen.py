@@ -17,11 +17,11 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from sidecar.dev.demo.lateness import Spread
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.tracking import Counts, Step, Track
-from sidecar.dev.demo.verify import Report
-from topics.events import State
+from reconsume.sidecar.dev.demo.lateness import Spread
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.tracking import Counts, Step, Track
+from reconsume.sidecar.dev.demo.verify import Report
+from reconsume.topics.events import State
 
 REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0

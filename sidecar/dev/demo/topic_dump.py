@@ -9,15 +9,15 @@ from itertools import chain
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sidecar.dev.demo.record_histories import Row
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import PartitionName, Span
-from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.few_messages import few_messages
-from sidecar.kafka.messages import read_headers
-from sidecar.kafka.range_reader import RangeReader, partition_of
-from topics.events import Event, decode_event
+from reconsume.sidecar.dev.demo.record_histories import Row
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
+from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.few_messages import few_messages
+from reconsume.sidecar.kafka.messages import read_headers
+from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.topics.events import Event, decode_event
 
 CLIENT = "reconsume-demo-reader"
 DUMP_SECONDS = 60.0

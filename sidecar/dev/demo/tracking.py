@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from sidecar.dev.demo.ledger import Answered, Began, Closed, Line, Opened
-from sidecar.dev.demo.orders import Case
-from topics.events import Event, State
+from reconsume.sidecar.dev.demo.ledger import Answered, Began, Closed, Line, Opened
+from reconsume.sidecar.dev.demo.orders import Case
+from reconsume.topics.events import Event, State
 
 FOLLOWED = (Case.FLAKY, Case.LATER, Case.STUCK, Case.REFUSED, Case.POISON)
 """The cases of which one order each is followed."""

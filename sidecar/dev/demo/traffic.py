@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from sidecar.dev.demo.orders import TOPIC, Order
-from sidecar.errors import BrokerError
+from reconsume.sidecar.dev.demo.orders import TOPIC, Order
+from reconsume.sidecar.errors import BrokerError
 
 
 class Traffic:

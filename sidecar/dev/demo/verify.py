@@ -13,16 +13,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from sidecar.audit.copy_rules import judge_each
-from sidecar.audit.facts import Fact, Terms, topics_of
-from sidecar.audit.parsing import fact_in
-from sidecar.core.policy import InPlace
-from sidecar.dev.demo.checks import CHECKS, RELAYED, Checks
-from sidecar.dev.demo.lateness import Spread, in_outage, lateness, spread
-from sidecar.dev.demo.ledger import Delivery, Outage
-from sidecar.dev.demo.record_histories import Finding, RecordHistory, Row, build_histories
-from sidecar.dev.demo.verify_order import disorder, in_line, in_place_checks
-from topics.names import Kind, Names
+from reconsume.sidecar.audit.copy_rules import judge_each
+from reconsume.sidecar.audit.facts import Fact, Terms, topics_of
+from reconsume.sidecar.audit.parsing import fact_in
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.dev.demo.checks import CHECKS, RELAYED, Checks
+from reconsume.sidecar.dev.demo.lateness import Spread, in_outage, lateness, spread
+from reconsume.sidecar.dev.demo.ledger import Delivery, Outage
+from reconsume.sidecar.dev.demo.record_histories import Finding, RecordHistory, Row, build_histories
+from reconsume.sidecar.dev.demo.verify_order import disorder, in_line, in_place_checks
+from reconsume.topics.names import Kind, Names
 
 
 class Rules(msgspec.Struct, frozen=True):

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import inf
 
-from sidecar.core.policy import InPlace
-from sidecar.dev.demo.checks import Checks, changed, lost, mistold, unmatched_death
-from sidecar.dev.demo.record_histories import Finding, RecordHistory, Row
-from topics.events import State
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.dev.demo.checks import Checks, changed, lost, mistold, unmatched_death
+from reconsume.sidecar.dev.demo.record_histories import Finding, RecordHistory, Row
+from reconsume.topics.events import State
 
 CLOCK_MS = 1.0
 """ms by which an interval may seem too short: one clock measures it in the sidecar, another in the service."""

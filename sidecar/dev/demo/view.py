@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sidecar.dev.demo.processes import Child, ProcessGroup
-from sidecar.errors import SetupError
-from sidecar.settings import Settings
-from sidecar.view.snapshot import ViewSnapshot, looking
-from sidecar.view.source import Source
-from topics.events import Event, State, latest
-from topics.view_record import ViewRow, view_order
+from reconsume.sidecar.dev.demo.processes import Child, ProcessGroup
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.view.snapshot import ViewSnapshot, looking
+from reconsume.sidecar.view.source import Source
+from reconsume.topics.events import Event, State, latest
+from reconsume.topics.view_record import ViewRow, view_order
 
 STILL_SECONDS = 120.0
 """Seconds without any step of the job's start after which it counts as stuck. Spark needs some ten for all of it, and

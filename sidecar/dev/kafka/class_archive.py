@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from sidecar.dev.kafka.first_metadata import keep
-from sidecar.java.jars import cache_folder
+from reconsume.sidecar.dev.kafka.first_metadata import keep
+from reconsume.sidecar.java.jars import cache_folder
 
 # A line for each class that cannot be archived would hide why a node has ended.
 QUIET = "-Xlog:cds=off,cds+dynamic=off,class+path=off"

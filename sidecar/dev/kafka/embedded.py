@@ -23,16 +23,16 @@ import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from sidecar.dev.kafka.class_archive import ClassArchive
-from sidecar.dev.kafka.first_metadata import cluster_id, format_folder, is_formatted
-from sidecar.dev.kafka.node import Node
-from sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
-from sidecar.dev.kafka.releases import USUAL, lock_of
-from sidecar.errors import SetupError
-from sidecar.files import temporary_path
-from sidecar.java.find_java import find_java
-from sidecar.java.jars import Progress, fetch
-from sidecar.java.orphan_guard import OrphanGuard
+from reconsume.sidecar.dev.kafka.class_archive import ClassArchive
+from reconsume.sidecar.dev.kafka.first_metadata import cluster_id, format_folder, is_formatted
+from reconsume.sidecar.dev.kafka.node import Node
+from reconsume.sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
+from reconsume.sidecar.dev.kafka.releases import USUAL, lock_of
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.files import temporary_path
+from reconsume.sidecar.java.find_java import find_java
+from reconsume.sidecar.java.jars import Progress, fetch
+from reconsume.sidecar.java.orphan_guard import OrphanGuard
 
 READY_SECONDS = 60.0
 """Seconds that a start may take; alone it needs 2 to 4 s, on a loaded machine several times that."""

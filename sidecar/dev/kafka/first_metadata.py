@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sidecar.dev.kafka.node import Node
-from sidecar.errors import SetupError
-from sidecar.java.jars import cache_folder
+from reconsume.sidecar.dev.kafka.node import Node
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.jars import cache_folder
 
 CHECKPOINT, META = "bootstrap.checkpoint", "meta.properties"
 

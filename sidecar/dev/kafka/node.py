@@ -9,9 +9,9 @@ import signal
 import subprocess
 from collections.abc import Callable
 
-from sidecar.dev.kafka.node_config import Plan
-from sidecar.errors import SetupError
-from sidecar.java.orphan_guard import STOP_SECONDS
+from reconsume.sidecar.dev.kafka.node_config import Plan
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.orphan_guard import STOP_SECONDS
 
 TAIL_LINES = 30
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sidecar.errors import ConfigError
+from reconsume.sidecar.errors import ConfigError
 
 _HERE = Path(__file__).parent
 RELEASES: Mapping[str, Path] = {

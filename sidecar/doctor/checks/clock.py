@@ -12,11 +12,11 @@ from contextlib import suppress
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
-from sidecar.doctor.findings import Finding, fail, ok, warn
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.errors import FIRST_ANSWER_SECONDS, sentence_of
-from topics.names import Names
+from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, sentence_of
+from reconsume.topics.names import Names
 
 WARN_MS = 1_000
 """ms. The shortest level: from this difference on retries come noticeably early or late."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName
-from sidecar.printable import plural
-from topics.acls import GroupShape
-from topics.removed import removed_role
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName
+from reconsume.sidecar.printable import plural
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.removed import removed_role
 
 MOST = 2_000
 """Groups that are looked at. Each costs a request of a millisecond."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sidecar.doctor.checks.policy import CREATE, UNKNOWN
-from sidecar.doctor.findings import Finding, ago, ok, warn
-from sidecar.group_policy.hold_book import HoldBook
-from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.kafka.admin.cluster import Cluster
-from topics.acls import GroupShape
-from topics.durations import render_duration
-from topics.hold_record import HoldHeard, HoldRecord
+from reconsume.sidecar.doctor.checks.policy import CREATE, UNKNOWN
+from reconsume.sidecar.doctor.findings import Finding, ago, ok, warn
+from reconsume.sidecar.group_policy.hold_book import HoldBook
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.durations import render_duration
+from reconsume.topics.hold_record import HoldHeard, HoldRecord
 
 RETENTION = "retention.ms"
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sidecar.core.record import Now
-from sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
-from sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.http.sidecar_connection import SidecarConnection
-from sidecar.http.tokens import read_tokens
-from sidecar.printable import plural
-from sidecar.settings.addresses import Listen
-from topics.policy_record import InstanceHeard
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.http.sidecar_connection import SidecarConnection
+from reconsume.sidecar.http.tokens import read_tokens
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings.addresses import Listen
+from reconsume.topics.policy_record import InstanceHeard
 
 ASK_SECONDS = 3.0
 LARGEST_STATUS = 16 * 1024 * 1024

@@ -8,8 +8,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 
-from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.kafka.credentials.reachability import Unreachable, answers, listed_in
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers, listed_in
 
 CONNECT_SECONDS = 2.0
 PLAIN_PORT = 9092

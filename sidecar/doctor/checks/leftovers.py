@@ -6,11 +6,11 @@ What waits in a queue stays there, and nobody reads it.
 
 from __future__ import annotations
 
-from sidecar.doctor.findings import Finding, listed, ok, warn
-from sidecar.group_policy.removed_topics import leftovers
-from sidecar.group_policy.unowned_queues import unowned_queues
-from sidecar.kafka.admin.cluster import Cluster
-from topics.acls import GroupShape
+from reconsume.sidecar.doctor.findings import Finding, listed, ok, warn
+from reconsume.sidecar.group_policy.removed_topics import leftovers
+from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.acls import GroupShape
 
 MEND = "put {topic} back into topics: until its retries are done, or let a running sidecar make dead letters of them"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from sidecar.core.progress_codec import NEEDED
-from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import consumer_config, producer_config
-from sidecar.kafka.committer.record_form import COMPRESSION, STRONGEST
+from reconsume.sidecar.core.progress_codec import NEEDED
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import consumer_config, producer_config
+from reconsume.sidecar.kafka.committer.record_form import COMPRESSION, STRONGEST
 
 METADATA = "offset.metadata.max.bytes"
 

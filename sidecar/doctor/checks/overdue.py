@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message
 
-from sidecar.clock import wall
-from sidecar.doctor.findings import Finding, ago, fail, ok, warn
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, PartitionName, Span
-from sidecar.kafka.client_config import follower_config, whole_fetches
-from sidecar.kafka.errors import FIRST_ANSWER_SECONDS
-from sidecar.kafka.messages import to_record
-from sidecar.kafka.range_reader import RangeReader, partition_of
-from topics.acls import GroupShape
-from topics.retry_headers import RETRY_DUE_AT
-from topics.transitions import UNREADABLE
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span
+from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
+from reconsume.sidecar.kafka.messages import to_record
+from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.retry_headers import RETRY_DUE_AT
+from reconsume.topics.transitions import UNREADABLE
 
 SLACK = 60_000
 """ms by which a record must be late. A record that is delivered seconds late is work under way."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.errors import ConfigError
-from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.settings import Settings
-from sidecar.settings.group_policy import differences, overridden
-from topics.policy_record import PolicyHeard, PolicyRecord
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.group_policy import differences, overridden
+from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
 
 NOBODY = "?"
 """A name that no instance has, so that all instances are compared."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sidecar.clock import wall
-from sidecar.doctor.findings import Finding, ago, fail, ok, warn
-from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import PartitionName
-from topics.acls import GroupShape
-from topics.policy_record import InstanceHeard
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.policy_record import InstanceHeard
 
 DAY_MS = 86_400_000
 SHARE = 10

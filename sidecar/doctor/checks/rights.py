@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
-from topics.acls import Permission, Resource
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
+from reconsume.topics.acls import Permission, Resource
 
 TRY_ID = "~doctor"
 """The end of a transactional id that is only tried. No instance's name has a `~`, so no instance is fenced."""

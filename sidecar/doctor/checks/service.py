@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Failed, NotSent, label_of
-from sidecar.delivery.push.access import Access, ServiceCredentials, build_credentials, health_access
-from sidecar.delivery.push.target import parse_target
-from sidecar.doctor.findings import Finding, fail, ok, warn
-from sidecar.doctor.service_call import asked_health, tried
-from sidecar.doctor.service_tls import certificate, clock, connect
-from sidecar.masking import url_without_secrets
-from sidecar.settings.model import Settings
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.core.outcome import Failed, NotSent, label_of
+from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, build_credentials, health_access
+from reconsume.sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
+from reconsume.sidecar.doctor.service_call import asked_health, tried
+from reconsume.sidecar.doctor.service_tls import certificate, clock, connect
+from reconsume.sidecar.masking import url_without_secrets
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.sections.deliver import Deliver
 
 HERE = "start the service, or correct deliver.url; doctor must run where the sidecar runs, in its pod"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sidecar.core.record import Now
-from sidecar.doctor.checks.policy import CREATE, NOBODY, UNKNOWN
-from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.group_policy.heartbeat_reader import SILENT_AFTER, GroupMembers
-from sidecar.group_policy.topic import PolicyTopicRecord
-from topics.policy_record import InstanceHeard
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.doctor.checks.policy import CREATE, NOBODY, UNKNOWN
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER, GroupMembers
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.topics.policy_record import InstanceHeard
 
 
 def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str, str], now: Now) -> list[Finding]:

@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from sidecar.doctor.findings import Finding, fail, listed, ok, warn
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Topic, source_of
-from sidecar.printable import plural
-from topics.acls import GroupShape
-from topics.names import Kind
-from topics.specs import TopicSpec, group_specs
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Topic, source_of
+from reconsume.sidecar.printable import plural
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.names import Kind
+from reconsume.topics.specs import TopicSpec, group_specs
 
 Compare: TypeAlias = Callable[[TopicSpec, Topic], Iterable[tuple[str, str]]]
 """Called with a topic and its specification; returns each difference with its remedy."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from sidecar.clock import wall
-from sidecar.doctor.findings import Finding, ago, fail, ok
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, PartitionName
-from sidecar.printable import plural
-from topics.acls import GroupShape
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName
+from reconsume.sidecar.printable import plural
+from reconsume.topics.acls import GroupShape
 
 SCAN = 10_000
 """ms between two searches of a broker for expired transactions, by default."""

@@ -4,10 +4,10 @@ group's own readers, which need the events alone.
 
 from __future__ import annotations
 
-from sidecar.doctor.findings import Finding, ago, fail, ok, warn
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Offset, Topic
-from topics.acls import GroupShape
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Offset, Topic
+from reconsume.topics.acls import GroupShape
 
 LATE = 60_000
 """ms. The job writes every second by default, and its restart takes half a minute."""

@@ -16,10 +16,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.connection import SILENT, Connection
-from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
-from topics.acls import Permission, Resource
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.connection import SILENT, Connection
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
+from reconsume.topics.acls import Permission, Resource
 
 ANY_HOST = "*"
 TYPES = {

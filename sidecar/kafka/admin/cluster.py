@@ -16,11 +16,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode
-from sidecar.core.record import Partition
-from sidecar.kafka.admin.connection import DENIED, Connection, DeniedError, busy
-from sidecar.kafka.admin.descriptions import (
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.admin.connection import DENIED, Connection, DeniedError, busy
+from reconsume.sidecar.kafka.admin.descriptions import (
     ConsumerGroup,
     ListedOffset,
     Offset,
@@ -30,8 +30,8 @@ from sidecar.kafka.admin.descriptions import (
     group_of,
     topic_of,
 )
-from sidecar.kafka.client_config import reader_config
-from sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS, committed_of
+from reconsume.sidecar.kafka.client_config import reader_config
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS, committed_of
 
 SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
     Offset.BEGIN: OffsetSpec.earliest,

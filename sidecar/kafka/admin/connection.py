@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from sidecar.errors import BrokerError, ConfigError
-from sidecar.kafka.errors import (
+from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     COORDINATOR,
     LEADER,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import ConsumerGroupState
 
-from topics.specs import Source
+from reconsume.topics.specs import Source
 
 KAFKA_LIMIT = 1_048_588
 """Bytes. Kafka's default of `max.message.bytes`, used if this user may not see a main topic's own value."""

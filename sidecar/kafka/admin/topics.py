@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.connection import DENIED, Connection
-from sidecar.kafka.admin.descriptions import PartitionName
-from sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
-from topics.specs import TopicSpec
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.connection import DENIED, Connection
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, code_of, sentence_of
+from reconsume.topics.specs import TopicSpec
 
 LISTED_WITHIN = 30.0
 """Seconds until a new topic must be listed. On an idle cluster it takes milliseconds."""

@@ -15,19 +15,19 @@ from typing import TypeAlias
 
 from confluent_kafka import TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
-from sidecar.core.progress_codec import LONGEST, encode
-from sidecar.core.record import Partition
-from sidecar.kafka.committer.hidden_headers import HiddenHeaders
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import Appended
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
-from sidecar.kafka.committer.unknown_outcome import result_in_doubt
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.membership import Membership
-from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
-from sidecar.observability.thread_watch import StopRequest
-from sidecar.process_memory import trim_memory
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
+from reconsume.sidecar.core.progress_codec import LONGEST, encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.hidden_headers import HiddenHeaders
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.committer.transaction import Appended
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
+from reconsume.sidecar.kafka.committer.unknown_outcome import result_in_doubt
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.membership import Membership
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
+from reconsume.sidecar.observability.thread_watch import StopRequest
+from reconsume.sidecar.process_memory import trim_memory
 
 AGAIN_AFTER = 0.1
 """Seconds before an aborted batch is tried again. The cause of an abort lasts longer than a network round trip."""

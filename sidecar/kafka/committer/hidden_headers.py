@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.record import Partition, Record, RecordId
-from sidecar.kafka.credentials.registry import ClientCredentials
-from sidecar.kafka.native_reader import NativeReader, UnreadRecord
-from topics.retry_headers import MOST_HEADERS, MOST_OF_OURS
-from topics.transitions import Commit
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.core.record import Partition, Record, RecordId
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
+from reconsume.sidecar.kafka.native_reader import NativeReader, UnreadRecord
+from reconsume.topics.retry_headers import MOST_HEADERS, MOST_OF_OURS
+from reconsume.topics.transitions import Commit
 
 SECONDS = 3.0
 """How long the records of one batch are looked for. Those that are not read by then are tried again later: nobody leads

@@ -9,7 +9,7 @@ producer takes no further transaction. A new one has a new epoch, and Kafka refu
 
 from __future__ import annotations
 
-from sidecar.kafka.committer.client_log import ClientLog
+from reconsume.sidecar.kafka.committer.client_log import ClientLog
 
 DOUBT_AFTER = 3.0
 """Seconds of one call after which its request may have been sent twice, whatever the client's log says. The client

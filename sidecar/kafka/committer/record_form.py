@@ -13,8 +13,8 @@ from enum import Enum, auto
 
 from confluent_kafka import KafkaError
 
-from sidecar.core.commit_batch import Refusal
-from sidecar.kafka.committer.write_apart import copy_sizes
+from reconsume.sidecar.core.commit_batch import Refusal
+from reconsume.sidecar.kafka.committer.write_apart import copy_sizes
 
 LEAST_BATCH = 1_024
 """Bytes of a batch at least. Kafka's own lower bound of `max.message.bytes` is in no use below."""

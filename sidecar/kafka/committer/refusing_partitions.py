@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from topics.transition_records import Copy
+from reconsume.topics.transition_records import Copy
 
 TRY_EVERY = 30.0
 """Seconds after which an unchanged partition is tried again: an operator may have lowered `min.insync.replicas`."""

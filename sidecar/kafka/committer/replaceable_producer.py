@@ -14,15 +14,15 @@ from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.blocking_calls import CallTimeoutError
-from sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
-from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
-from sidecar.kafka.committer.transaction import Appended, TransactionalProducer
-from sidecar.kafka.committer.transaction_outcome import Aborted
-from sidecar.kafka.credentials.new_client import refuse
-from sidecar.kafka.credentials.registry import ClientCredentials
-from topics.transition_records import Copy
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
+from reconsume.sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
+from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
+from reconsume.sidecar.kafka.committer.transaction import Appended, TransactionalProducer
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
+from reconsume.sidecar.kafka.credentials.new_client import refuse
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
+from reconsume.topics.transition_records import Copy
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
 """Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
-from sidecar.kafka.committer.client_log import ClientLog
-from sidecar.kafka.committer.late_end_guard import LateEndGuard
-from sidecar.kafka.committer.refusing_partitions import State
-from sidecar.kafka.committer.throttle import Throttle
-from sidecar.kafka.committer.transaction_outcome import (
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
+from reconsume.sidecar.kafka.committer.client_log import ClientLog
+from reconsume.sidecar.kafka.committer.late_end_guard import LateEndGuard
+from reconsume.sidecar.kafka.committer.refusing_partitions import State
+from reconsume.sidecar.kafka.committer.throttle import Throttle
+from reconsume.sidecar.kafka.committer.transaction_outcome import (
     DENIED,
     DOUBTFUL,
     REFUSED,
@@ -35,16 +35,16 @@ from sidecar.kafka.committer.transaction_outcome import (
     RecordsRefused,
     Stalled,
 )
-from sidecar.kafka.committer.write_errors import (
+from reconsume.sidecar.kafka.committer.write_errors import (
     PRODUCER_ERRORS,
     denials,
     error_in,
     refusal_of,
 )
-from sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
-from sidecar.kafka.named_topics import named_topics
-from topics.retry_headers import MOST_HEADERS
-from topics.transition_records import Copy
+from reconsume.sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
+from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.topics.retry_headers import MOST_HEADERS
+from reconsume.topics.transition_records import Copy
 
 API_LIMIT = 5.0
 """Seconds that librdkafka is given for one call."""

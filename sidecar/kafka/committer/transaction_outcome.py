@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError
 
-from sidecar.core.commit_batch import Refusal
-from sidecar.kafka.committer.write_errors import refused_offsets
-from topics.retry_headers import MOST_HEADERS
+from reconsume.sidecar.core.commit_batch import Refusal
+from reconsume.sidecar.kafka.committer.write_errors import refused_offsets
+from reconsume.topics.retry_headers import MOST_HEADERS
 
 STALE_MEMBER = frozenset(
     {

@@ -8,13 +8,13 @@ from math import inf
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode
-from sidecar.core.record import Partition, Record
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.errors import raise_partition_errors
-from sidecar.observability.thread_watch import StopRequest
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.errors import raise_partition_errors
+from reconsume.sidecar.observability.thread_watch import StopRequest
 
 AGAIN_AFTER = 0.1
 """Seconds before the committed progress is asked for again."""

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.client_config import BATCH_BYTES
-from topics.transition_records import Copy
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.kafka.client_config import BATCH_BYTES
+from reconsume.topics.transition_records import Copy
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Set
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.core.commit_batch import Refusal, RefusedBy, SettledRecord
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.commit_batch import Refusal, RefusedBy, SettledRecord
+from reconsume.sidecar.core.record import Partition
 
 SIZE_ERRORS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 RECORD_ERRORS = SIZE_ERRORS | {

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from confluent_kafka import KafkaError, Message
 
-from sidecar.core.commit_batch import WrittenAt
-from sidecar.kafka.committer.write_errors import PRODUCER_ERRORS
+from reconsume.sidecar.core.commit_batch import WrittenAt
+from reconsume.sidecar.kafka.committer.write_errors import PRODUCER_ERRORS
 
 Errors: TypeAlias = dict[int, tuple[KafkaError, str]]
 """By index of the entry: the first error of one of its writes, and the topic and partition of that write."""

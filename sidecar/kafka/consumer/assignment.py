@@ -18,20 +18,20 @@ from itertools import count
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from sidecar.core.lane.partition import AssignedPartition
-from sidecar.core.progress import LogId, Progress, is_recreated
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.client_assignment import ClientAssignment
-from sidecar.kafka.consumer.listeners import AssignmentListener
-from sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, log_recreated, recreated, untouched
-from sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
-from sidecar.kafka.consumer.membership import GroupMembership, Membership
-from sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from sidecar.kafka.consumer.reader_before import ReaderBefore
-from sidecar.kafka.consumer.restored_pauses import restore_pauses
-from sidecar.kafka.consumer.revocation import drop_given_away, release
-from sidecar.kafka.consumer.start_offsets import Start, Starts
+from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.client_assignment import ClientAssignment
+from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
+from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, log_recreated, recreated, untouched
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
+from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Membership
+from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
+from reconsume.sidecar.kafka.consumer.restored_pauses import restore_pauses
+from reconsume.sidecar.kafka.consumer.revocation import drop_given_away, release
+from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
 
 LOG_EDGES = (OFFSET_BEGINNING, OFFSET_END)
 """Where a partition starts of which the group has read nothing: its first message says at which offset that is."""

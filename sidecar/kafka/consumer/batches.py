@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 from confluent_kafka import Consumer, Message
 
-from sidecar.kafka.few_messages import TOGETHER
-from sidecar.process_memory import trim_memory
+from reconsume.sidecar.kafka.few_messages import TOGETHER
+from reconsume.sidecar.process_memory import trim_memory
 
 BATCH = 500
 """Messages in one hand-over at most. Larger ones are slower (the processor's cache)."""

@@ -20,8 +20,8 @@ from collections.abc import Collection, Sequence
 
 from confluent_kafka import OFFSET_STORED, Consumer, TopicPartition
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.start_offsets import Start
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 SHORTEST_TURN = 0.25
 """Seconds. An offset that is not held back comes within 5 ms, and the first record or the end of the log soon after."""

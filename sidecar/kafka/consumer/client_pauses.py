@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
 
 
 def pause(consumer: Consumer, assignment: Assignment, partition: Partition, epoch: int) -> bool:

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_STORED, Consumer
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.looks import named
-from sidecar.kafka.consumer.membership import member_of, metadata_of
-from sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.looks import named
+from reconsume.sidecar.kafka.consumer.membership import member_of, metadata_of
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 DEAF_AFTER = 3
 """Looks in a row, of ten seconds each. A fetch takes half a second, and a leader that has moved one or two."""

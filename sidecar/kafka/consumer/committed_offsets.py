@@ -9,9 +9,9 @@ from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode, misplaced, unread
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode, misplaced, unread
+from reconsume.sidecar.core.record import Partition
 
 COMMITTED_WITHIN = 2.0
 """Seconds. Committed offsets come within 5 ms, unless a crashed pod's transaction still holds some back. Then the

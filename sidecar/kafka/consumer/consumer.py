@@ -13,20 +13,20 @@ from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from sidecar.core.record import Partition
-from sidecar.kafka.client_config import fetches_whole, whole_fetches
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.batches import HEAVY
-from sidecar.kafka.consumer.client_pauses import pause, pause_all, resume
-from sidecar.kafka.consumer.client_watch import ClientWatch, Useless
-from sidecar.kafka.consumer.hand_over import HandedOver, HandOver
-from sidecar.kafka.consumer.listeners import RecordListener
-from sidecar.kafka.consumer.looks import Looks, named
-from sidecar.kafka.consumer.lost_positions import lost_positions
-from sidecar.kafka.consumer.owned_partition import with_edges
-from sidecar.kafka.credentials.new_client import new_client
-from sidecar.kafka.credentials.registry import ClientCredentials, unchanging
-from sidecar.kafka.messages import Reading
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import fetches_whole, whole_fetches
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.batches import HEAVY
+from reconsume.sidecar.kafka.consumer.client_pauses import pause, pause_all, resume
+from reconsume.sidecar.kafka.consumer.client_watch import ClientWatch, Useless
+from reconsume.sidecar.kafka.consumer.hand_over import HandedOver, HandOver
+from reconsume.sidecar.kafka.consumer.listeners import RecordListener
+from reconsume.sidecar.kafka.consumer.looks import Looks, named
+from reconsume.sidecar.kafka.consumer.lost_positions import lost_positions
+from reconsume.sidecar.kafka.consumer.owned_partition import with_edges
+from reconsume.sidecar.kafka.credentials.new_client import new_client
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
+from reconsume.sidecar.kafka.messages import Reading
 
 POLL = 0.1
 """Seconds that a command waits at most while some partition is paused: `delay_queue.RESUME_EARLY_MS` counts on it."""

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message
 
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.batches import HEAVY, MOST_TOGETHER, Batches
-from sidecar.kafka.consumer.lost_positions import is_end
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from sidecar.kafka.few_messages import TOGETHER
-from sidecar.kafka.messages import Reading, to_record
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.batches import HEAVY, MOST_TOGETHER, Batches
+from reconsume.sidecar.kafka.consumer.lost_positions import is_end
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.kafka.few_messages import TOGETHER
+from reconsume.sidecar.kafka.messages import Reading, to_record
 
 FORGOTTEN = (-1, -1)
 """The age of a message that must not be handed over: no epoch is negative."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.record import Partition
 
 
 class AssignmentListener(Protocol):

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from msgspec.structs import replace
 
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.offset_lookup import OffsetLookup
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
 
 EDGES_WITHIN = 2.0
 """Seconds for the first or last offsets of all partitions together. A request takes 24 ms for 216 of them (measured).

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from confluent_kafka import KafkaException, TopicCollection
 
-from sidecar.core.progress import LogId
-from sidecar.errors import ConfigError
-from sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.core.progress import LogId
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.kafka.admin.connection import Connection
 
 LogIds: TypeAlias = Callable[[Collection[str]], Mapping[str, LogId]]
 """Returns the logs of topics, by name, as far as they are known."""

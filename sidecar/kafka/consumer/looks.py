@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
-from sidecar.clock import wall
-from sidecar.core.progress import is_recreated
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.log_checks import recreated
-from sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
-from sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.progress import is_recreated
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.log_checks import recreated
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
+from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 
 LOOK_EVERY = 10.0
 """Seconds until each question is asked again."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 
 OwnedByKey = Mapping[Key, OwnedPartition]
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 
 FORM = b"CGMDv2:"
 """How librdkafka's serialized group metadata begins. The generation follows as an int32 of the machine's byte order,

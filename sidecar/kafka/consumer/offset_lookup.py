@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 
 LONGEST = 6.0
 """Seconds for all requests of one lookup. `/livez` takes a consumer's thread for stuck after 30 s without a poll; an

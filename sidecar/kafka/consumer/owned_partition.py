@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.progress import LogId
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.start_offsets import Start
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.progress import LogId
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 Key: TypeAlias = tuple[str | None, int | None]
 """Topic and partition as a message gives them. The client's types allow None; a record never has it."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 
 _LOG = logging.getLogger("reconsume.assignment")
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 
 
 def restore_pauses(

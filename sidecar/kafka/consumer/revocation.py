@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.listeners import AssignmentListener
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
 
 LOOK_EVERY = 0.02
 """Seconds between two checks whether the partitions may still be committed."""

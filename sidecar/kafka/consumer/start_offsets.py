@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
-from sidecar.core.progress import LogId, Progress, is_recreated
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.committed_offsets import PassedOver, committed
-from sidecar.kafka.consumer.log_checks import (
+from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.committed_offsets import PassedOver, committed
+from reconsume.sidecar.kafka.consumer.log_checks import (
     EDGES_WITHIN,
     Edges,
     checked,
@@ -28,9 +28,9 @@ from sidecar.kafka.consumer.log_checks import (
     untouched,
     without_done_from,
 )
-from sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from sidecar.kafka.consumer.reader_before import ReaderBefore
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 
 _LOG = logging.getLogger("reconsume.assignment")
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
-from sidecar.kafka.credentials.registry import ClientCredentials, RefusedClient
-from sidecar.kafka.errors import sentence_of
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, RefusedClient
+from reconsume.sidecar.kafka.errors import sentence_of
 
 AGAIN = 1.0
 """Seconds before the next try. Credentials are mounted as several files: for a moment two of them may not match."""

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sidecar.errors import ConfigError
-from sidecar.files import read_plain
-from sidecar.kafka.credentials.reachability import Unreachable, answers
-from sidecar.kafka.credentials.registry import LOGIN, ClientCredentials, CredentialRegistry, Credentials
-from sidecar.observability.repeats import KAFKA
-from sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from sidecar.settings.sections.kafka_secrets import BY_FOLDER, LARGEST_READ, Kafka
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import read_plain
+from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers
+from reconsume.sidecar.kafka.credentials.registry import LOGIN, ClientCredentials, CredentialRegistry, Credentials
+from reconsume.sidecar.observability.repeats import KAFKA
+from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from reconsume.sidecar.settings.sections.kafka_secrets import BY_FOLDER, LARGEST_READ, Kafka
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the files, a handful of reads each. Kubernetes itself takes a minute to replace them."""

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer
 
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.log_checks import EDGES_WITHIN, begins_of_others, end_of_done, untouched
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.log_checks import EDGES_WITHIN, begins_of_others, end_of_done, untouched
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.named_topics import named_topics
 
 LOOK_EVERY = 5.0
 """Seconds between two looks. One request of some ms asks about all logs, and one about each topic."""

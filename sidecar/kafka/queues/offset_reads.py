@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from sidecar.core.record import Partition, Record
-from sidecar.kafka.few_messages import next_messages
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.few_messages import next_messages
 
 FAR = 200
 """Offsets. Records that lie closer together are read on the way; beyond it a seek is cheaper."""

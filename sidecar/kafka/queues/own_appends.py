@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from sidecar.core.commit_batch import SettledRecord, WrittenAt
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.commit_batch import SettledRecord, WrittenAt
+from reconsume.sidecar.core.record import Partition
 
 
 class OwnAppends:

@@ -7,13 +7,13 @@ from enum import Enum
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.record import Partition
-from sidecar.kafka.client_config import Properties, follower_config, whole_fetches
-from sidecar.kafka.credentials.new_client import new_client
-from sidecar.kafka.credentials.registry import ClientCredentials
-from sidecar.kafka.errors import sentence_of
-from sidecar.kafka.queues.offset_reads import closed
-from sidecar.observability.thread_watch import StopRequest
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import Properties, follower_config, whole_fetches
+from reconsume.sidecar.kafka.credentials.new_client import new_client
+from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
+from reconsume.sidecar.kafka.errors import sentence_of
+from reconsume.sidecar.kafka.queues.offset_reads import closed
+from reconsume.sidecar.observability.thread_watch import StopRequest
 
 EDGES_WITHIN = 2.0
 """Seconds for the request for the ends of a log."""

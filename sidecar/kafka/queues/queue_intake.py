@@ -10,14 +10,14 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.record import Partition, Record
-from sidecar.kafka.messages import Reading, to_record
-from sidecar.kafka.queues.log_watch import LogWatch
-from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_clients import NoEdges, QueueClients
-from sidecar.kafka.queues.queue_reading import QueueReading, name_cut
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.messages import Reading, to_record
+from reconsume.sidecar.kafka.queues.log_watch import LogWatch
+from reconsume.sidecar.kafka.queues.offset_reads import Payloads, RecentRecords
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_clients import NoEdges, QueueClients
+from reconsume.sidecar.kafka.queues.queue_reading import QueueReading, name_cut
 
 PATIENCE = 0.05
 """Seconds of a turn in which what the lane does not know yet waits for the lane. Mostly that is a copy that it has

@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.policy import Policy
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.core.waiting_keys import WaitingKeys
-from sidecar.errors import ContractError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
-from sidecar.kafka.client_config import follower_config, whole_fetches
-from sidecar.kafka.errors import ANSWER_SECONDS
-from sidecar.kafka.messages import to_record
-from sidecar.kafka.queues.queue_reading import queue_reading_of
-from sidecar.kafka.range_reader import RangeReader, partition_of
-from topics.attempt import retry_state_of
-from topics.group_rules import number_of
-from topics.names import Names
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.waiting_keys import WaitingKeys
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
+from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.kafka.messages import to_record
+from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
+from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.group_rules import number_of
+from reconsume.topics.names import Names
 
 MOST_READ = 500_000
 """Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys."""

@@ -15,17 +15,17 @@ import time
 from collections.abc import Callable, Mapping
 from math import inf
 
-from sidecar.core.lane.partition import AssignedPartition
-from sidecar.core.policy import Policy
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.log_checks import end_of_done
-from sidecar.kafka.named_topics import named_topics
-from sidecar.kafka.queues.log_watch import LogWatch, ReadSoFar
-from sidecar.kafka.queues.queue_clients import EDGES_WITHIN, NoEdges, QueueClients
-from sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
-from sidecar.kafka.queues.queue_reading import QueueReading, name_missing, started
+from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer.log_checks import end_of_done
+from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.kafka.queues.log_watch import LogWatch, ReadSoFar
+from reconsume.sidecar.kafka.queues.queue_clients import EDGES_WITHIN, NoEdges, QueueClients
+from reconsume.sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
+from reconsume.sidecar.kafka.queues.queue_reading import QueueReading, name_missing, started
 
 IDLE = 1.0
 """Seconds between two turns while there is no queue to read; a command comes at once."""

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from sidecar.core.policy import Policy
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.log_checks import end_of_done, untouched
-from sidecar.kafka.messages import Reading, reading_of
-from sidecar.kafka.queues.log_watch import ReadSoFar
-from topics.retry_headers import Headers, RetryState
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.log_checks import end_of_done, untouched
+from reconsume.sidecar.kafka.messages import Reading, reading_of
+from reconsume.sidecar.kafka.queues.log_watch import ReadSoFar
+from reconsume.topics.retry_headers import Headers, RetryState
 
 _LOG = logging.getLogger("reconsume.queues")
 

@@ -14,21 +14,21 @@ from queue import Empty, SimpleQueue
 
 from confluent_kafka import Message
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record
-from sidecar.kafka.client_config import Properties
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.kafka.few_messages import next_messages
-from sidecar.kafka.messages import to_record
-from sidecar.kafka.queues.log_watch import LogWatch
-from sidecar.kafka.queues.offset_reads import Payloads, RecentRecords
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_clients import QueueClients
-from sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
-from sidecar.kafka.queues.queue_opening import IDLE, QueueOpening
-from sidecar.kafka.queues.queue_reading import QueueReading, queue_reading_of
-from sidecar.observability.thread_watch import StopRequest
-from topics.attempt import retry_state_of
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.client_config import Properties
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.few_messages import next_messages
+from reconsume.sidecar.kafka.messages import to_record
+from reconsume.sidecar.kafka.queues.log_watch import LogWatch
+from reconsume.sidecar.kafka.queues.offset_reads import Payloads, RecentRecords
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_clients import QueueClients
+from reconsume.sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
+from reconsume.sidecar.kafka.queues.queue_opening import IDLE, QueueOpening
+from reconsume.sidecar.kafka.queues.queue_reading import QueueReading, queue_reading_of
+from reconsume.sidecar.observability.thread_watch import StopRequest
+from reconsume.topics.attempt import retry_state_of
 
 POLL, BUSY_POLL = 0.05, 0.005
 """Seconds of a wait for records, and while records are being read by their offsets. A request by another thread waits

@@ -18,8 +18,8 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from topics.render_headers import RETRY_TRACEPARENT, attempt_before
-from topics.retry_headers import Headers
+from reconsume.topics.render_headers import RETRY_TRACEPARENT, attempt_before
+from reconsume.topics.retry_headers import Headers
 
 PARENT, STATE = "traceparent", "tracestate"
 _W3C = TraceContextTextMapPropagator()

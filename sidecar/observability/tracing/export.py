@@ -12,8 +12,8 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVI
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from sidecar.core.ports import Delivery
-from sidecar.observability.tracing.spans import Attempts
+from reconsume.sidecar.core.ports import Delivery
+from reconsume.sidecar.observability.tracing.spans import Attempts
 
 FLUSH_WITHIN = 1.0
 """Seconds that a stop waits for the collector. Spans are worth less than a pod that ends in time."""

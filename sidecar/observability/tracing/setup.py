@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sidecar.core.ports import Delivery
-from sidecar.errors import ConfigError
-from sidecar.settings.model import Settings
+from reconsume.sidecar.core.ports import Delivery
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.model import Settings
 
 MISSING = (
     "tracing.enabled: needs OpenTelemetry, which is not installed: pip install '.[otel]' in a clone of Reconsume's "
@@ -43,7 +43,7 @@ def build_tracing(settings: Settings, instance: str) -> Tracing:
     if not settings.tracing.enabled:
         return Untraced()
     try:
-        from sidecar.observability.tracing.export import Exported
+        from reconsume.sidecar.observability.tracing.export import Exported
     except ImportError as missing:
         raise ConfigError([f"{MISSING} ({missing})"]) from missing
     return Exported(settings.group, instance)

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from sidecar.core.outcome import Cancelled, Committed, Expired, Failed, NotSent, Outcome, Rejected, label_of
-from sidecar.core.ports import Delivery, Reply
-from sidecar.core.record import Now, Partition, Record
-from sidecar.observability.tracing.context import before_of, handed_on, mark, origin_of, within
+from reconsume.sidecar.core.outcome import Cancelled, Committed, Expired, Failed, NotSent, Outcome, Rejected, label_of
+from reconsume.sidecar.core.ports import Delivery, Reply
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.observability.tracing.context import before_of, handed_on, mark, origin_of, within
 
 
 class Attempts:

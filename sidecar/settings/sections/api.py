@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sidecar.settings.addresses import LISTEN_FORMS, parse_listen
-from sidecar.settings.values import Section, many, text
+from reconsume.sidecar.settings.addresses import LISTEN_FORMS, parse_listen
+from reconsume.sidecar.settings.values import Section, many, text
 
 LISTEN = text(LISTEN_FORMS, r"\S{1,255}", parse_listen)
 HOST = text("the name of a host, without a port", r"[a-zA-Z0-9._-]{1,253}")

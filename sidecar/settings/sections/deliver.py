@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from sidecar.settings.addresses import URL_FORMS, check_url, is_tls_url
-from sidecar.settings.sections.tls import FILE, Tls
-from sidecar.settings.values import Section, duration, many, rate, size, text, whole
-from topics.durations import parse_duration as ms
-from topics.rates import Rate
+from reconsume.sidecar.settings.addresses import URL_FORMS, check_url, is_tls_url
+from reconsume.sidecar.settings.sections.tls import FILE, Tls
+from reconsume.sidecar.settings.values import Section, duration, many, rate, size, text, whole
+from reconsume.topics.durations import parse_duration as ms
+from reconsume.topics.rates import Rate
 
 URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
 STATUS = whole(300, 599)

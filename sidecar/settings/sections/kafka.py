@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sidecar.settings.masks import is_path, is_secret
-from sidecar.settings.sections.kafka_secrets import FILED, SUFFIX, Kafka, is_filed
-from sidecar.settings.values import Checked, KeyPath, RefusedError, expect_visible
+from reconsume.sidecar.settings.masks import is_path, is_secret
+from reconsume.sidecar.settings.sections.kafka_secrets import FILED, SUFFIX, Kafka, is_filed
+from reconsume.sidecar.settings.values import Checked, KeyPath, RefusedError, expect_visible
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from sidecar.errors import ConfigError
-from sidecar.files import open_plain, read_plain
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import open_plain, read_plain
 
 SUFFIX = ".file"
 FILED = frozenset(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sidecar.settings.values import Checked, KeyPath, RefusedError, duration, many
-from topics.durations import render_duration
-from topics.levels import MOST_DELAYS, Exponential, LadderSpec
+from reconsume.sidecar.settings.values import Checked, KeyPath, RefusedError, duration, many
+from reconsume.topics.durations import render_duration
+from reconsume.topics.levels import MOST_DELAYS, Exponential, LadderSpec
 
 DELAY = duration("1s", "10d")
 """The delay of one level, or of one retry in the ladder (contract 2.2)."""

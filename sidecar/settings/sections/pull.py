@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sidecar.settings.values import Section, duration, whole
-from topics.durations import parse_duration as ms
+from reconsume.sidecar.settings.values import Section, duration, whole
+from reconsume.topics.durations import parse_duration as ms
 
 
 class Pull(Section):

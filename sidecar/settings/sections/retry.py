@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from sidecar.settings.sections.ladder import DELAYS, LADDER
-from sidecar.settings.sections.retry_rule import AGE, TIMES, Rule
-from sidecar.settings.values import Checked, Section, duration, many, percent, text, whole
-from topics.durations import parse_duration as ms
-from topics.durations import render_duration
-from topics.foreign_headers import SYSTEMS
-from topics.levels import LadderSpec, LevelsSpec
-from topics.retry_rules import MOST_RULES
+from reconsume.sidecar.settings.sections.ladder import DELAYS, LADDER
+from reconsume.sidecar.settings.sections.retry_rule import AGE, TIMES, Rule
+from reconsume.sidecar.settings.values import Checked, Section, duration, many, percent, text, whole
+from reconsume.topics.durations import parse_duration as ms
+from reconsume.topics.durations import render_duration
+from reconsume.topics.foreign_headers import SYSTEMS
+from reconsume.topics.levels import LadderSpec, LevelsSpec
+from reconsume.topics.retry_rules import MOST_RULES
 
 BY_NAME = ("ladder", "table")
 LEVELS_ALLOWED = "ladder, table, or a list of delays"

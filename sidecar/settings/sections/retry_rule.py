@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sidecar.settings.sections.ladder import LADDER
-from sidecar.settings.values import Section, duration, many, text, whole
-from topics.levels import LadderSpec
-from topics.retry_rules import LONGEST_NAME, MOST_PATTERNS
+from reconsume.sidecar.settings.sections.ladder import LADDER
+from reconsume.sidecar.settings.values import Section, duration, many, text, whole
+from reconsume.topics.levels import LadderSpec
+from reconsume.topics.retry_rules import LONGEST_NAME, MOST_PATTERNS
 
 TIMES = whole(0, 999_999)
 AGE = duration("1s", "3650d")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from sidecar.settings.values import Section
+from reconsume.sidecar.settings.values import Section
 
 
 class Tracing(Section):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sidecar.settings.values import Section, text
+from reconsume.sidecar.settings.values import Section, text
 
 # Absolute, so that a secret that is written in place of its file is refused, and masked in the sentence that says so.
 FILE = text("the absolute path of a file", r"/.{0,4095}").or_null()

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sidecar.settings.addresses import Listen, parse_listen
-from sidecar.settings.sections.api import HOST, LISTEN
-from sidecar.settings.values import Section, many, text
+from reconsume.sidecar.settings.addresses import Listen, parse_listen
+from reconsume.sidecar.settings.sections.api import HOST, LISTEN
+from reconsume.sidecar.settings.values import Section, many, text
 
 FILE = text("the path of a file", r".{1,4096}").or_null()
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sidecar.settings.values import Section, duration, fraction, text, whole
-from topics.durations import parse_duration as ms
+from reconsume.sidecar.settings.values import Section, duration, fraction, text, whole
+from reconsume.topics.durations import parse_duration as ms
 
 FOLDER = text("the absolute path of a folder", r"/.{0,4095}")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.cli.acls.export import commands, user_name
-from sidecar.cli.acls.plan import Step, make_plan, principals_of
-from sidecar.kafka.admin.acls import Rule
-from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
-from topics.names import Names
+from reconsume.sidecar.cli.acls.export import commands, user_name
+from reconsume.sidecar.cli.acls.plan import Step, make_plan, principals_of
+from reconsume.sidecar.kafka.admin.acls import Rule
+from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
+from reconsume.topics.names import Names
 
 GROUP = GroupShape(Names("billing"), ("orders",), (10_000,))
 ME = "User:billing-spark"

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.cli.acls.strimzi import (
+from reconsume.sidecar.cli.acls.strimzi import (
     LONGEST_NAME,
     NAME,
     Authentication,
@@ -19,9 +19,9 @@ from sidecar.cli.acls.strimzi import (
     topic_resource,
     user_resource,
 )
-from topics.acls import GroupShape, User, permissions_of
-from topics.names import Kind, Names
-from topics.specs import TopicSpec
+from reconsume.topics.acls import GroupShape, User, permissions_of
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import TopicSpec
 
 SPEC = TopicSpec("billing-RETRY-10s", Kind.LEVEL, 3, 2, {"retention.ms": "604810000", "cleanup.policy": "delete"})
 

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.cli.dlq.archive import LONGEST_LINE, read_letters
-from sidecar.errors import ConfigError
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.cli.dlq.archive import LONGEST_LINE, read_letters
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.policy import build_policy
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, dump
 from tests.support.sidecar.dlq_calls import DAY, Call, now, plant, rows

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.cli.dlq.difference import AROUND, MOST_LINES, difference
-from sidecar.dlq.preview import SHOWN
+from reconsume.sidecar.cli.dlq.difference import AROUND, MOST_LINES, difference
+from reconsume.sidecar.dlq.preview import SHOWN
 
 LONG = b"{" + b",".join(b'"m%d": %d' % (number, number) for number in range(50)) + b"}"
 CASES: dict[str, tuple[bytes | None, bytes | None, list[str]]] = {

@@ -8,11 +8,11 @@ import json
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Out
 from tests.support.sidecar.dlq_calls import DAY, HOSTILE, Call, now, plant, rows
 from tests.support.sidecar.redrive import dead_letter
-from topics import retry_headers as wire
 
 
 def test_list_shows_the_newest_first_with_their_state_and_says_what_it_has_not_seen(

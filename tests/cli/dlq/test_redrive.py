@@ -9,6 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.topics import retry_headers as wire
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
@@ -16,7 +17,6 @@ from tests.support.kafka.topic_io import dump
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.dlq_calls import DAY, Call, actions, now, plant, ready, redriven, rows
 from tests.support.sidecar.redrive import dead_letter
-from topics import retry_headers as wire
 
 
 def test_a_dry_run_and_a_missing_terminal_write_nothing(call: Call, group: GroupTopics) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
 from tests.support.kafka.topic_io import delete_topics, dump
 from tests.support.sidecar.dlq_calls import Call, actions, plant, ready, rows
 from tests.support.sidecar.redrive import dead_letter
-from topics import retry_headers as wire
 
 LETTERS = 500
 LARGE = range(20, LETTERS, 60)

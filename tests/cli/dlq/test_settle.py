@@ -7,15 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.kafka.broker import Broker
-from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
-from tests.support.kafka.topic_io import Out, dump, produce
-from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.dlq_calls import Call, now, plant, rows
-from tests.support.sidecar.redrive import dead_letter
-from topics.events import DISMISSALS, Event, State, decode_event
-from topics.names import Kind
-from topics.policy_record import (
+from reconsume.topics.events import DISMISSALS, Event, State, decode_event
+from reconsume.topics.names import Kind
+from reconsume.topics.policy_record import (
     SettlementHeard,
     SettlementRecord,
     SubscriptionRecord,
@@ -24,6 +18,12 @@ from topics.policy_record import (
     render_record,
     settlement_key,
 )
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
+from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.dlq_calls import Call, now, plant, rows
+from tests.support.sidecar.redrive import dead_letter
 
 
 @pytest.fixture

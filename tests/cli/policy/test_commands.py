@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.policy_record import LARGEST
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.sidecar.cli import reconsume
-from topics.policy_record import LARGEST
 
 Call = Callable[..., Result]
 COMPACT = {"cleanup.policy": "compact"}

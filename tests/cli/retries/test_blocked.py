@@ -12,18 +12,18 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from typer.testing import Result
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.queues.queue_listing import Wanted, read_waiting
-from sidecar.settings import load
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.queues.queue_listing import Wanted, read_waiting
+from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.names import Names
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.queue_copies import AT, queue_copy
 from tests.support.kafka.topic_io import Out, create_topic, produce
 from tests.support.sidecar.cli import reconsume
-from topics.names import Names
 
 Call = Callable[..., Result]
 HOSTILE = "a\u202e\x1b[31m\n<b>".encode()

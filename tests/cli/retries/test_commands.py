@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from reconsume.topics.events import State
+from reconsume.topics.names import Names
+from reconsume.topics.view_record import encode_row
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic, produce
 from tests.support.kafka.view_topics import create_view_topics, event, tell
 from tests.support.sidecar.cli import reconsume
 from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
-from topics.events import State
-from topics.names import Names
-from topics.view_record import encode_row
 
 Call = Callable[..., Result]
 

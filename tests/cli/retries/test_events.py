@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.topics.events import State
+from reconsume.topics.names import Names
+from reconsume.topics.specs import EVENTS_PARTITIONS
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic, dump
 from tests.support.kafka.view_topics import event, folded, summed, tell
 from tests.support.sidecar.cli import reconsume
 from tests.support.view_rows import wall
-from topics.events import State
-from topics.names import Names
-from topics.specs import EVENTS_PARTITIONS
 
 Call = Callable[..., Result]
 
@@ -199,7 +199,7 @@ def test_what_is_ended_by_a_signal_leaves_no_file(
     tell(kafka.bootstrap, told(group))
     folder = tmp_path / "watched"
     folder.mkdir()
-    command = [sys.executable, "-m", "sidecar", "retries", "watch", "-o", "jsonl", "-c", str(file)]
+    command = [sys.executable, "-m", "reconsume.sidecar", "retries", "watch", "-o", "jsonl", "-c", str(file)]
     with subprocess.Popen(
         command,
         env={**os.environ, "TMPDIR": str(folder)},

@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from sidecar.cli.terminal.arguments import ahead, before
+from reconsume.sidecar.cli.terminal.arguments import ahead, before
 
 HOUR = 3_600_000
 

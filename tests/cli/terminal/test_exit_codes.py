@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from sidecar.cli.terminal.options import Options, command, take_common
-from sidecar.cli.terminal.program import Program
-from sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.program import Program
+from reconsume.sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
 
 
 def run_command(body: Any) -> Result:

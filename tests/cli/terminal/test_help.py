@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from sidecar.cli import app
+from reconsume.sidecar.cli import app
 from tests.support.sidecar.cli import reconsume
 
 GOLDEN = Path(__file__).parent / "golden"

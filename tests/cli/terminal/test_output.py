@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from sidecar.cli.terminal.output import Format, Output, cell, talk
-from sidecar.printable import printable
+from reconsume.sidecar.cli.terminal.output import Format, Output, cell, talk
+from reconsume.sidecar.printable import printable
 
 ROWS: list[dict[str, object]] = [
     {"a": 1, "b": ["x", "y"], "hidden": True},

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.sidecar.settings import write_good
 
 SECONDS = 60.0
-RECONSUME = [sys.executable, "-m", "sidecar"]
+RECONSUME = [sys.executable, "-m", "reconsume.sidecar"]
 ROOT = Path(__file__).parents[3]
 
 

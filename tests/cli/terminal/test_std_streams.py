@@ -16,7 +16,7 @@ from tests.support.rings import inner
 from tests.support.sidecar.settings import write_good
 
 SECONDS = 60.0
-RECONSUME = f"{sys.executable} -m sidecar"
+RECONSUME = f"{sys.executable} -m reconsume.sidecar"
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 
@@ -92,7 +92,7 @@ def test_ctrl_c_while_the_program_is_loaded_is_no_traceback(folder: Path) -> Non
         "import os, signal, sys\n"
         "class Stop:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'sidecar.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if name == 'reconsume.sidecar.cli': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Stop())\n"
         "import runpy; sys.argv = ['reconsume', 'config', 'show']\n"
         "runpy.run_module('sidecar', run_name='__main__')\n"

@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sidecar import ui
-from sidecar.cli.acls.commands import PLAN_COLUMNS as ACLS
-from sidecar.cli.dlq.edit import CHANGE
-from sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
-from sidecar.cli.dlq.rows import LIST as LETTERS
-from sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
-from sidecar.cli.retries.rows import LIST as RETRIES
-from sidecar.cli.terminal.output import Format, Output, cells_of, clock
-from sidecar.cli.terminal.table import drawn, is_id, layout
-from sidecar.cli.topics.commands import PLAN_COLUMNS as TOPICS
-from sidecar.clock import wall
-from sidecar.dlq.letters import Eligibility
+from reconsume.sidecar import ui
+from reconsume.sidecar.cli.acls.commands import PLAN_COLUMNS as ACLS
+from reconsume.sidecar.cli.dlq.edit import CHANGE
+from reconsume.sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
+from reconsume.sidecar.cli.dlq.rows import LIST as LETTERS
+from reconsume.sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
+from reconsume.sidecar.cli.retries.rows import LIST as RETRIES
+from reconsume.sidecar.cli.terminal.output import Format, Output, cells_of, clock
+from reconsume.sidecar.cli.terminal.table import drawn, is_id, layout
+from reconsume.sidecar.cli.topics.commands import PLAN_COLUMNS as TOPICS
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.dlq.letters import Eligibility
 
 ID = "orders-of-a-long-name.prod:3:1024"
 TABLES = {
@@ -149,7 +149,7 @@ def test_a_layout_fits_unless_one_table_of_ids_cannot(cells: list[list[str]], wi
 
 
 PROGRAM = """
-from sidecar.cli.terminal.output import Format, Output
+from reconsume.sidecar.cli.terminal.output import Format, Output
 rows = [{"key": "ladder", "new": "10s"}]
 output = Output(Format.TABLE)
 output.talk_rows(("key", "new"), rows)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
 from tests.support.deadline import SOON, until
 from tests.support.kafka.broker import Broker

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sidecar.cli.topics.export import commands, quoted, terraform
-from sidecar.cli.topics.remarks import cost_of, unused_levels, warnings_of
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.cli.topics.export import commands, quoted, terraform
+from reconsume.sidecar.cli.topics.remarks import cost_of, unused_levels, warnings_of
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.names import Kind
+from reconsume.topics.specs import Source, TopicSpec, group_specs
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import good, write_good
-from topics.names import Kind
-from topics.specs import Source, TopicSpec, group_specs
 
 SECONDS = 30.0
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sidecar.cli.topics.plan import make_plan, make_step, moved, read_plan, to_row
-from sidecar.errors import ConfigError
-from sidecar.kafka.admin.descriptions import Topic
-from topics.names import Kind, Names
-from topics.specs import Source, TopicSpec, group_specs
+from reconsume.sidecar.cli.topics.plan import make_plan, make_step, moved, read_plan, to_row
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.kafka.admin.descriptions import Topic
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import Source, TopicSpec, group_specs
 
 SOURCE = Source("orders", partitions=3, replication=3, max_message_bytes=1_000_000, min_insync_replicas=2)
 SPECS = group_specs(Names("billing"), [SOURCE], (1_000, 10_000), ordered=True)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import uvloop
 
-from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.observability.logs import configure
-from sidecar.observability.thread_watch import log_ends
-from sidecar.runtime.run import _main
-from sidecar.settings.load import load
+from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.observability.logs import configure
+from reconsume.sidecar.observability.thread_watch import log_ends
+from reconsume.sidecar.runtime.run import _main
+from reconsume.sidecar.settings.load import load
 
 
 def break_callback() -> None:

@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.dead_letter_headers import DLQ_MESSAGE, DLQ_OFFSET
+from reconsume.topics.render_headers import DROPPED, render_retry_headers
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group, set_config
 from tests.support.kafka.raw_producer import produce_raw
@@ -20,9 +23,6 @@ from tests.support.proof.checker import Report, check
 from tests.support.proof.evidence import Copy, Evidence, collect
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, OK, Behaviour, Request, verdict
-from topics import retry_headers as wire
-from topics.dead_letter_headers import DLQ_MESSAGE, DLQ_OFFSET
-from topics.render_headers import DROPPED, render_retry_headers
 
 GOOD = 2_000
 """So many good records come before the unreadable ones: only in hot code does the client's fault end the process."""

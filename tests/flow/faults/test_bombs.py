@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from reconsume.topics.dead_letter_headers import dead_letter_headers
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, RetryState
+from reconsume.topics.retry_order import Order
 from tests.cli.terminal.test_process import environ
 from tests.flow.conftest import FreshGroup
 from tests.support.deadline import until
@@ -25,10 +29,6 @@ from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
 from tests.support.service.service import Service
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.process import SidecarProcess
-from topics.dead_letter_headers import dead_letter_headers
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, RetryState
-from topics.retry_order import Order
 
 LIMIT = 200
 """MiB of its own that a sidecar and each command may have at most: a container's limit is 256 (docs/security.md).
@@ -43,7 +43,7 @@ PACKED = 60
 RUN = """
 import sys
 from pathlib import Path
-from sidecar.__main__ import main
+from reconsume.sidecar.__main__ import main
 peak = Path(sys.argv.pop(1))
 try:
     main()

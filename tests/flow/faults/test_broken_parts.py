@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import SECONDS, Out, produce

@@ -13,18 +13,18 @@ from confluent_kafka import Consumer, ElectionType, KafkaError, Producer, TopicP
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.kafka.admin.descriptions import Span
-from sidecar.kafka.client_config import Config, consumer_config, follower_config, whole_fetches
-from sidecar.kafka.range_reader import RangeReader
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.kafka.client_config import Config, consumer_config, follower_config, whole_fetches
+from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_group, fresh_group
 from tests.support.kafka.topic_io import SECONDS, Out
 from tests.support.service.behaviours import OK, by_name
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
 
 pytestmark = pytest.mark.long
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -25,7 +26,6 @@ from tests.support.service.behaviours import FAIL, HANG, OK, Answer, Behaviour, 
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.scene import KAFKA, SOON
-from topics import retry_headers as wire
 
 RECORDS = 400
 CULPRIT = b"order 150"

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.dead_letter_headers import DLQ_DELIVERY_COUNT
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, produce
 from tests.support.proof.evidence import Copy, Evidence, collect
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import OK, Answer, Behaviour, Request
-from topics import retry_headers as wire
-from topics.dead_letter_headers import DLQ_DELIVERY_COUNT
 
 RETRIES = 4
 FAILED_AT = 1_763_690_000_000

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics.dead_letter_headers import DLQ_OFFSET
+from reconsume.topics.retry_headers import MOST_HEADERS, ORIGIN_MESSAGE_ID, RETRY_REASON
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
-from topics.dead_letter_headers import DLQ_OFFSET
-from topics.retry_headers import MOST_HEADERS, ORIGIN_MESSAGE_ID, RETRY_REASON
 
 SECONDS = 30.0
 PLAIN = 40

@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.kafka.committer.refusing_partitions import murmur2_partition
-from sidecar.settings.load import load
-from sidecar.settings.policy import build_policy
-from sidecar.ui.queries import Queries
-from sidecar.view.journey import read_journey
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.committer.refusing_partitions import murmur2_partition
+from reconsume.sidecar.settings.load import load
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.view.journey import read_journey
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_group, fresh_group, set_config
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce

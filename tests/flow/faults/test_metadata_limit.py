@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from msgspec.structs import replace
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import LONGEST, NEEDED, decode, encode
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import LONGEST, NEEDED, decode, encode
+from reconsume.sidecar.core.record import Partition
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.lifecycle.next_version import leave_progress, left_progress
 from tests.support.kafka.broker import embedded

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode, misplaced
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode, misplaced
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.lifecycle.next_version import leave_progress, left_progress
 from tests.support.deadline import until

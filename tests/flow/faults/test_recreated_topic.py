@@ -7,11 +7,11 @@ import threading
 import pytest
 from confluent_kafka import TopicPartition
 
-from sidecar.core.progress import LogId, Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
-from sidecar.kafka.admin.connection import Connection
-from sidecar.kafka.consumer.log_ids import AskedLogIds
+from reconsume.sidecar.core.progress import LogId, Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.consumer.log_ids import AskedLogIds
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.faults.test_misplaced_progress import progress
 from tests.flow.lifecycle.next_version import leave_progress

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import produce
@@ -26,7 +27,6 @@ from tests.support.service.behaviours import (
     Request,
     by_name,
 )
-from topics import retry_headers as wire
 
 TIMEOUT = 3
 """Seconds for an answer: on a full machine the service's own process has stood still for more than one."""

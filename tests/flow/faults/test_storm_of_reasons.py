@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from sidecar.core.reason_classes import MOST, OTHER
+from reconsume.sidecar.core.reason_classes import MOST, OTHER
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, dump, produce
@@ -14,7 +15,6 @@ from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.proof.ledger import FAILED
 from tests.support.service.behaviours import Answer, Behaviour, Request, verdict
-from topics import retry_headers as wire
 
 COUNT = 4_000
 SIZE = 256 * 1024

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup
 from tests.support.kafka.bombs import BOMBS
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
@@ -40,7 +41,6 @@ from tests.support.service.behaviours import (
 )
 from tests.support.service.service import Service, free_port
 from tests.support.sidecar.process import REPOSITORY, SidecarProcess
-from topics import retry_headers as wire
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_500)]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, produce
@@ -22,7 +23,6 @@ from tests.support.service.behaviours import FAIL, OK, by_name, verdict
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.process import REPOSITORY, SidecarProcess
 from tests.support.sidecar.shifted_clock import shifted
-from topics import retry_headers as wire
 
 HOURS = 3_600
 AHEAD = 2 * HOURS
@@ -83,7 +83,7 @@ def doctored(group: GroupTopics, url: str, folder: Path, environ: dict[str, str]
     """What `doctor` says of the clock on the same machine."""
     file = folder / "reconsume.json"
     file.write_text(json.dumps(config_of(group, url, 8471)), encoding="utf-8")
-    command = [sys.executable, "-m", "sidecar", "doctor", "-o", "json", "-c", str(file)]
+    command = [sys.executable, "-m", "reconsume.sidecar", "doctor", "-o", "json", "-c", str(file)]
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environ}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
     return next(row for row in json.loads(done.stdout) if row["check"] == "clock")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.topics.policy_record import LARGEST
 from tests.support.kafka.topic_io import SECONDS
-from topics.policy_record import LARGEST
 
 MORE_PARTS = ".......8.later=1"
 """Behind a done set alone: none of the numbers, then parts that this version does not know."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.flow.lifecycle.pod import LEAST_GRACE, Deletion, Pod
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_group, fresh_group

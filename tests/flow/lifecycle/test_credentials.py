@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.kafka.credentials.reachability import Unreachable, answers
-from sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers
+from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.topics.acls import GroupShape, Permission, User, permissions_of
+from reconsume.topics.names import Kind
 from tests.support.canary import CANARY, betrays
 from tests.support.deadline import until
 from tests.support.kafka.certificates import Authority, Mounted, key_store, locked
@@ -29,8 +31,6 @@ from tests.support.service.service import Service
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, post, post_of
-from topics.acls import GroupShape, Permission, User, permissions_of
-from topics.names import Kind
 
 pytestmark = pytest.mark.long
 

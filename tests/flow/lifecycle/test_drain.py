@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sidecar.core.pace.shares import most_of_topic
+from reconsume.sidecar.core.pace.shares import most_of_topic
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.deadline import SOON
 from tests.support.kafka.group_topics import GroupTopics, create_group

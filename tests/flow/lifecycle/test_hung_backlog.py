@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.flow.conftest import FreshGroup
 from tests.flow.faults.test_misplaced_progress import progress
 from tests.support.kafka.group_topics import create_group

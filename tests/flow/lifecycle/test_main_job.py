@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.dead_letter_headers import DLQ_DELIVERY_COUNT, DLQ_MESSAGE
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, produce
@@ -16,8 +18,6 @@ from tests.support.proof.invariants import GRAIN
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, by_name, verdict
 from tests.support.sidecar.process import Exit
-from topics import retry_headers as wire
-from topics.dead_letter_headers import DLQ_DELIVERY_COUNT, DLQ_MESSAGE
 
 GOOD, FLAKY, POISON = 300, 20, 5
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconsume.topics.policy_record import PaceTold
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.heartbeats import heartbeats
@@ -20,7 +21,6 @@ from tests.support.service.puller import PULL, Puller
 from tests.support.service.service import Service
 from tests.support.sidecar.owned import owned
 from tests.support.sidecar.process import SidecarProcess
-from topics.policy_record import PaceTold
 
 PARTITIONS = 4
 AWAY = 2.0

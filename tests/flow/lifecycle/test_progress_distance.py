@@ -12,8 +12,9 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from sidecar.core.progress import SPAN
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.progress import SPAN
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup
 from tests.flow.faults.test_misplaced_progress import progress
 from tests.flow.lifecycle.next_version import left_progress
@@ -24,7 +25,6 @@ from tests.support.proof.quiet import await_quiet
 from tests.support.service.counted_service import CountedService
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
-from topics.names import Kind
 
 RECORDS = int(os.environ.get("TESTS_FAR_RECORDS", "300000"))
 """Records of the partition. 1 800 000 are those of 15 minutes at 2 000 a second."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sidecar.delivery.push.access import LOOK_EVERY
+from reconsume.sidecar.delivery.push.access import LOOK_EVERY
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.group_topics import create_group

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.topics.acls import GroupShape, User, permissions_of
+from reconsume.topics.names import Kind
 from tests.flow.lifecycle.test_credentials import SECONDS, scram_secret
 from tests.flow.modes.test_ordered_park import PARK, is_parked, put
 from tests.support.canary import CANARY, betrays
@@ -19,8 +21,6 @@ from tests.support.service.behaviours import BadFails
 from tests.support.service.puller import Puller
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
-from topics.acls import GroupShape, User, permissions_of
-from topics.names import Kind
 
 
 @pytest.mark.long

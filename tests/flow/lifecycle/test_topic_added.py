@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, Row, dump, produce
@@ -17,7 +18,6 @@ from tests.support.proof.evidence import collect
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, HANG, OK, Behaviour, Request, by_name
 from tests.support.sidecar.redrive import dlq
-from topics import retry_headers as wire
 
 FLAKY = by_name({"flaky": (FAIL, OK)})
 COUNT = 40

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.lifecycle.next_version import MORE_PARTS, leave_progress, left_progress, newer_policy
 from tests.support.kafka.group_topics import GroupTopics, create_group

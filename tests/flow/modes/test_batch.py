@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, produce
@@ -17,7 +18,6 @@ from tests.support.service.behaviours import FAIL, HANG, OK, Answer, Behaviour, 
 from tests.support.service.envelopes import LEFT_OUT, Said, Told, batches_of, sizes_of
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.owned import owned
-from topics import retry_headers as wire
 
 SIZE = 16
 GOOD = 300

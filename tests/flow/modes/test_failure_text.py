@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -20,7 +21,6 @@ from tests.support.service.puller import PULL, Puller
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
-from topics import retry_headers as wire
 
 
 def problem(body: bytes, kind: str = "application/problem+json") -> Answer:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from reconsume.topics.retry_order import RETRY_BEHIND
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_ladder import assert_in_order
 from tests.flow.modes.test_ordered_park import put
@@ -24,7 +25,6 @@ from tests.support.service.behaviours import BadFails
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.scene import Proxied
-from topics.retry_order import RETRY_BEHIND
 
 KEYS, DARK = 20, 30.0
 LADDER = {

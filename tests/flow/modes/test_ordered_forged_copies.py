@@ -8,6 +8,9 @@ from dataclasses import replace
 
 from confluent_kafka import TopicPartition
 
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RETRY_REAL_TIMESTAMP, Headers, RetryState
+from reconsume.topics.retry_order import Order
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_ladder import assert_in_order
 from tests.flow.modes.test_ordered_park import put
@@ -16,9 +19,6 @@ from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import BadFails
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RETRY_REAL_TIMESTAMP, Headers, RetryState
-from topics.retry_order import Order
 
 LADDER = {
     "deliver": {"order": "key", "outage_failures": None},

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from reconsume.topics.names import Kind
+from reconsume.topics.retry_headers import ORIGIN_MESSAGE_ID
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_ladder import assert_in_order
 from tests.flow.modes.test_ordered_park import put
@@ -26,8 +28,6 @@ from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
 from tests.support.sidecar.owned import owned
 from tests.support.sidecar.process import SidecarProcess
-from topics.names import Kind
-from topics.retry_headers import ORIGIN_MESSAGE_ID
 
 PARTITIONS = 2
 LADDER: Config = {

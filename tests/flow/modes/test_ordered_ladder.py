@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import RETRY_BEHIND, RETRY_ORDER
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group, specs_of
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
@@ -21,9 +24,6 @@ from tests.support.proof.load import Load
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import Answer, Behaviour, Request, by_name
 from tests.support.sidecar.process import SidecarProcess
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
-from topics.retry_order import RETRY_BEHIND, RETRY_ORDER
 
 KEYS, PARTITIONS = 200, 4
 LADDER = {

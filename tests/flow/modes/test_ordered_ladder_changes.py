@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_absence import counts_of
 from tests.flow.modes.test_ordered_ladder import assert_in_order
@@ -23,7 +24,6 @@ from tests.support.service.behaviours import FAIL, OK, Answer, BadFails, Behavio
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.redrive import DlqProcess
-from topics.names import Kind
 
 ORDERED = {"deliver": {"order": "key", "outage_failures": None}, "retry": {"ordered_interval": "200ms"}}
 LADDER = {

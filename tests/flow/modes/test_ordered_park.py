@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.names import Kind
+from reconsume.topics.retry_headers import ORIGIN_MESSAGE_ID
+from reconsume.topics.retry_order import RETRY_PARKED
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
@@ -21,10 +25,6 @@ from tests.support.service.puller import Puller
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
 from tests.support.sidecar.process import SidecarProcess
-from topics.events import Event, State, decode_event
-from topics.names import Kind
-from topics.retry_headers import ORIGIN_MESSAGE_ID
-from topics.retry_order import RETRY_PARKED
 
 PARK: Config = {
     "deliver": {"order": "key", "outage_failures": None},

@@ -7,6 +7,9 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from reconsume.topics.names import Kind
+from reconsume.topics.retry_headers import ORIGIN_MESSAGE_ID
+from reconsume.topics.retry_order import RETRY_ORDER
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, dump, produce
@@ -15,9 +18,6 @@ from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import Answer, Behaviour, Request, verdict
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
-from topics.names import Kind
-from topics.retry_headers import ORIGIN_MESSAGE_ID
-from topics.retry_order import RETRY_ORDER
 
 LADDER: Config = {
     "deliver": {"order": "key", "outage_failures": None},

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.group_topics import create_group
@@ -16,7 +17,6 @@ from tests.support.service.behaviours import BadFails
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
 from tests.support.sidecar.policy import follows
-from topics.names import Kind
 
 PARK: Config = {
     "deliver": {"order": "key", "outage_failures": None},

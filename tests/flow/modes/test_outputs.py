@@ -15,6 +15,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import Result
 
+from reconsume.topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
+from reconsume.topics.retry_headers import RETRY_REASON
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
@@ -25,8 +27,6 @@ from tests.support.rings import inner
 from tests.support.service.behaviours import Answer, Behaviour, Request
 from tests.support.sidecar.policy import CALM
 from tests.support.sidecar.scene import SOON, Proxied, Scene
-from topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
-from topics.retry_headers import RETRY_REASON
 
 JSON = (("Content-Type", "application/json"),)
 LIMIT = 200_000

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
@@ -23,7 +24,6 @@ from tests.support.rings import inner
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, by_name, verdict
 from tests.support.service.puller import PULL, Got, Puller
 from tests.support.sidecar.config import Config
-from topics import retry_headers as wire
 
 GOOD = 200
 LIMIT = 4_000

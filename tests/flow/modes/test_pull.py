@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_group
@@ -20,7 +21,6 @@ from tests.support.proof.ledger import Delivery, Ledger
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.puller import PULL, Got, Puller
 from tests.support.sidecar.process import Exit
-from topics import retry_headers as wire
 
 GOOD = 300
 LEASE = "2s"

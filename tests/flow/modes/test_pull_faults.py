@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sidecar.core.pace.shares import most_of_topic
+from reconsume.sidecar.core.pace.shares import most_of_topic
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconsume.topics.retry_headers import OURS
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.dense import dense
@@ -11,7 +12,6 @@ from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, now, post, post_of, waiting
-from topics.retry_headers import OURS
 
 SOON = 20.0
 KEPT = (("a", b"1"), ("b", None), ("a", b"\xff"))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.releases import USUAL, lock_of
-from sidecar.java.find_java import find_java
-from sidecar.java.jars import fetch
+from reconsume.sidecar.dev.kafka.releases import USUAL, lock_of
+from reconsume.sidecar.java.find_java import find_java
+from reconsume.sidecar.java.jars import fetch
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, produce

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from reconsume.topics.names import Kind
+from reconsume.topics.policy_record import DEAD_LETTER, MOST_OPEN, SettlementRecord, render_record, settlement_key
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
@@ -22,8 +24,6 @@ from tests.support.service.behaviours import BadFails
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config, config_of
 from tests.support.sidecar.process import SidecarProcess
-from topics.names import Kind
-from topics.policy_record import DEAD_LETTER, MOST_OPEN, SettlementRecord, render_record, settlement_key
 
 PARK: Config = {
     "deliver": {"order": "key", "outage_failures": None, "concurrency": 16},
@@ -150,7 +150,7 @@ def test_two_operators_at_once_each_hear_what_was_theirs(
         "-c",
         tmp_path / "settle.json",
     )
-    other = subprocess.Popen((sys.executable, "-m", "sidecar", *words), stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen((sys.executable, "-m", "reconsume.sidecar", *words), stdout=subprocess.PIPE, text=True)
     ours = settle("--parked", "--retry-now")
     theirs = json.loads(other.communicate(timeout=60)[0])
     for code, shown in ((ours.exit_code, rows(ours)), (other.returncode, theirs)):

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.dead_letter_headers import dead_letter_headers
+from reconsume.topics.events import Event, State, encode_event
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
-from topics.dead_letter_headers import dead_letter_headers
-from topics.events import Event, State, encode_event
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
 
 OWN: tuple[tuple[str, bytes | None], ...] = (("a", b"1"), ("b", None), ("a", b"\xff"))
 KEY = b"key"

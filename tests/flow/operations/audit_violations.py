@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from reconsume.topics.events import State
 from tests.flow.operations.audit_plants import Planter
 from tests.support.deadline import until
 from tests.support.kafka.topic_io import Row
-from topics.events import State
 
 LATE = 600_000
 """ms after a plant's beginning: no level is longer, and no machine that slow."""

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from tests.support.sidecar.forked import Command
 
 SECONDS = 120.0
-UP = (sys.executable, "-m", "sidecar", "dev", "up", "--no-color", "-o", "jsonl")
+UP = (sys.executable, "-m", "reconsume.sidecar", "dev", "up", "--no-color", "-o", "jsonl")
 
 
 @contextmanager

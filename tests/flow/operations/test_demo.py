@@ -16,7 +16,7 @@ import pytest
 from tests.support.deadline import until
 
 SECONDS = 240
-DEMO = (sys.executable, "-m", "sidecar", "demo", "--no-color")
+DEMO = (sys.executable, "-m", "reconsume.sidecar", "demo", "--no-color")
 USUAL = ("--ladder", "1s,2s", "--orders", "60")
 FEW = ("--orders", "40")
 MODES = {

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from reconsume.topics.hold_record import hold_key
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_specs, specs_of
 from tests.support.kafka.topic_io import Out, delete_topics, dump, produce
@@ -25,8 +27,6 @@ from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, waiting
 from tests.ui.scene import dashboard
 from tests.ui.web import Visitor
-from topics.hold_record import hold_key
-from topics.names import Kind
 
 OBEYED = 2.0
 """Seconds in which every instance obeys (contract 10.4)."""

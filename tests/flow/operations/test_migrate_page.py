@@ -12,9 +12,12 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected
-from sidecar.delivery.verdict import VerdictRules, verdict_from_response
-from sidecar.settings import load
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected
+from reconsume.sidecar.delivery.verdict import VerdictRules, verdict_from_response
+from reconsume.sidecar.settings import load
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.durations import parse_duration
+from reconsume.topics.render_headers import render_retry_headers
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.operations.migrate_docs import TEXT, Example, commands, examples
 from tests.support.deadline import until
@@ -24,9 +27,6 @@ from tests.support.kubernetes.kubectl import APPLY, DEPLOYMENT, check, documents
 from tests.support.service.behaviours import OK, Answer, Behaviour, Request
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.command_lines import parsed
-from topics import retry_headers as wire
-from topics.durations import parse_duration
-from topics.render_headers import render_retry_headers
 
 EXAMPLES = examples()
 TIMED = [example for example in EXAMPLES.values() if example.total]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group, create_specs, specs_of
 from tests.support.kafka.topic_io import dump, produce
@@ -21,7 +22,6 @@ from tests.support.service.service import Service
 from tests.support.sidecar.cli import for_group
 from tests.support.sidecar.policy import CALM, SECONDS, follows, policy_of, set_policy, with_policy, write
 from tests.support.sidecar.process import SidecarProcess
-from topics.names import Kind
 
 SCRIPT = by_name({"flaky": (FAIL, OK), "poison": (FAIL,)})
 LATE = 3_000

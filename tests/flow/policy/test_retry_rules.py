@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.topics.retry_headers import RETRY_EXPIRES_AT, RETRY_REASON
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.topic_io import dump, produce
 from tests.support.proof.invariants import GRAIN
 from tests.support.service.behaviours import OK, Answer, by_name, verdict
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.policy import CALM, follows, set_policy, with_policy, write
-from topics.retry_headers import RETRY_EXPIRES_AT, RETRY_REASON
 
 BUSY, GONE = Answer(409), Answer(410)
 SCRIPT = by_name(

@@ -18,9 +18,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from spark import names, view
-from spark.session import build
-from spark.tables import merge_into
+from reconsume.spark import names, view
+from reconsume.spark.session import build
+from reconsume.spark.tables import merge_into
 
 REPOSITORY = Path(__file__).parents[3]
 DELTA = {

@@ -19,14 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from spark.consumer import Counts, Record, build_rules, dead_letter, retry
-from spark.session import build
+from reconsume.spark.consumer import Counts, Record, build_rules, dead_letter, retry
+from reconsume.spark.session import build
+from reconsume.topics.durations import render_duration
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.proof.evidence import PartitionName, Progress
 from tests.support.proof.ledger import FAILED, TOOK, Delivery
 from tests.support.python_path import python_path
-from topics.durations import render_duration
 
 HELD = 240.0
 """Seconds that a held job waits to be killed before it fails."""

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.view.follower import CopyStatus, ViewFollower
-from sidecar.view.query import questions
-from sidecar.view.source import Source
-from sidecar.view.store_file import open_store
+from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
+from reconsume.sidecar.view.query import questions
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store_file import open_store
+from reconsume.topics.events import Event, decode_event
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import dump
 from tests.support.kafka.view_topics import event, tell
 from tests.support.sidecar.view_process import START_SECONDS, ViewProcess
-from topics.events import Event, decode_event
-from topics.names import Kind
 
 pytestmark = pytest.mark.long
 

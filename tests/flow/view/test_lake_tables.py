@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from sidecar.java.jars import fetch
-from sidecar.java.spark_job import lock_for
-from spark.view import VALUE
+from reconsume.sidecar.java.jars import fetch
+from reconsume.sidecar.java.spark_job import lock_for
+from reconsume.spark.view import VALUE
+from reconsume.topics.events import encode_event
 from tests.flow.view.lake_job import LakeJob
 from tests.support.deadline import until
 from tests.support.event_histories import disturbed, history, truth
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic
-from topics.events import encode_event
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 RECORDS, KILLS, BATCH = 40, 2, 60

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.render_headers import DROPPED, RETRY_TRACEPARENT
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.collector import Collector
 from tests.support.collector import Exported as Span
@@ -17,8 +19,6 @@ from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.kubernetes.promql import QUEUED, Exported, exported_by, expressions, faults, uses
 from tests.support.proof.ledger import Delivery
 from tests.support.service.behaviours import FAIL, GARBAGE, HANG, OK, Answer, by_name, verdict
-from topics import retry_headers as wire
-from topics.render_headers import DROPPED, RETRY_TRACEPARENT
 
 TRACE, PRODUCER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACED = (

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.java.jars import fetch
-from sidecar.java.spark_job import lock_for
+from reconsume.sidecar.java.jars import fetch
+from reconsume.sidecar.java.spark_job import lock_for
+from reconsume.topics.levels import build_ladder
+from reconsume.topics.names import Kind
 from tests.flow.view.standalone import Standalone
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.kafka.view_topics import view_of
-from topics.levels import build_ladder
-from topics.names import Kind
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,8 @@ from importlib.metadata import version
 
 import pytest
 
-from sidecar.java.jars import fetch
-from sidecar.java.spark_job import lock_for
+from reconsume.sidecar.java.jars import fetch
+from reconsume.sidecar.java.spark_job import lock_for
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.flow.view.spark_job import SparkJob, SparkProcess
 from tests.support.kafka.group_topics import GroupTopics, create_group

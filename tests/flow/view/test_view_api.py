@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import asdict
 
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import StatsRow, ViewRow
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.service.behaviours import FAIL, OK, by_name
 from tests.support.sidecar.process import Reply, SidecarProcess
 from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
-from topics.events import Event, State, decode_event
-from topics.names import Kind
-from topics.view_record import StatsRow, ViewRow
 
 SCRIPT = by_name({"flaky": (FAIL, OK), "poison": (FAIL,)})
 VIEW = (Kind.VIEW, Kind.STATS)

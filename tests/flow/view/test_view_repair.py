@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from reconsume.topics.events import Event, decode_event
+from reconsume.topics.view_record import ViewRow
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.view.test_view_api import VIEW, write
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -20,8 +22,6 @@ from tests.support.service.behaviours import FAIL, OK, by_name, verdict
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import config_of
 from tests.support.view_rows import out, view_row, wall
-from topics.events import Event, decode_event
-from topics.view_record import ViewRow
 
 SCRIPT = by_name({"flaky": (FAIL, OK), "poison": (FAIL,), "late": (FAIL, verdict("retry; delay=1h"))})
 EACH = 8

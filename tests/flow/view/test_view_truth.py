@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from sidecar.view.query import Filters
-from sidecar.view.snapshot import looking
-from sidecar.view.source import Source
+from reconsume.sidecar.view.query import Filters
+from reconsume.sidecar.view.snapshot import looking
+from reconsume.sidecar.view.source import Source
+from reconsume.topics.names import Kind, Names
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, Row, delete_topics, dump, produce
@@ -24,7 +25,6 @@ from tests.support.proof.evidence import Evidence, collect
 from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
 from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess
-from topics.names import Kind, Names
 
 pytestmark = pytest.mark.long
 

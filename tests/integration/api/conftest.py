@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import Access
+from reconsume.sidecar.api.app import Access
 from tests.support.service.pull_api import PullApi, pull_api
 from tests.support.sidecar.api_calls import the_app
 from tests.support.sidecar.running_api import Operation, serving

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.app import Access, build_app
 from tests.support.deadline import until
 from tests.support.sidecar.api_calls import METRICS, assert_problem, call
 from tests.support.sidecar.running_api import Client, Operation, serving

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import Access
+from reconsume.sidecar.api.app import Access
 from tests.support.sidecar.api_calls import call, the_app
 from tests.support.sidecar.running_api import Client, Operation, serving
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from sidecar.api.app import build_probe_app
-from sidecar.http.bodies import LONGEST, MOST
-from sidecar.http.protocol import MOST_HEADERS, MOST_QUEUED, PROBE_LIMITS, Limits
+from reconsume.sidecar.api.app import build_probe_app
+from reconsume.sidecar.http.bodies import LONGEST, MOST
+from reconsume.sidecar.http.protocol import MOST_HEADERS, MOST_QUEUED, PROBE_LIMITS, Limits
 from tests.support.deadline import until
 from tests.support.sidecar.api_calls import assert_problem, call
 from tests.support.sidecar.running_api import Client, Operation, serving

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import Access, build_probe_app
-from sidecar.http.protocol import PROBE_LIMITS, Limits
+from reconsume.sidecar.api.app import Access, build_probe_app
+from reconsume.sidecar.http.protocol import PROBE_LIMITS, Limits
 from tests.support.deadline import until
 from tests.support.sidecar.api_calls import assert_problem, call, the_app
 from tests.support.sidecar.running_api import Client, Operation, serving

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import Access, build_app
-from sidecar.api.holds import hold_routes
-from sidecar.errors import BrokerError, ContractError
-from sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection, built
-from sidecar.http.access import LOOPBACK_NAMES
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.holds import hold_routes
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection, built
+from reconsume.sidecar.http.access import LOOPBACK_NAMES
+from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.names import Names
 from tests.support.sidecar.api_calls import assert_problem
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
-from topics.hold_record import HoldRecord
-from topics.names import Names
 
 GOOD = {"topic": "orders", "for": "1h", "why": "the ledger is mended"}
 AUTH = {"Authorization": "Bearer secret"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.runtime.servers import build_servers
+from reconsume.sidecar.runtime.servers import build_servers
 from tests.support.service.service import free_port
 from tests.support.sidecar.api_calls import METRICS, call
 from tests.support.sidecar.cli import reconsume

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from sidecar.api.app import Access
-from sidecar.http.protocol import Limits
+from reconsume.sidecar.api.app import Access
+from reconsume.sidecar.http.protocol import Limits
 from tests.support.sidecar.api_calls import MIB, assert_problem, call, the_app
 from tests.support.sidecar.running_api import Client, Operation, serving
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import Access, build_probe_app
-from sidecar.errors import SetupError
-from sidecar.http.server import Server
-from sidecar.settings.addresses import parse_listen
+from reconsume.sidecar.api.app import Access, build_probe_app
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.settings.addresses import parse_listen
 from tests.support.deadline import until
 from tests.support.sidecar.api_calls import METRICS, assert_problem, call, the_app
 from tests.support.sidecar.running_api import Client, Loop, Operation, serving

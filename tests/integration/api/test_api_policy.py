@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from sidecar.api.app import Access, build_app
-from sidecar.api.policy import policy_routes
-from sidecar.http.access import LOOPBACK_NAMES
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.policy import policy_routes
+from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from tests.support.sidecar.running_api import Client, Operation, serving
 
 POLICY: dict[str, object] = {"policy": {"ladder": "rocketmq"}, "who": None, "refused": []}

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import Access, build_app
-from sidecar.api.retry import RETRY, longest_post, retry_routes
-from sidecar.core.outcome import Failed
-from sidecar.core.record import Partition, Record
-from sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
-from sidecar.delivery.relay.posts import NotOursError, PostResult
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.retry import RETRY, longest_post, retry_routes
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
+from reconsume.sidecar.delivery.relay.posts import NotOursError, PostResult
+from reconsume.topics.expiry import Expiry
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
-from topics.expiry import Expiry
 
 GOOD: dict[str, object] = {
     "topic": "orders",

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import Access, build_app
-from sidecar.api.settle import MOST_AT_ONCE, Settle, settle_routes
-from sidecar.dlq.decisions import Decided
-from sidecar.dlq.queue_settler import NotWaitingError, Settled
-from sidecar.errors import BrokerError, ContractError, LetterError
-from sidecar.http.access import LOOPBACK_NAMES
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.settle import MOST_AT_ONCE, Settle, settle_routes
+from reconsume.sidecar.dlq.decisions import Decided
+from reconsume.sidecar.dlq.queue_settler import NotWaitingError, Settled
+from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
+from reconsume.sidecar.http.access import LOOPBACK_NAMES
+from reconsume.topics.events import State, event_of
 from tests.sim.samples import WALL, life
 from tests.support.deadline import until
 from tests.support.sidecar.api_calls import assert_problem
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
-from topics.events import State, event_of
 
 GOOD = {"id": "orders:3:1024", "how": "commit", "why": "it was paid by hand"}
 EVENT = event_of(life(), State.COMMIT, None, group="billing", instance="billing-0", at=WALL)

@@ -10,22 +10,22 @@ from urllib.parse import quote
 
 import pytest
 
-from sidecar.api.app import Access, build_app
-from sidecar.api.view import no_view_routes, view_routes
-from sidecar.http.access import LOOPBACK_NAMES
-from sidecar.view.follower import CopyStatus
-from sidecar.view.query import ViewQuery
-from sidecar.view.query_pool import MOST_WAITING, QueryPool, UnknownError
-from sidecar.view.source import Source
-from sidecar.view.store import ViewStore
-from sidecar.view.store_file import open_store
-from sidecar.view.storm import Rule
-from sidecar.view.tables import Item
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.view import no_view_routes, view_routes
+from reconsume.sidecar.http.access import LOOPBACK_NAMES
+from reconsume.sidecar.view.follower import CopyStatus
+from reconsume.sidecar.view.query import ViewQuery
+from reconsume.sidecar.view.query_pool import MOST_WAITING, QueryPool, UnknownError
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.storm import Rule
+from reconsume.sidecar.view.tables import Item
+from reconsume.topics.events import State
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 from tests.support.view_rows import GROUP, stats_row, view_row, wall
-from topics.events import State
-from topics.names import Kind
-from topics.view_record import StatsRow, ViewRow, encode_row, stats_key
 
 RULE = Rule(window=60_000, share=0.5, least=3)
 

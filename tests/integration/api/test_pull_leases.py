@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.api.app import build_app
-from sidecar.api.pull import PATHS, no_pull_routes
-from sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED
-from sidecar.core.record import Partition
-from sidecar.delivery.pull.lease_table import LeaseEnd
-from sidecar.http.access import Access
+from reconsume.sidecar.api.app import build_app
+from reconsume.sidecar.api.pull import PATHS, no_pull_routes
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.delivery.pull.lease_table import LeaseEnd
+from reconsume.sidecar.http.access import Access
 from tests.support.deadline import until
 from tests.support.service.pull_api import Ended, PullApi, pull_api, request
 from tests.support.service.pull_calls import OTHER, assert_refused

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from sidecar.api.pull import PATHS, RECEIVE
-from sidecar.http.protocol import Limits
+from reconsume.sidecar.api.pull import PATHS, RECEIVE
+from reconsume.sidecar.http.protocol import Limits
 from tests.sim.samples import life
 from tests.support.deadline import until
 from tests.support.service.pull_api import PullApi, pull_api, request

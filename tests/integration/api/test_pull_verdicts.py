@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.api.pull import PATHS
-from sidecar.core.outcome import COMMITTED, NACKED, Failed, Rejected
+from reconsume.sidecar.api.pull import PATHS
+from reconsume.sidecar.core.outcome import COMMITTED, NACKED, Failed, Rejected
 from tests.support.service.pull_api import Ended, PullApi, pull_api
 from tests.support.service.pull_calls import GARBAGE, assert_refused
 

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.audit.facts import Number
-from sidecar.audit.reader import AuditKafka, Offsets, Wanted
+from reconsume.sidecar.audit.facts import Number
+from reconsume.sidecar.audit.reader import AuditKafka, Offsets, Wanted
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, produce

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sidecar.core.outcome import Outcome
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import Now, Record
-from sidecar.delivery.push import parse_target
-from sidecar.delivery.push.batch import BatchPush, Limits
-from sidecar.delivery.push.request import RenderBatch
-from sidecar.delivery.push.topic_call import TopicCalls
+from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.delivery.push import parse_target
+from reconsume.sidecar.delivery.push.batch import BatchPush, Limits
+from reconsume.sidecar.delivery.push.request import RenderBatch
+from reconsume.sidecar.delivery.push.topic_call import TopicCalls
 from tests.support.service.stub_service import StubService
 from tests.support.sidecar.push_client import a_push, now, settled
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import fresh_group
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from sidecar.core.outcome import Failed, NotSent, Outcome
-from sidecar.core.record import Now, Record
-from sidecar.delivery.push import Push, PushSettings, parse_target
-from sidecar.delivery.push.batch import BatchPush
+from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.delivery.push import Push, PushSettings, parse_target
+from reconsume.sidecar.delivery.push.batch import BatchPush
 from tests.integration.delivery.batch_client import Feeder
 from tests.integration.delivery.test_push_connections import a_refused_url
 from tests.support.freed import nothing_left

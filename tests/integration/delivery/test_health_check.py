@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Failed
-from sidecar.core.pace.pace import WELL_FOR_MS, Pace, State
-from sidecar.core.record import Now
-from sidecar.delivery.push import parse_target
-from sidecar.delivery.push.health_check import HealthCheck
+from reconsume.sidecar.core.outcome import COMMITTED, Failed
+from reconsume.sidecar.core.pace.pace import WELL_FOR_MS, Pace, State
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push import parse_target
+from reconsume.sidecar.delivery.push.health_check import HealthCheck
 from tests.sim.samples import record
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.delivery.relay.post_writer import NotWrittenError, PostWriter, TooLargeError
-from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.delivery.relay.post_writer import NotWrittenError, PostWriter, TooLargeError
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit
 from tests.conftest import MakeTopic
 from tests.sim.samples import record
 from tests.support.freed import nothing_left
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
 from tests.support.kafka.topic_io import dump
-from topics.transition_records import Copy
-from topics.transitions import Commit
 
 POSTS = 60
 LARGE = range(7, POSTS, 20)

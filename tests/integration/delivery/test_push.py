@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService
 from tests.support.sidecar.push_client import SHORT_MS, a_push, a_record, deliver, outcomes, run, settled

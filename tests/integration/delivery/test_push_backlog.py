@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, NotSent
-from sidecar.delivery.push.new_connections import MOST_NEW
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, NotSent
+from reconsume.sidecar.delivery.push.new_connections import MOST_NEW
 from tests.support.sidecar.push_client import SECONDS, SHORT_MS, a_push, a_record, deliver, run, settled
 
 MANY = 100

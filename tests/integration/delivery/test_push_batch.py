@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import Pace, State
-from sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
+from reconsume.sidecar.core.pace.pace import Pace, State
+from reconsume.sidecar.core.record import Now, Partition, Record
 from tests.integration.delivery.batch_client import FOREVER, Feeder, batches, offsets
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import StubService

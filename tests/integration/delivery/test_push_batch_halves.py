@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import Pace, State
-from sidecar.core.record import Now
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
+from reconsume.sidecar.core.pace.pace import Pace, State
+from reconsume.sidecar.core.record import Now
 from tests.integration.delivery.batch_client import Feeder, batches, offsets
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService, Talk

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome
-from sidecar.core.record import Now, Record
-from sidecar.delivery.push import Push, PushSettings, parse_target
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.delivery.push import Push, PushSettings, parse_target
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import StubService
 from tests.support.sidecar.push_client import SECONDS, SHORT_MS, a_push, a_record, deliver, now, outcomes, run, settled

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Failed
+from reconsume.sidecar.core.outcome import COMMITTED, Failed
 from tests.integration.delivery.batch_client import Feeder, batches
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService, Talk

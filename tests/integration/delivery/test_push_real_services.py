@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Outcome
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome
 from tests.support.rings import inner
 from tests.support.service.real_services import IDLE, SERVICES, RealService, real_service
 from tests.support.sidecar.push_client import a_push, a_record, deliver, run, settled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import StubService, Talk
 from tests.support.sidecar.push_client import SHORT_MS, a_push, a_record, deliver, run, settled

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, NotSent, Outcome
-from sidecar.core.pace.pace import Pace
-from sidecar.delivery.push.access import Access, ServiceCredentials, health_access
-from sidecar.delivery.push.connection_check import ConnectionCheck
-from sidecar.delivery.push.credentials import CERTIFICATE, KEY
-from sidecar.delivery.push.health_check import HealthCheck
-from sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, NotSent, Outcome
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, health_access
+from reconsume.sidecar.delivery.push.connection_check import ConnectionCheck
+from reconsume.sidecar.delivery.push.credentials import CERTIFICATE, KEY
+from reconsume.sidecar.delivery.push.health_check import HealthCheck
+from reconsume.sidecar.delivery.push.target import parse_target
 from tests.integration.delivery.batch_client import Feeder, batches
 from tests.support.freed import nothing_left
 from tests.support.kafka.certificates import Authority

@@ -9,14 +9,14 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.outcome import COMMITTED, Failed
-from sidecar.core.record import Partition, Record
-from sidecar.delivery.push.topic_call import TopicCall
+from reconsume.sidecar.core.outcome import COMMITTED, Failed
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.push.topic_call import TopicCall
+from reconsume.topics.retry_headers import RetryState
 from tests.integration.delivery.batch_client import FOREVER, Feeder
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import StubService, Talk
 from tests.support.sidecar.push_client import SHORT_MS, a_push, a_record, deliver, run, settled
-from topics.retry_headers import RetryState
 
 BILLS, FEES, TAXES = "bills", "fees", "taxes"
 OWN = TopicCall("/own?by=kafka", SHORT_MS)

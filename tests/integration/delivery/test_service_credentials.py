@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, NotSent
-from sidecar.delivery.push.access import LOOK_EVERY, Access, ServiceCredentials
-from sidecar.delivery.push.credentials import CA, CERTIFICATE, SECRETS, TOKEN
-from sidecar.delivery.push.pool import Push
-from sidecar.delivery.push.signature import secrets_in
-from sidecar.observability.repeats import Repeats
+from reconsume.sidecar.core.outcome import COMMITTED, NotSent
+from reconsume.sidecar.delivery.push.access import LOOK_EVERY, Access, ServiceCredentials
+from reconsume.sidecar.delivery.push.credentials import CA, CERTIFICATE, SECRETS, TOKEN
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.signature import secrets_in
+from reconsume.sidecar.observability.repeats import Repeats
 from tests.integration.delivery.batch_client import Feeder
 from tests.support.freed import nothing_left
 from tests.support.kafka.certificates import Authority

@@ -7,15 +7,15 @@ import threading
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.dlq.producer import DlqProducer, SupersededError
-from sidecar.kafka.client_config import reader_config
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.dlq.producer import DlqProducer, SupersededError
+from reconsume.sidecar.kafka.client_config import reader_config
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Retry
 from tests.sim.samples import life, record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import dump
-from topics.transition_records import Copy
-from topics.transitions import Retry
 
 ROUNDS = 5
 

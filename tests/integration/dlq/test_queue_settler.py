@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.core.policy import Policy
-from sidecar.dlq.decisions import Decided
-from sidecar.dlq.queue_settler import NotWaitingError, QueueSettler
-from sidecar.dlq.settlements import SettlementWriter
-from sidecar.dlq.topics import DlqTopics
-from sidecar.dlq.waiting import waiting_in
-from sidecar.errors import BrokerError, LetterError
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.dlq.decisions import Decided
+from reconsume.sidecar.dlq.queue_settler import NotWaitingError, QueueSettler
+from reconsume.sidecar.dlq.settlements import SettlementWriter
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.dlq.waiting import waiting_in
+from reconsume.sidecar.errors import BrokerError, LetterError
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.events import Event
+from reconsume.topics.names import Kind
+from reconsume.topics.partition import Partition
 from tests.integration.freed.measure import uncollected, usage
 from tests.integration.kafka.test_hidden_headers import clients
 from tests.support.kafka.broker import Broker
@@ -22,9 +25,6 @@ from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_gr
 from tests.support.kafka.queue_copies import queue_copy
 from tests.support.kafka.topic_io import dump, produce
 from tests.ui.scene import settings_of
-from topics.events import Event
-from topics.names import Kind
-from topics.partition import Partition
 
 
 @pytest.fixture(scope="module")

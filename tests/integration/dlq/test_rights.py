@@ -19,13 +19,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from sidecar.dlq.archive import Importer
-from sidecar.dlq.letters import Filter, RedriveRequest
-from sidecar.dlq.redriver import Redriver
-from sidecar.dlq.topics import DlqTopics
-from sidecar.errors import BrokerError
-from sidecar.settings.load import load
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.dlq.archive import Importer
+from reconsume.sidecar.dlq.letters import Filter, RedriveRequest
+from reconsume.sidecar.dlq.redriver import Redriver
+from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.settings.load import load
+from reconsume.sidecar.settings.policy import build_policy
 from tests.support.deadline import until
 from tests.support.freed import nothing_left
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group

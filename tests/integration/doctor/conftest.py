@@ -7,14 +7,14 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.names import Kind
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import SECONDS
 from tests.support.sidecar.doctoring import DELAYS
-from topics.acls import GroupShape
-from topics.names import Kind
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,11 +6,12 @@ import json
 import time
 from pathlib import Path
 
-from sidecar.doctor.checks.clock import clock
-from sidecar.doctor.checks.topics import topics as check_topics
-from sidecar.doctor.checks.transactions import transactions
-from sidecar.doctor.findings import Status
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.doctor.checks.clock import clock
+from reconsume.sidecar.doctor.checks.topics import topics as check_topics
+from reconsume.sidecar.doctor.checks.transactions import transactions
+from reconsume.sidecar.doctor.findings import Status
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.acls import GroupShape
 from tests.support.deadline import SOON
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -19,7 +20,6 @@ from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.doctoring import DELAYS, configured, nothing, worst
-from topics.acls import GroupShape
 
 # --- the whole command ---------------------------------------------------------------------------------------------
 

@@ -11,23 +11,23 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from sidecar.doctor.checks.groups import groups
-from sidecar.doctor.checks.progress import progress
-from sidecar.doctor.checks.service import service
-from sidecar.doctor.checks.transactions import transactions
-from sidecar.doctor.checks.view import dead_view
-from sidecar.doctor.findings import Status
-from sidecar.group_policy.topic import PolicyTopicRecord, read_policy_topic
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.doctor.checks.groups import groups
+from reconsume.sidecar.doctor.checks.progress import progress
+from reconsume.sidecar.doctor.checks.service import service
+from reconsume.sidecar.doctor.checks.transactions import transactions
+from reconsume.sidecar.doctor.checks.view import dead_view
+from reconsume.sidecar.doctor.findings import Status
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, read_policy_topic
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
 from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.doctoring import DAY, configured, now, worst
-from topics.acls import GroupShape
-from topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record
 
 # --- progress ------------------------------------------------------------------------------------------------------
 

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from sidecar.doctor.checks.overdue import LONG, SLACK, overdue
-from sidecar.doctor.findings import Status
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.doctor.checks.overdue import LONG, SLACK, overdue
+from reconsume.sidecar.doctor.findings import Status
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.retry_headers import RETRY_DUE_AT
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
 from tests.support.sidecar.doctoring import DELAYS, now, worst
-from topics.acls import GroupShape
-from topics.retry_headers import RETRY_DUE_AT
 
 NOTHING = (Status.OK, "nothing is due for longer than 1m")
 (DELAY,) = DELAYS

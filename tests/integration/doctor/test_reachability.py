@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.checks.kafka import reach
-from sidecar.doctor.findings import Report, Status
+from reconsume.sidecar.doctor.checks.kafka import reach
+from reconsume.sidecar.doctor.findings import Report, Status
 from tests.support.kafka.broker import Broker
 from tests.support.service.listener import listener
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET, UnsetType
 
-from sidecar.core.record import Now
-from sidecar.doctor.checks.instances import beating, instances, standing
-from sidecar.doctor.checks.service import delivered, delivered_to_each, service
-from sidecar.doctor.findings import Status
-from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.settings.addresses import Listen
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.doctor.checks.instances import beating, instances, standing
+from reconsume.sidecar.doctor.checks.service import delivered, delivered_to_each, service
+from reconsume.sidecar.doctor.findings import Status
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.settings.addresses import Listen
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
 from tests.support.service.stub_service import Behaviour, StubService, answer
 from tests.support.sidecar.settings import good
-from topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
 
 JSON = "Content-Type: application/json"
 

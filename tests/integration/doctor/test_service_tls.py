@@ -8,11 +8,11 @@ from email.utils import formatdate
 
 import pytest
 
-from sidecar.delivery.push.credentials import CERTIFICATE, KEY, SECRETS, TOKEN
-from sidecar.doctor.checks.service import delivered, service
-from sidecar.doctor.findings import Finding, Status
-from sidecar.doctor.service_tls import CLOCK_FAIL, CLOCK_WARN, SOON_DAYS, judged
-from sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.delivery.push.credentials import CERTIFICATE, KEY, SECRETS, TOKEN
+from reconsume.sidecar.doctor.checks.service import delivered, service
+from reconsume.sidecar.doctor.findings import Finding, Status
+from reconsume.sidecar.doctor.service_tls import CLOCK_FAIL, CLOCK_WARN, SOON_DAYS, judged
+from reconsume.sidecar.settings.sections.deliver import Deliver
 from tests.support.kafka.certificates import Authority
 from tests.support.service.greeter import Greeter
 from tests.support.service.stub_service import StubService, Talk, answer, ok

@@ -10,22 +10,22 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record
-from sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
-from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.committer import offsets_of, written_progress
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import TransactionalProducer
-from sidecar.kafka.committer.transaction_outcome import Aborted
-from sidecar.kafka.credentials.registry import unchanging
+from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.committer.committer import offsets_of, written_progress
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
+from reconsume.sidecar.kafka.credentials.registry import unchanging
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit
 from tests.support.deadline import until
 from tests.support.kafka.proxy_rules import Api, Fate, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic
 from tests.support.sidecar.scene import Proxied
-from topics.transition_records import Copy
-from topics.transitions import Commit
 
 Once: TypeAlias = Callable[[int], None]
 """Makes the fault once; the number is that of the time."""

@@ -10,18 +10,18 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
-from sidecar.group_policy.heartbeat_writer import InstanceInfo
-from sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
-from sidecar.kafka.client_config import follower_config, teller_config
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
+from reconsume.sidecar.group_policy.heartbeat_writer import InstanceInfo
+from reconsume.sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
+from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import PaceTold, PolicyHeard, instance_key
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, commit
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker, embedded
 from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
-from topics.names import Names
-from topics.policy_record import PaceTold, PolicyHeard, instance_key
 
 POLICY = json.dumps({"v": 1, "policy": {"max_deaths": 4}, "who": "x", "at": 1}).encode()
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sidecar.group_policy.heartbeat_writer import LATE, Heartbeat, InstanceInfo
-from sidecar.kafka.client_config import teller_config
-from sidecar.kafka.credentials.registry import unchanging
+from reconsume.sidecar.group_policy.heartbeat_writer import LATE, Heartbeat, InstanceInfo
+from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.credentials.registry import unchanging
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, parse_record
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic, dump
-from topics.names import Names
-from topics.policy_record import InstanceHeard, PaceTold, parse_record
 
 SECONDS = 20.0
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.group_policy.removed_levels import Undrained
-from sidecar.group_policy.removed_topics import leftover_levels, leftovers
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.client_config import follower_config
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.group_policy.removed_topics import leftover_levels, leftovers
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.topics.names import Names
 from tests.integration.kafka.test_consumer import commit
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import SECONDS, create_topic, produce
-from topics.names import Names
 
 
 class Neighbours(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition
 
-from sidecar.group_policy.unowned_queues import unowned_queues
-from sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.names import Names
 from tests.integration.kafka.test_consumer import commit
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, produce
-from topics.names import Names
 
 
 def test_what_waits_beyond_the_partitions_of_the_main_topic_is_named_and_what_is_owned_or_done_is_not(

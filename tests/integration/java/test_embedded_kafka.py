@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.errors import SetupError
-from sidecar.java.jars import cache_folder
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.jars import cache_folder
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -154,7 +154,7 @@ def test_closing_leaves_no_process_and_no_folder() -> None:
 
 START_AND_WAIT = """
 import sys
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 kafka = EmbeddedKafka.start()
 print(kafka.node(0).pid, kafka.folder, flush=True)
 sys.stdin.read()

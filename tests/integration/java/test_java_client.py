@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.java.find_java import find_java
-from sidecar.java.jars import cache_folder, fetch, read_lock
-from sidecar.java.kafka_properties import properties_text, to_java
-from sidecar.java.spark_job import SPARK_LOCK
+from reconsume.sidecar.java.find_java import find_java
+from reconsume.sidecar.java.jars import cache_folder, fetch, read_lock
+from reconsume.sidecar.java.kafka_properties import properties_text, to_java
+from reconsume.sidecar.java.spark_job import SPARK_LOCK
 
 SOURCE = Path(__file__).with_name("CheckClient.java")
 SERVERS = {"bootstrap.servers": "127.0.0.1:9"}

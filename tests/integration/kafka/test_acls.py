@@ -14,13 +14,16 @@ import pytest
 from confluent_kafka import Consumer
 from typer.testing import Result
 
-from sidecar.doctor.checks.kafka import reach
-from sidecar.doctor.checks.limits import limits
-from sidecar.doctor.checks.rights import rights as check_rights
-from sidecar.doctor.findings import Status
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.view.follower import ViewFollower
-from sidecar.view.source import Source
+from reconsume.sidecar.doctor.checks.kafka import reach
+from reconsume.sidecar.doctor.checks.limits import limits
+from reconsume.sidecar.doctor.checks.rights import rights as check_rights
+from reconsume.sidecar.doctor.findings import Status
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.view.follower import ViewFollower
+from reconsume.sidecar.view.source import Source
+from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
+from reconsume.topics.names import Kind
+from reconsume.topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.guarded import GuardedKafka
@@ -35,9 +38,6 @@ from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import Config
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, Posted, post, post_of, waiting
-from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
-from topics.names import Kind
-from topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
 
 DELAYS = (1_000, 2_000)
 ALL = (Kind.VIEW, Kind.STATS, Kind.POLICY)

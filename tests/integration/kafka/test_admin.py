@@ -7,16 +7,16 @@ import uuid
 
 import pytest
 
-from sidecar.errors import BrokerError, ConfigError
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import source_of
-from sidecar.kafka.admin.topics import CreateState, TopicAdmin
-from sidecar.kafka.client_check import property_faults
+from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import source_of
+from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
+from reconsume.sidecar.kafka.client_check import property_faults
+from reconsume.topics.names import Kind
+from reconsume.topics.specs import TopicSpec
 from tests.conftest import MakeTopic
 from tests.support.deadline import SOON
 from tests.support.kafka.broker import Broker
-from topics.names import Kind
-from topics.specs import TopicSpec
 
 
 @pytest.fixture

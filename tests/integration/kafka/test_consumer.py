@@ -10,14 +10,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
-from sidecar.kafka.client_config import consumer_config
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.consumer.log_checks import untouched
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import consumer_config
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.kafka.consumer.log_checks import untouched
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker

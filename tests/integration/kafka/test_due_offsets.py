@@ -12,28 +12,28 @@ import pytest
 import uvloop
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from sidecar.clock import now
-from sidecar.core.counters import Histogram
-from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.outcome import COMMITTED
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Reply
-from sidecar.core.record import Partition, Record
-from sidecar.core.status import PartitionStatus
-from sidecar.kafka.consumer.looks import SLACK, DueOffsets
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from sidecar.kafka.consumer.owned_partition import OwnedPartition
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.runtime.lane_runner import LaneRunner, LaneSpec
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.counters import Histogram
+from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Reply
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.status import PartitionStatus
+from reconsume.sidecar.kafka.consumer.looks import SLACK, DueOffsets
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.runtime.lane_runner import LaneRunner, LaneSpec
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.levels import build_ladder
 from tests.conftest import MakeTopic
 from tests.support.deadline import NotInTimeError, until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import SECONDS, Out
-from topics import retry_headers as wire
-from topics.levels import build_ladder
 
 LEVEL = {"message_timestamp_type": "LogAppendTime"}
 

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.core.record import Partition
-from sidecar.kafka.client_config import reader_config
-from sidecar.kafka.committer.hidden_headers import NEAR, HiddenHeaders
-from sidecar.kafka.credentials.registry import CredentialRegistry, Credentials, unchanging
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import reader_config
+from reconsume.sidecar.kafka.committer.hidden_headers import NEAR, HiddenHeaders
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials, unchanging
+from reconsume.topics.retry_headers import MOST_HEADERS
 from tests.sim.samples import record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import Out, produce
-from topics.retry_headers import MOST_HEADERS
 
 SECONDS = 20.0
 GONE = 3

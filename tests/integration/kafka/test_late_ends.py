@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record
-from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.committer import offsets_of, written_progress
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import TransactionalProducer
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.credentials.registry import unchanging
+from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.committer.committer import offsets_of, written_progress
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from reconsume.sidecar.kafka.credentials.registry import unchanging
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit
 from tests.support.deadline import until
 from tests.support.kafka.proxy_frames import INVALID_PRODUCER_EPOCH, ends, error_of
 from tests.support.kafka.proxy_rules import Api, Late, Moment, Rule
 from tests.support.kafka.topic_io import SECONDS, create_topic, dump
 from tests.support.sidecar.scene import Proxied
-from topics.transition_records import Copy
-from topics.transitions import Commit
 
 pytestmark = pytest.mark.usefixtures("cleared")
 

@@ -12,14 +12,14 @@ from random import Random
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition, Record
-from sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_intake import FAR_AHEAD
-from sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_intake import FAR_AHEAD
+from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import rules
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
 from tests.support.deadline import until

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from sidecar.core.lane.ledger_entry import QueuedCopy
-from sidecar.core.lane.located_copies import LocatedCopies
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.record import Partition
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
-from sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
+from reconsume.sidecar.core.lane.located_copies import LocatedCopies
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
+from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.topics.retry_order import Order
 from tests.sim.ladder_rig import rules
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker as Kafka
 from tests.support.kafka.topic_io import create_topic
-from topics.retry_order import Order
 
 OTHERS = 100
 """Records of others, each behind a transaction of our own."""

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
+from reconsume.topics.names import Kind
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.guarded import GuardedKafka, guarded_kafka
 from tests.support.kafka.topic_io import produce
@@ -17,8 +19,6 @@ from tests.support.proof.evidence import collect
 from tests.support.service.behaviours import FAIL, OK, Answer, Request
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
-from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
-from topics.names import Kind
 
 DELAYS = (1_000, 2_000)
 SECONDS = 20.0

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from sidecar.core.record import Partition
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.kafka.client_config import consumer_config
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.client_watch import Useless
-from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.consumer.looks import Looks
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.client_config import consumer_config
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.client_watch import Useless
+from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.kafka.consumer.looks import Looks
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, Keeper
 from tests.support.deadline import until

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.kafka.credentials.reachability import Unreachable, answers
-from sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers
+from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.topics.acls import GroupShape, User, permissions_of
+from reconsume.topics.names import Kind
 from tests.integration.kafka.token_server import token_server
 from tests.support.canary import CANARY, betrays
 from tests.support.kafka.certificates import Authority
@@ -23,8 +25,6 @@ from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.process import SidecarProcess
-from topics.acls import GroupShape, User, permissions_of
-from topics.names import Kind
 
 SECONDS = 30.0
 PASSWORD = f"right-{CANARY}"

@@ -19,8 +19,8 @@ MOST_MIB = 150
 READ = r"""
 import json, re, sys
 from pathlib import Path
-from spark.consumer.offsets import Range
-from spark.consumer.reader import read
+from reconsume.spark.consumer.offsets import Range
+from reconsume.spark.consumer.reader import read
 client, topic, count = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 def peak():
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024

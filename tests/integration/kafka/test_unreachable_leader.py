@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.kafka.client_config import consumer_config
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.consumer.looks import UNANSWERED_FOR
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.client_config import consumer_config
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.kafka.consumer.looks import UNANSWERED_FOR
 from tests.integration.kafka.test_consumer import SECONDS, Keeper
 from tests.sim.twin_broker import unused_name
 from tests.support.deadline import until

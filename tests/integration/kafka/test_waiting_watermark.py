@@ -14,16 +14,16 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sidecar.core.record import Partition
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.kafka.client_config import follower_config, reader_config
-from sidecar.kafka.committer.hidden_headers import HiddenHeaders
-from sidecar.kafka.credentials.registry import unchanging
-from sidecar.kafka.queues.offset_reads import Payloads
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.client_config import follower_config, reader_config
+from reconsume.sidecar.kafka.committer.hidden_headers import HiddenHeaders
+from reconsume.sidecar.kafka.credentials.registry import unchanging
+from reconsume.sidecar.kafka.queues.offset_reads import Payloads
+from reconsume.topics.retry_headers import MOST_HEADERS
 from tests.sim.samples import record
 from tests.sim.twin_broker import unused_name
 from tests.support.kafka.topic_io import SECONDS, Out, produce
-from topics.retry_headers import MOST_HEADERS
 
 pytestmark = [pytest.mark.long, pytest.mark.three]
 

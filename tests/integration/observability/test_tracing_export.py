@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED
-from sidecar.core.ports import NoDelivery, Reply
-from sidecar.core.record import Now, Record
-from sidecar.observability.tracing.export import FLUSH_WITHIN, Exported, resource
+from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.ports import NoDelivery, Reply
+from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.observability.tracing.export import FLUSH_WITHIN, Exported, resource
 from tests.support.collector import Collector
 from tests.support.sidecar.push_client import a_record
 

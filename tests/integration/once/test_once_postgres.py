@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from once import DeliveryKey, claim, forget, once
+from reconsume.once import DeliveryKey, claim, forget, once
 from tests.docs.once_docs import blocks, statements
 from tests.support.deadline import until
 from tests.support.postgres import installed_postgres

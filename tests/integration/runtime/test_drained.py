@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sidecar.runtime.sidecar import Sidecar
+from reconsume.sidecar.runtime.sidecar import Sidecar
 from tests.support.service.service import free_port
 from tests.support.sidecar.settings import good
 

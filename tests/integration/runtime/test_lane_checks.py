@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sidecar.runtime.lane_checks import CHECK_EVERY_S, SWITCH, check_lanes
-from sidecar.runtime.loop_faults import LoopFaults
+from reconsume.sidecar.runtime.lane_checks import CHECK_EVERY_S, SWITCH, check_lanes
+from reconsume.sidecar.runtime.loop_faults import LoopFaults
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 

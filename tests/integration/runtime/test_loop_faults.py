@@ -11,18 +11,18 @@ import pytest
 import uvloop
 from starlette.applications import Starlette
 
-from sidecar.api.app import Access, build_app
-from sidecar.background import background
-from sidecar.clock import now
-from sidecar.core.outcome import Failed, Outcome
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.push.pool import Push
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import parse_target
-from sidecar.http.protocol import Limits, Protocol, protocol_of
-from sidecar.http.server import Server
-from sidecar.runtime.loop_faults import LoopFaults
-from sidecar.settings.addresses import parse_listen
+from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.background import background
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.outcome import Failed, Outcome
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.http.protocol import Limits, Protocol, protocol_of
+from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.runtime.loop_faults import LoopFaults
+from reconsume.sidecar.settings.addresses import parse_listen
 from tests.support.sidecar.running_api import Operation
 
 WITHIN = 10.0

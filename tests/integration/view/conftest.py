@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.view.query import ViewQuery, questions
-from sidecar.view.store import ViewStore
-from sidecar.view.store_file import open_store
+from reconsume.sidecar.view.query import ViewQuery, questions
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.store_file import open_store
 from tests.support.view_rows import GROUP
 
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sidecar.view.query import Filters, questions
-from sidecar.view.source import Source
-from sidecar.view.store import Bound, ViewStore
-from sidecar.view.store_file import open_store
-from sidecar.view.tables import Item
+from reconsume.sidecar.view.query import Filters, questions
+from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import Bound, ViewStore
+from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.tables import Item
+from reconsume.topics.events import Event, State, encode_event
+from reconsume.topics.fold import row_of
+from reconsume.topics.names import Kind
 from tests.support.event_histories import BASE, EVENT, GROUP, changed, disturbed, histories, truth
 from tests.support.kafka.topic_io import Row
 from tests.support.kafka.view_topics import summed
-from topics.events import Event, State, encode_event
-from topics.fold import row_of
-from topics.names import Kind
 
 TOPIC = f"{GROUP}-RETRY-EVENTS"
 

@@ -12,18 +12,18 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sidecar.view.follower import CopyStatus, ViewFollower
-from sidecar.view.job_watch import JobWatch
-from sidecar.view.query import Filters, questions
-from sidecar.view.source import Source
+from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
+from reconsume.sidecar.view.job_watch import JobWatch
+from reconsume.sidecar.view.query import Filters, questions
+from reconsume.sidecar.view.source import Source
+from reconsume.topics.events import State, encode_event
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.view_record import encode_row
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 from tests.support.kafka.view_topics import create_view_topics, event, folded, summed, tell
 from tests.support.view_rows import HOSTILE, out, view_row, wall
-from topics.events import State, encode_event
-from topics.names import Kind, Names
-from topics.view_record import encode_row
 
 SECONDS = 30.0
 CHECK_EVERY = 0.5

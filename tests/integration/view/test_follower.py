@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.view.follower import CopyStatus, ViewFollower
-from sidecar.view.query import questions
-from sidecar.view.source import Source
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
+from reconsume.sidecar.view.query import questions
+from reconsume.sidecar.view.source import Source
+from reconsume.topics.events import State
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import VIEW_RETENTION
+from reconsume.topics.view_position import as_java_prints, render_position
+from reconsume.topics.view_record import StatsRow, ViewRow, encode_row
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, delete_topics, produce
 from tests.support.kafka.view_topics import create_view_topics, event, tell
 from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
-from topics.events import State
-from topics.names import Kind, Names
-from topics.specs import VIEW_RETENTION
-from topics.view_position import as_java_prints, render_position
-from topics.view_record import StatsRow, ViewRow, encode_row
 
 SECONDS = 30.0
 CHECK_EVERY = 0.5

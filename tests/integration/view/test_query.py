@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.ui.summary import summarize
-from sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, ViewQuery, questions
-from sidecar.view.store import ViewStore
-from sidecar.view.store_file import open_store
-from sidecar.view.storm import Failures, Rule
+from reconsume.sidecar.ui.summary import summarize
+from reconsume.sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, ViewQuery, questions
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.storm import Failures, Rule
+from reconsume.topics.events import State
 from tests.support.view_copy import take
 from tests.support.view_rows import GROUP, view_row
-from topics.events import State
 
 
 def ids(values: list[bytes]) -> list[int]:

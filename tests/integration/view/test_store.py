@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.view.file_turns import opening, reading
-from sidecar.view.query import ViewQuery, questions
-from sidecar.view.store import Facts, ViewStore, retention_of
-from sidecar.view.store_file import open_store
-from sidecar.view.tables import Item, connect
+from reconsume.sidecar.view.file_turns import opening, reading
+from reconsume.sidecar.view.query import ViewQuery, questions
+from reconsume.sidecar.view.store import Facts, ViewStore, retention_of
+from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.tables import Item, connect
+from reconsume.topics import versions
+from reconsume.topics.events import State
+from reconsume.topics.names import Kind
+from reconsume.topics.view_record import Forgotten, encode_row
 from tests.support.view_copy import PLACE, item, take
 from tests.support.view_rows import GROUP, stats_row, view_row
-from topics import versions
-from topics.events import State
-from topics.names import Kind
-from topics.view_record import Forgotten, encode_row
 
 # --- what it keeps ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak.faults_nodes import NODES
 from tests.soak.ordered.course import Course, Result, run
 

@@ -11,15 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.retry_order import RETRY_BEHIND
 from tests.soak.ordered.lines import Story, violations
 from tests.soak.ordered.side import OrderedSide
 from tests.support.kafka.topic_io import Row, dump
 from tests.support.proof.ledger import Delivery
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.process import REPOSITORY
-from topics import retry_headers as wire
-from topics.events import Event, State, decode_event
-from topics.retry_order import RETRY_BEHIND
 
 AUDIT = 300.0
 """Seconds that the audit may take."""
@@ -107,7 +107,7 @@ def _audited(side: OrderedSide) -> list[str]:
     file = side.folder / "audit.json"
     config = side.kind.config("base", side.group.bootstrap)
     file.write_text(json.dumps(config_of(side.group, "http://127.0.0.1:1/", 8471, config)), encoding="utf-8")
-    command = [sys.executable, "-m", "sidecar", "-c", str(file), "audit", "-o", "jsonl"]
+    command = [sys.executable, "-m", "reconsume.sidecar", "-c", str(file), "audit", "-o", "jsonl"]
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=AUDIT, check=False)
     if ended.returncode not in (0, 1):

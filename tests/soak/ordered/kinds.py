@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from reconsume.topics.names import Kind
 from tests.soak.layout import REPLICAS
 from tests.soak.service import luck, pause_of
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.service.behaviours import Answer, Behaviour, Request, Script
-from topics.names import Kind
 
 PARTITIONS, SLOTS = 4, 2
 ALWAYS_FAIL = 4

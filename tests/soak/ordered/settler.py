@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.topics.events import Event, State, decode_event, latest
 from tests.soak.cluster import Cluster
 from tests.soak.pods import Pods
 from tests.soak.service import luck
-from topics.events import Event, State, decode_event, latest
 
 WAYS = ("retry-now", "dead-letter", "retry-now", "commit")
 ANSWER = 20.0

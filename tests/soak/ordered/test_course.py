@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.soak.ordered.course import Course, Result, run
 
 SECONDS, FAILS_FOR = 120.0, 40.0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from topics.retry_headers import Headers
+from reconsume.topics.retry_headers import Headers
 
 SECONDS = 60.0
 LARGE = 900_000

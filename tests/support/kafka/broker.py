@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.dev.kafka.node_config import SMALL_AND_QUICK
-from sidecar.dev.kafka.releases import RELEASES, USUAL
-from sidecar.java.download_bar import progress_bar
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.node_config import SMALL_AND_QUICK
+from reconsume.sidecar.dev.kafka.releases import RELEASES, USUAL
+from reconsume.sidecar.java.download_bar import progress_bar
 from tests.support.deadline import until
 from tests.support.kafka.one_for_all import one_for_all
 

@@ -16,10 +16,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import Source, TopicSpec, group_specs
 from tests.support.deadline import until
 from tests.support.kafka.topic_io import SECONDS, serve
-from topics.names import Kind, Names
-from topics.specs import Source, TopicSpec, group_specs
 
 DELAYS = (1_000, 2_000, 5_000)
 """ms. A short table, so that a test sees a record through all its levels in seconds."""

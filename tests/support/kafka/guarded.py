@@ -20,14 +20,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
-from sidecar.kafka.admin.acls import TYPES, Acls
-from sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.admin.acls import TYPES, Acls
+from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.topics.acls import Permission
 from tests.support.canary import CANARY
 from tests.support.deadline import until
 from tests.support.kafka.proxy import KafkaProxy
 from tests.support.kafka.topic_io import SECONDS
-from topics.acls import Permission
 
 USERS = ("sidecar", "relay", "service", "spark", "admin", "ui", "nobody", "redriver")
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord, parse_record
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import dump
-from topics.policy_record import InstanceHeard, SubscriptionRecord, parse_record
 
 
 def heartbeats(group: GroupTopics) -> list[SubscriptionRecord]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias, TypeVar
 
-from sidecar.dev.stop_listening import stop_listening
+from reconsume.sidecar.dev.stop_listening import stop_listening
 from tests.support.kafka.packet_loss import lose_packets
 from tests.support.kafka.proxy_rules import Fate, Late, Moment, Passing, Rule, parse
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
 from tests.support.kafka.topic_io import Out
 from tests.support.view_rows import wall
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
 
 AT = wall() - 60_000
 """The timestamp (epoch ms) of the record at offset 0; each later one is 1 ms younger."""

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     UserScramCredentialUpsertion,
 )
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.guarded import GUARDED, GuardedKafka
 from tests.support.kafka.topic_io import SECONDS

@@ -11,12 +11,12 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from reconsume.topics.events import RANKS, Event, State, encode_event
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import Source, group_specs
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_specs
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
-from topics.events import RANKS, Event, State, encode_event
-from topics.names import Kind, Names
-from topics.specs import Source, group_specs
 
 Value = Mapping[str, Any]
 FAILURES = (State.WAITING_RETRY, State.DLQ)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from sidecar.java.jars import cache_folder
+from reconsume.sidecar.java.jars import cache_folder
 from tests.support.sidecar.process import REPOSITORY
 
 Object = dict[str, Any]

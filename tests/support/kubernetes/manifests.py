@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sidecar.settings import load
+from reconsume.sidecar.settings import load
 from tests.support.kubernetes.kubectl import K8S, Object, Part, chart, named, overlay, parts
 
 OVERLAYS = sorted(folder.name for folder in (K8S / "overlays").iterdir())

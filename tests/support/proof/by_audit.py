@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from sidecar.audit.copy_rules import judge_each
-from sidecar.audit.facts import NOTES, Fact, Terms
-from sidecar.audit.parsing import TopicRecord, fact_in, only_postponed
-from sidecar.core.progress import Progress
+from reconsume.sidecar.audit.copy_rules import judge_each
+from reconsume.sidecar.audit.facts import NOTES, Fact, Terms
+from reconsume.sidecar.audit.parsing import TopicRecord, fact_in, only_postponed
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.names import Kind
 from tests.support.kafka.topic_io import UNREADABLE, Row
 from tests.support.proof.evidence import Evidence
-from topics.names import Kind
 
 FORMER = 1_000
 """More than any topic here has partitions."""

@@ -16,10 +16,10 @@ from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.topics import retry_headers as wire
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, Row, dump
 from tests.support.proof.ledger import KEPT, Delivery, Ledger
-from topics import retry_headers as wire
 
 PartitionName: TypeAlias = tuple[str, int]
 LifeKey: TypeAlias = tuple[str, int]

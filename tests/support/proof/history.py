@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sidecar.dev.demo.ledger import Delivery, Verdict, digest_of
-from sidecar.dev.demo.record_histories import Row
-from topics.dead_letter_headers import dead_letter_headers
-from topics.events import Event, State, encode_event
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
+from reconsume.sidecar.dev.demo.ledger import Delivery, Verdict, digest_of
+from reconsume.sidecar.dev.demo.record_histories import Row
+from reconsume.topics.dead_letter_headers import dead_letter_headers
+from reconsume.topics.events import Event, State, encode_event
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
 
 START = 1_700_000_000_000
 OWN = (("trace", b"1"), ("trace", None), ("trace", b"1"))

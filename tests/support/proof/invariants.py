@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.durations import render_duration
+from reconsume.topics.other_group_headers import is_original
+from reconsume.topics.render_headers import DROPPED
 from tests.support.kafka.topic_io import UNREADABLE, Row
 from tests.support.proof.by_audit import by_the_audit
 from tests.support.proof.evidence import Copy, Evidence, LifeKey
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
-from topics import retry_headers as wire
-from topics.durations import render_duration
-from topics.other_group_headers import is_original
-from topics.render_headers import DROPPED
 
 Violations: TypeAlias = Iterator[str]
 GRAIN = 1

@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from sidecar.dev.stop_listening import stop_listening
+from reconsume.sidecar.dev.stop_listening import stop_listening
 from tests.support.service.service import free_port
 
 SECONDS = 30.0

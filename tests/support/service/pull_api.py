@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from sidecar.api.app import build_app
-from sidecar.api.pull import pull_routes
-from sidecar.clock import now
-from sidecar.core.outcome import Outcome
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.pull.queue import PullQueue
-from sidecar.http.access import Access
-from sidecar.http.protocol import Limits
-from sidecar.http.server import Server
-from sidecar.settings.addresses import parse_listen
+from reconsume.sidecar.api.app import build_app
+from reconsume.sidecar.api.pull import pull_routes
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.http.access import Access
+from reconsume.sidecar.http.protocol import Limits
+from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.settings.addresses import parse_listen
 from tests.sim.samples import ORDERS, record
 from tests.support.deadline import until
 from tests.support.sidecar.running_api import Answer, Client, Loop, Operation

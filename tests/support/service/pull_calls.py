@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 from tests.support.sidecar.running_api import Answer
 
 OTHER = Partition("orders", 1)

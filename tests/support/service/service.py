@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sidecar.dev.stop_listening import stop_listening
+from reconsume.sidecar.dev.stop_listening import stop_listening
 from tests.support.proof.ledger import BROKEN, FAILED, THROTTLED, TOOK, Delivery, Ledger
 from tests.support.service.behaviours import OK, Answer, Behaviour, Break, Request, Script
 from tests.support.service.envelopes import ENVELOPE, BatchScript, Said, deliveries_of, delivery_of, one_by_one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.applications import Starlette
 
-from sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.app import Access, build_app
 from tests.support.sidecar.running_api import Answer, Client, Operation
 
 METRICS = b"reconsume_in_flight 0.0\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from sidecar.cli import app
+from reconsume.sidecar.cli import app
 from tests.support.kafka.group_topics import GroupTopics
 
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from sidecar.cli import app
+from reconsume.sidecar.cli import app
 
 
 def parsed(words: Sequence[str]) -> tuple[str, dict[str, Any]]:

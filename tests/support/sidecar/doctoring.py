@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from sidecar.doctor.findings import Finding, Report, Status
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.descriptions import Topic
+from reconsume.sidecar.doctor.findings import Finding, Report, Status
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Topic
+from reconsume.topics.specs import TopicSpec
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import set_config
 from tests.support.kafka.topic_io import SECONDS
-from topics.specs import TopicSpec
 
 DAY = 86_400_000
 DELAYS = (1_000,)

@@ -96,7 +96,7 @@ class Nursery:
     def fork(
         self, words: Sequence[str], folder: Path, environ: Mapping[str, str], stderr: Path, stdout: Path = NOTHING
     ) -> Forked:
-        """`python -m sidecar` with these words, in this folder and environment; what it prints is appended to files."""
+        """`python -m reconsume.sidecar` with these words, in this folder and environment; its output goes to files."""
         files = {"stdout": str(stdout), "stderr": str(stderr)}
         return Forked(self, self.ask(words=list(words), folder=str(folder), environ=dict(environ), **files))
 
@@ -116,9 +116,9 @@ class Nursery:
 
 def serve() -> list[str]:
     """Carry out orders until there are no more; in a fork return the words of its command line."""
-    import sidecar.cli
-    import sidecar.dlq.redriver
-    import sidecar.runtime.run  # noqa: F401 - the forks have them
+    import reconsume.sidecar.cli
+    import reconsume.sidecar.dlq.redriver
+    import reconsume.sidecar.runtime.run  # noqa: F401 - the forks have them
 
     assert threading.active_count() == 1, "threads do not survive a fork"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the test run's

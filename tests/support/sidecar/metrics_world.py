@@ -7,27 +7,28 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.core.commit_batch import CommitResult, Refusal
-from sidecar.core.counters import Histogram
-from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.outcome import Outcome
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.policy import Policy
-from sidecar.core.ports import NoDelivery, Ports, Reply
-from sidecar.core.progress import Progress
-from sidecar.core.record import Now, Partition, Record
-from sidecar.core.tag_filter import TagFilter
-from sidecar.delivery.push.pool import DURATION_BOUNDS
-from sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
-from sidecar.observability.metrics import scraper
-from topics.levels import TABLE, build_ladder
-from topics.names import Names
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
+from reconsume.sidecar.core.commit_batch import CommitResult, Refusal
+from reconsume.sidecar.core.counters import Histogram
+from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.tag_filter import TagFilter
+from reconsume.sidecar.delivery.push.pool import DURATION_BOUNDS
+from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
+from reconsume.sidecar.observability.metrics import scraper
+from reconsume.sidecar.release import Release
+from reconsume.topics.levels import TABLE, build_ladder
+from reconsume.topics.names import Names
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
 
 ROOM = 1 << 20
 START = Now(1_763_690_000_000, 1_000)
@@ -120,7 +121,7 @@ class World:
                 transactions=self.transactions,
                 topics=("orders", "invoices"),
                 levels=LEVELS,
-                version="1.2.3",
+                release=Release("1.2.3", "0123456789ab", "3.11.7", "2.16.1"),
                 now=lambda: self.now,
                 late_verdicts=lambda: self.told.get("late_verdicts", 0),
                 subscriptions_differ=lambda: bool(self.told.get("subscriptions_differ")),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sidecar.core.pace.shares import most_of_topic
+from reconsume.sidecar.core.pace.shares import most_of_topic
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import produce
 from tests.support.proof.checker import Report, check

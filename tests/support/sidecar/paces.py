@@ -1,8 +1,8 @@
 """A pace in a state that a test begins with, and the outcomes that bring it there."""
 
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Throttled
-from sidecar.core.pace.pace import PROBE_INTERVAL_MS, Pace, State
-from sidecar.core.record import Now, Record
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Throttled
+from reconsume.sidecar.core.pace.pace import PROBE_INTERVAL_MS, Pace, State
+from reconsume.sidecar.core.record import Now, Record
 from tests.sim.samples import record
 
 RECORD, OTHER = record(0), record(1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from reconsume.topics.names import Kind
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, produce
 from tests.support.sidecar.process import SidecarProcess
-from topics.names import Kind
 
 SECONDS = 30.0
 """Within which every instance follows."""

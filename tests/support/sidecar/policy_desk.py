@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from sidecar.clock import now
-from sidecar.core.record import Now
-from sidecar.group_policy.controller import PolicyController
-from sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
-from sidecar.group_policy.removed_levels import Undrained
-from sidecar.settings.model import Settings
-from topics.policy_record import Heard, PolicyHeard, PolicyRecord
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.controller import PolicyController
+from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
+from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord
 
 SETS = ("retry.ladder=[1s]", "retry.levels=[1s, 5s]")
 LEVELS = ("billing-RETRY-1s", "billing-RETRY-5s")

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sidecar.observability.cached_answer import LONGEST_HELD
-from sidecar.runtime.lane_checks import SWITCH
+from reconsume.sidecar.observability.cached_answer import LONGEST_HELD
+from reconsume.sidecar.runtime.lane_checks import SWITCH
 from tests.support.deadline import T, until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.sidecar.config import Config, config_of

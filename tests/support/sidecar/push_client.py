@@ -10,10 +10,10 @@ from typing import Any
 
 import uvloop
 
-from sidecar.core.outcome import Outcome
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.push import Push, PushSettings, parse_target
-from sidecar.delivery.push.access import Access
+from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.push import Push, PushSettings, parse_target
+from reconsume.sidecar.delivery.push.access import Access
 from tests.support.service.stub_service import Behaviour, StubService
 
 SECONDS = 30.0

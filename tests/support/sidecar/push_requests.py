@@ -6,10 +6,10 @@ from typing import Any
 
 import httptools
 
-from sidecar.core.record import Partition, Record
-from sidecar.delivery.push.request import Render
-from sidecar.delivery.push.settings import PushSettings
-from sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.push.request import Render
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import parse_target
 
 ALWAYS = [
     "Host",

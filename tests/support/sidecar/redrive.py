@@ -12,16 +12,16 @@ from typing import Any
 
 import yaml
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.dead_letter_headers import dead_letter_headers
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RetryState
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.service.behaviours import OK, Behaviour, Request, verdict
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.forked import Command, Forked
-from topics import retry_headers as wire
-from topics.dead_letter_headers import dead_letter_headers
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RetryState
 
 SECONDS = 90.0
 REASONS = ("bad-sku", "bad-tax", "bad-day")

@@ -16,9 +16,9 @@ from typing import Any
 import uvloop
 from starlette.types import ASGIApp
 
-from sidecar.http.protocol import Limits
-from sidecar.http.server import Server
-from sidecar.settings.addresses import parse_listen
+from reconsume.sidecar.http.protocol import Limits
+from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.settings.addresses import parse_listen
 
 ANSWER_WITHIN = 30.0
 

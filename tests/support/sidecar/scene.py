@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from tests.support.deadline import until
 from tests.support.kafka.broker import UNFENCED, embedded
 from tests.support.kafka.group_topics import create_group, fresh_group

@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, SECRETS, TOKEN
+from reconsume.sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, SECRETS, TOKEN
 from tests.support.kafka.certificates import Authority
 
 

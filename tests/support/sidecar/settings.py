@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import ConfigError
-from sidecar.settings import Settings, load
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings import Settings, load
 
 GOOD = """\
 group: billing

@@ -75,7 +75,7 @@ class ViewProcess:
 
     def start(self) -> None:
         """Start it, or start it anew after it has ended; returns at once."""
-        command = [sys.executable, "-m", "sidecar", "view", "run", "-c", str(self._file), *self._words]
+        command = [sys.executable, "-m", "reconsume.sidecar", "view", "run", "-c", str(self._file), *self._words]
         environ = {**os.environ, "PYTHONPATH": python_path(), "TMPDIR": str(self._folder), **self._environ}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self._folder, env=environ, stdout=log, stderr=log)
@@ -92,7 +92,7 @@ class ViewProcess:
         return [process for process in self._family if lives(process)]
 
     def driver(self) -> psutil.Process:
-        """The process of `python -m spark`."""
+        """The process of `python -m reconsume.spark`."""
         return self._member("the driver", lambda words: "spark" in words and "run" in words and "-m" in words)
 
     def java(self) -> psutil.Process:

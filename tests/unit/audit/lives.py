@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from sidecar.audit.copy_rules import judge
-from sidecar.audit.facts import Breach, Fact, FactKind, Terms
-from sidecar.core.progress import Progress
-from topics.names import Names
+from reconsume.sidecar.audit.copy_rules import judge
+from reconsume.sidecar.audit.facts import Breach, Fact, FactKind, Terms
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.names import Names
 
 BEGIN = 1_763_690_000_000
 ID = "orders:0:7"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.audit.facts import Breach, Fact, FactKind, Known, Terms
-from sidecar.audit.output_rules import judge_outputs
-from sidecar.audit.outputs import output_fact
-from sidecar.audit.parsing import TopicRecord
-from sidecar.core.progress import Progress
+from reconsume.sidecar.audit.facts import Breach, Fact, FactKind, Known, Terms
+from reconsume.sidecar.audit.output_rules import judge_outputs
+from reconsume.sidecar.audit.outputs import output_fact
+from reconsume.sidecar.audit.parsing import TopicRecord
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.retry_headers import Headers
+from reconsume.topics.transitions import BY_OPERATOR
 from tests.unit.audit.lives import BEGIN, DELAYS, DONE, ID, SECOND, TERMS, copy, told
-from topics.retry_headers import Headers
-from topics.transitions import BY_OPERATOR
 
 TORN, TWICE = Breach.OUTPUT_TORN, Breach.OUTPUT_TWICE
 QUEUE = "billing-ORDERED-orders"

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from sidecar.audit.facts import Fact, FactKind
-from sidecar.audit.parsing import TopicRecord, copy_fact, digest_of, event_fact, main_fact, only_postponed
+from reconsume.sidecar.audit.facts import Fact, FactKind
+from reconsume.sidecar.audit.parsing import TopicRecord, copy_fact, digest_of, event_fact, main_fact, only_postponed
+from reconsume.topics.events import State
+from reconsume.topics.retry_headers import RETRY_GROUP, RETRY_TOPIC, Headers
 from tests.support.proof.history import copy_row, event_row, life
-from topics.events import State
-from topics.retry_headers import RETRY_GROUP, RETRY_TOPIC, Headers
 
 LIFE = life("orders:0:1", 2, 1_700_000_001_000, "http-500: no")
 TOPIC = "billing-RETRY-1s"

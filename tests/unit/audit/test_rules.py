@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.audit.copy_rules import judge
-from sidecar.audit.facts import Breach, Fact, FactKind, Known, Terms
-from sidecar.core.progress import Progress
+from reconsume.sidecar.audit.copy_rules import judge
+from reconsume.sidecar.audit.facts import Breach, Fact, FactKind, Known, Terms
+from reconsume.sidecar.core.progress import Progress
 from tests.unit.audit.lives import (
     BEGIN,
     DLQ,

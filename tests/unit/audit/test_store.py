@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.audit.facts import Fact, FactKind
-from sidecar.audit.store import LARGEST_STORY, AuditStore, position_of
-from sidecar.errors import BrokerError
+from reconsume.sidecar.audit.facts import Fact, FactKind
+from reconsume.sidecar.audit.store import LARGEST_STORY, AuditStore, position_of
+from reconsume.sidecar.errors import BrokerError
 
 
 def fact(identity: str, offset: int = 0) -> Fact:

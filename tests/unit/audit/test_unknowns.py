@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sidecar.audit.unknowns import APART, Horizon, deleted_of, known_of
-from sidecar.audit.wanted import First
-from sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.audit.unknowns import APART, Horizon, deleted_of, known_of
+from reconsume.sidecar.audit.wanted import First
+from reconsume.sidecar.kafka.admin.descriptions import Span
 
 LEVEL, DLQ, NOW = "billing-RETRY-1s", "billing-DLQ", 1_763_690_000_000
 PLACE = (LEVEL, 0)

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from sidecar.capacity.key_lines import key_lines, service_times
-from sidecar.capacity.limits import limits
-from sidecar.capacity.model import Load, put_behind, storage
-from topics.levels import Ladder
-from topics.names import Kind
+from reconsume.sidecar.capacity.key_lines import key_lines, service_times
+from reconsume.sidecar.capacity.limits import limits
+from reconsume.sidecar.capacity.model import Load, put_behind, storage
+from reconsume.topics.levels import Ladder
+from reconsume.topics.names import Kind
 
 LOAD = Load(
     rate=100, fails=0.02, fails_again=0.5, attempt=0.05, retries=3, ladder=Ladder((1_000, 10_000, 60_000)), delays=(),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.capacity import constants as figures
-from sidecar.capacity.limits import lateness, limits, outage
-from sidecar.capacity.model import (
+from reconsume.sidecar.capacity import constants as figures
+from reconsume.sidecar.capacity.limits import lateness, limits, outage
+from reconsume.sidecar.capacity.model import (
     Load,
     crash,
     events,
@@ -18,8 +18,8 @@ from sidecar.capacity.model import (
     transactions,
     waiting,
 )
-from topics.levels import Ladder
-from topics.names import Kind
+from reconsume.topics.levels import Ladder
+from reconsume.topics.names import Kind
 
 LOAD = Load(rate=1_000, fails=0.01, fails_again=0.5)
 

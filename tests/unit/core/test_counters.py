@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.counters import MOST_REASONS, Histogram, LaneCounters, strays_in
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.counters import MOST_REASONS, Histogram, LaneCounters, strays_in
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 from tests.sim.samples import WALL, life, record
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 
 BOUNDS = (1, 5, 20)
 

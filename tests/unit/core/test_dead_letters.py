@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sidecar.core.decide import dead_letter_crashing, dead_letter_unreadable, decide
-from sidecar.core.outcome import EXPIRED, NACKED, Failed, Outcome, Rejected
-from sidecar.core.record import Record
+from reconsume.sidecar.core.decide import dead_letter_crashing, dead_letter_unreadable, decide
+from reconsume.sidecar.core.outcome import EXPIRED, NACKED, Failed, Outcome, Rejected
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import DeadLetter, Hop, Wait, after_wait
 from tests.sim.samples import WALL, life, policy, record
-from topics.retry_headers import RetryState
-from topics.transitions import DeadLetter, Hop, Wait, after_wait
 
 LATER = WALL + 60_000
 """When it dies."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.decide import LEAVE_UNCOMMITTED, Decision, dead_letter_unreadable, decide
-from sidecar.core.outcome import (
+from reconsume.sidecar.core.decide import LEAVE_UNCOMMITTED, Decision, dead_letter_unreadable, decide
+from reconsume.sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
     LABELS,
@@ -18,11 +18,11 @@ from sidecar.core.outcome import (
     Throttled,
     label_of,
 )
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.levels import LONGEST, TABLE
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import AT_ONCE, Commit, DeadLetter, Hop, Retry, Wait, after_wait
 from tests.sim.samples import WALL, life, policy, record
-from topics.attempt import retry_state_of
-from topics.levels import LONGEST, TABLE
-from topics.retry_headers import RetryState
-from topics.transitions import AT_ONCE, Commit, DeadLetter, Hop, Retry, Wait, after_wait
 
 HTTP = Failed("http-500", "boom")
 

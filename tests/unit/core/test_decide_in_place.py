@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.decide import Decision, Postpone, RetryInPlace, decide
-from sidecar.core.outcome import EXPIRED, NACKED, Failed, Postponed
-from sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.core.decide import Decision, Postpone, RetryInPlace, decide
+from reconsume.sidecar.core.outcome import EXPIRED, NACKED, Failed, Postponed
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.topics.expiry import Expiry
+from reconsume.topics.levels import build_ladder
+from reconsume.topics.retry_rules import RetryRule
+from reconsume.topics.transitions import DONE, Commit, DeadLetter, Retry
 from tests.sim.samples import WALL, life, policy, record
-from topics.expiry import Expiry
-from topics.levels import build_ladder
-from topics.retry_rules import RetryRule
-from topics.transitions import DONE, Commit, DeadLetter, Retry
 
 NO = Failed("http-500", "no stock")
 TABLE = (1_000, 5_000, 60_000)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.decide import Postpone, decide
-from sidecar.core.outcome import COMMITTED, Failed, Postponed, Rejected
-from sidecar.core.policy import InPlace
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.decide import Postpone, decide
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Postponed, Rejected
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.retry_headers import RETRY_POSTPONED_AT, RetryState, parse_retry_headers
+from reconsume.topics.transition_records import writes_of
+from reconsume.topics.transitions import Commit, DeadLetter, Hop, Retry, Wait, after_wait
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
-from topics.headers_fast import parse_rendered
-from topics.retry_headers import RETRY_POSTPONED_AT, RetryState, parse_retry_headers
-from topics.transition_records import writes_of
-from topics.transitions import Commit, DeadLetter, Hop, Retry, Wait, after_wait
 
 POLICY = policy()
 HOUR = 3_600_000

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.decide import RetryInPlace, decide, nack_wait
-from sidecar.core.outcome import EXPIRED, NACKED
+from reconsume.sidecar.core.decide import RetryInPlace, decide, nack_wait
+from reconsume.sidecar.core.outcome import EXPIRED, NACKED
+from reconsume.topics.transitions import DeadLetter, Retry
 from tests.sim.samples import WALL, life, policy, record
-from topics.transitions import DeadLetter, Retry
 
 
 def test_an_expired_lease_is_a_failure_that_is_due_at_once_on_the_ready_topic() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
 
 OFFSETS = st.frozensets(st.integers(0, 60), max_size=40)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sidecar.core.lane.delay_queue import RESUME_EARLY_MS
-from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
-from sidecar.core.overdue import Standing, overdue
-from sidecar.core.record import Partition, Record
-from sidecar.core.status import statuses
+from reconsume.sidecar.core.lane.delay_queue import RESUME_EARLY_MS
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
+from reconsume.sidecar.core.overdue import Standing, overdue
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.status import statuses
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.participation import FIRST_REST, LONGEST_REST, Others, Participation
+from reconsume.sidecar.core.participation import FIRST_REST, LONGEST_REST, Others, Participation
 
 LEAVE = 10_000
 ALONE, BESIDE_WELL, REPLACEABLE = Others(), Others(any_well=True), Others(any_well=True, well_behind_ours=True)

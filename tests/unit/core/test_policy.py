@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, TABLE, build_ladder
+from reconsume.topics.names import Names
 from tests.sim.samples import WALL, life, policy
-from topics.levels import LONGEST, SHORTEST_ASKED, TABLE, build_ladder
-from topics.names import Names
 
 SECOND, DAY = 1_000, 86_400_000
 

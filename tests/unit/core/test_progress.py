@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.progress import SPAN, LogId, Progress, ProgressTracker
-from sidecar.core.progress_codec import LONGEST, MOST_AT, MOST_CYCLE, MOST_DEATHS, MOST_WIDTH, decode, encode
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.progress import SPAN, LogId, Progress, ProgressTracker
+from reconsume.sidecar.core.progress_codec import LONGEST, MOST_AT, MOST_CYCLE, MOST_DEATHS, MOST_WIDTH, decode, encode
+from reconsume.sidecar.core.record import Partition
 
 HERE = Partition("orders", 3)
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import SPAN, LogId, Progress, is_recreated
-from sidecar.core.progress_codec import (
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import SPAN, LogId, Progress, is_recreated
+from reconsume.sidecar.core.progress_codec import (
     LONGEST,
     LONGEST_COUNT,
     MOST_AT,
@@ -24,7 +24,7 @@ from sidecar.core.progress_codec import (
     misplaced,
     unread,
 )
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition
 
 HERE, START = Partition("orders", 3), 1_000
 PLACE = "3-1000-e52ffdee"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import SPAN, Bounds, FarOffsets, Progress, ProgressTracker
-from sidecar.core.progress_codec import decode, encode
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import SPAN, Bounds, FarOffsets, Progress, ProgressTracker
+from reconsume.sidecar.core.progress_codec import decode, encode
+from reconsume.sidecar.core.record import Partition
 
 HERE = Partition("orders", 3)
 USUAL = Bounds()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import Failed, Rejected
-from sidecar.core.reason_classes import DAY, MOST, OTHER, ReasonClasses
+from reconsume.sidecar.core.outcome import Failed, Rejected
+from reconsume.sidecar.core.reason_classes import DAY, MOST, OTHER, ReasonClasses
 
 NOON = 20_000 * DAY + DAY // 2
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sidecar.core.record import HEADER_COST, OUR_HEADERS, RECORD_COST, weight_of
+from reconsume.sidecar.core.record import HEADER_COST, OUR_HEADERS, RECORD_COST, weight_of
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers
 from tests.sim.samples import life
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers
 
 OWN: Headers = [("name", b"12345"), ("n", None)]
 OWN_COST = 2 * HEADER_COST + 4 + 5 + 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.core.tag_filter import TagFilter, parse_tags
+from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.tag_filter import TagFilter, parse_tags
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 

@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.decide import dead_letter_unreadable, decide
-from sidecar.core.outcome import COMMITTED, Failed, Rejected
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.decide import dead_letter_unreadable, decide
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.dead_letter_headers import DEAD_LETTER
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.other_group_headers import kept_originals
+from reconsume.topics.render_headers import RETRY_TRACEPARENT, render_retry_headers
+from reconsume.topics.retry_headers import OURS, Headers
+from reconsume.topics.transition_records import Copy, redriven_writes, writes_of
+from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 from tests.sim.samples import WALL, life, policy, read, record
-from topics.dead_letter_headers import DEAD_LETTER
-from topics.events import Event, State, decode_event
-from topics.other_group_headers import kept_originals
-from topics.render_headers import RETRY_TRACEPARENT, render_retry_headers
-from topics.retry_headers import OURS, Headers
-from topics.transition_records import Copy, redriven_writes, writes_of
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 
 POLICY = policy()
 ANY_KEY = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(sorted(OURS | DEAD_LETTER))

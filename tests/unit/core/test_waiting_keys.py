@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from sidecar.core import waiting_keys
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.record import Partition, Record
-from sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys, WaitingRecord
+from reconsume.sidecar.core import waiting_keys
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys, WaitingRecord
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
 from tests.sim.samples import WALL, record
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
 
 QUEUE = Partition("billing-ORDERED-orders", 0)
 

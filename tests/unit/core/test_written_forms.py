@@ -7,23 +7,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.decide import dead_letter_unreadable, decide
-from sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
-from sidecar.core.policy import InPlace, Policy
-from sidecar.core.progress import SPAN, Progress
-from sidecar.core.progress_codec import decode, encode
-from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import Filter, RedriveRequest, read_letter
-from sidecar.dlq.redrive_history import Eligibility, RedriveHistory, eligibility
-from sidecar.dlq.redrive_target import redrive
-from tests.sim import samples
-from tests.sim.samples import WALL, life, record
-from tests.support.rings import EXAMPLES
-from topics.events import Event, State, decode_event
-from topics.headers_fast import parse_rendered
-from topics.levels import LONGEST
-from topics.reasons import LONGEST_REASON
-from topics.retry_headers import (
+from reconsume.sidecar.core.decide import dead_letter_unreadable, decide
+from reconsume.sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.core.progress import SPAN, Progress
+from reconsume.sidecar.core.progress_codec import decode, encode
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.dlq.letters import Filter, RedriveRequest, read_letter
+from reconsume.sidecar.dlq.redrive_history import Eligibility, RedriveHistory, eligibility
+from reconsume.sidecar.dlq.redrive_target import redrive
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.levels import LONGEST
+from reconsume.topics.reasons import LONGEST_REASON
+from reconsume.topics.retry_headers import (
     LARGEST_COUNT,
     LARGEST_LONG,
     LARGEST_PARTITION,
@@ -31,9 +28,12 @@ from topics.retry_headers import (
     RetryState,
     parse_retry_headers,
 )
-from topics.transition_records import Copy, redriven_writes, writes_of
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, after_wait
-from topics.view_record import MINUTE, BadRow, StatsRow, decode_stats, encode_row, stats_key
+from reconsume.topics.transition_records import Copy, redriven_writes, writes_of
+from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, after_wait
+from reconsume.topics.view_record import MINUTE, BadRow, StatsRow, decode_stats, encode_row, stats_key
+from tests.sim import samples
+from tests.sim.samples import WALL, life, record
+from tests.support.rings import EXAMPLES
 
 HERE = Partition("orders", 3)
 LONGEST_GROUP = "g" * (249 - len("-RETRY-EVENTS"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import OFFSET_END, KafkaError
 
-from sidecar.core.record import Partition
-from sidecar.delivery.broadcast import FIRST_LOOK_EVERY, AllPartitions
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.delivery.broadcast import FIRST_LOOK_EVERY, AllPartitions
 from tests.unit.kafka.cluster_stub import HIGH, LOW, ClusterStub, Lane
 
 WRITTEN_SINCE = 33

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
-from sidecar.delivery.outputs import MOST, OutputsRefusedError, read_outputs
-from sidecar.delivery.push.batch_verdicts import Verdicts, read_answer
-from sidecar.delivery.verdict import OddAnswer, VerdictRules, verdict_from_response
-from topics.outputs import OUTPUT_REFUSED, OutputOf, OutputTopics, output_of, stamped
-from topics.transition_records import Copy
+from reconsume.sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
+from reconsume.sidecar.delivery.outputs import MOST, OutputsRefusedError, read_outputs
+from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, read_answer
+from reconsume.sidecar.delivery.verdict import OddAnswer, VerdictRules, verdict_from_response
+from reconsume.topics.outputs import OUTPUT_REFUSED, OutputOf, OutputTopics, output_of, stamped
+from reconsume.topics.transition_records import Copy
 
 WALL = 1_763_690_000_000
 JSON, OURS = (b"content-type", b"application/json"), (b"content-type", b"application/vnd.reconsume+json")

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sidecar.core.outcome import COMMITTED, Failed, Rejected
-from sidecar.core.record import Partition
-from spark.job.liveness import Liveness
-from spark.job.meters import Meters
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected
+from reconsume.sidecar.core.record import Partition
+from reconsume.spark.job.liveness import Liveness
+from reconsume.spark.job.meters import Meters
 from tests.support.kubernetes.promql import (
     MONITORING,
     TARGET,

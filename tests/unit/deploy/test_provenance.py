@@ -21,7 +21,7 @@ LOCKS = ("deploy/image/requirements.lock", "deploy/image/tools.lock", "sidecar/j
 @pytest.fixture
 def made(tmp_path: Path) -> tuple[Path, Path]:
     """A wheel and a bill of materials."""
-    files = tmp_path / "reconsume-0.2.0-py3-none-any.whl", tmp_path / "reconsume.cdx.json"
+    files = tmp_path / "reconsume-0.3.0-py3-none-any.whl", tmp_path / "reconsume.cdx.json"
     for file in files:
         file.write_bytes(file.name.encode())
     return files

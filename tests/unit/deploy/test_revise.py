@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.deploy.yaml_edit import CannotReviseError, revise
+from reconsume.sidecar.deploy.yaml_edit import CannotReviseError, revise
 
 NAMES = st.sampled_from(["a", "b", "c", "web", "db"])
 SCALARS = st.one_of(

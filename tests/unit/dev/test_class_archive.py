@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sidecar.dev.kafka.class_archive import ClassArchive
-from sidecar.java.find_java import find_java
+from reconsume.sidecar.dev.kafka.class_archive import ClassArchive
+from reconsume.sidecar.java.find_java import find_java
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.demo.lateness import Spread
-from sidecar.dev.demo.ledger import (
+from reconsume.sidecar.dev.demo.lateness import Spread
+from reconsume.sidecar.dev.demo.ledger import (
     Answered,
     Began,
     Closed,
@@ -20,14 +20,14 @@ from sidecar.dev.demo.ledger import (
     digest_of,
     outages_of,
 )
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.orders import CASE_HEADER, Case, make_orders
-from sidecar.dev.demo.plan import make_plan
-from sidecar.dev.demo.record_histories import Finding
-from sidecar.dev.demo.run import judge
-from sidecar.dev.demo.screen import Screen
-from sidecar.dev.demo.verify import Report
-from topics.retry_headers import OURS
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.orders import CASE_HEADER, Case, make_orders
+from reconsume.sidecar.dev.demo.plan import make_plan
+from reconsume.sidecar.dev.demo.record_histories import Finding
+from reconsume.sidecar.dev.demo.run import judge
+from reconsume.sidecar.dev.demo.screen import Screen
+from reconsume.sidecar.dev.demo.verify import Report
+from reconsume.topics.retry_headers import OURS
 
 
 def test_every_case_is_among_a_few_orders_and_most_are_good() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sidecar.core.policy import InPlace
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.plan import SPECIAL, make_plan
-from sidecar.errors import ConfigError
-from sidecar.settings import Settings, load
-from sidecar.settings.policy import in_place_of
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.plan import SPECIAL, make_plan
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings.policy import in_place_of
 
 
 def settings_of(mode: Mode, tmp_path: Path) -> Settings:

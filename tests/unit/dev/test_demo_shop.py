@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from sidecar.dev.demo.ledger import Answered, Began, LedgerReader, LedgerWriter, Line, digest_of
-from sidecar.dev.demo.shop.batch import BatchFront
-from sidecar.dev.demo.shop.behaviour import BROKEN, OK, answer_to
-from sidecar.dev.demo.shop.order_log import OrderLog
-from sidecar.dev.demo.shop.pull import saying
-from sidecar.dev.demo.shop.push import words_of
-from sidecar.dev.demo.shop.relay import retry_request_of
-from sidecar.dev.demo.shop.web import Request
+from reconsume.sidecar.dev.demo.ledger import Answered, Began, LedgerReader, LedgerWriter, Line, digest_of
+from reconsume.sidecar.dev.demo.shop.batch import BatchFront
+from reconsume.sidecar.dev.demo.shop.behaviour import BROKEN, OK, answer_to
+from reconsume.sidecar.dev.demo.shop.order_log import OrderLog
+from reconsume.sidecar.dev.demo.shop.pull import saying
+from reconsume.sidecar.dev.demo.shop.push import words_of
+from reconsume.sidecar.dev.demo.shop.relay import retry_request_of
+from reconsume.sidecar.dev.demo.shop.web import Request
 
 LATER, REFUSED, STUCK = answer_to("later", 0), answer_to("refused", 0), answer_to("stuck", 0)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sidecar.dev.demo.ledger import Answered, Began, Closed, Opened, Verdict
-from sidecar.dev.demo.tracking import Counts, OrderTracker
-from topics.events import Event, State
+from reconsume.sidecar.dev.demo.ledger import Answered, Began, Closed, Opened, Verdict
+from reconsume.sidecar.dev.demo.tracking import Counts, OrderTracker
+from reconsume.topics.events import Event, State
 
 ID = "orders:0:7"
 

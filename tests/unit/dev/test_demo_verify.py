@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sidecar.dev.demo.lateness import spread
-from sidecar.dev.demo.ledger import Outage, digest_of
-from sidecar.dev.demo.record_histories import Row
-from sidecar.dev.demo.verify import Report, verify
+from reconsume.sidecar.dev.demo.lateness import spread
+from reconsume.sidecar.dev.demo.ledger import Outage, digest_of
+from reconsume.sidecar.dev.demo.record_histories import Row
+from reconsume.sidecar.dev.demo.verify import Report, verify
+from reconsume.topics.events import State
+from reconsume.topics.names import Names
 from tests.support.proof.history import FLAKY, GOOD, POISON, START, World, copy_row, delivery, event_row, life, sound
 from tests.unit.dev.written_events import as_written
-from topics.events import State
-from topics.names import Names
 
 NAMES = Names("billing")
 

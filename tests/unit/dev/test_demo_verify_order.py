@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.policy import InPlace
-from sidecar.dev.demo.ledger import Delivery, Verdict
-from sidecar.dev.demo.verify import Report, Rules, verify
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.dev.demo.ledger import Delivery, Verdict
+from reconsume.sidecar.dev.demo.verify import Report, Rules, verify
+from reconsume.topics.events import State
+from reconsume.topics.names import Names
 from tests.support.proof.history import START, World, copy_row, delivery, event_row, life, main_row
 from tests.unit.dev.written_events import as_written
-from topics.events import State
-from topics.names import Names
 
 FIRST, POISON, LAST, REFUSED, FREE = (f"orders:0:{offset}" for offset in range(5))
 OTHER_KEY = b"other"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.dev.demo.verify import Report, Rules, verify
+from reconsume.sidecar.dev.demo.verify import Report, Rules, verify
+from reconsume.topics.events import State
+from reconsume.topics.names import Names
 from tests.support.proof.history import FLAKY, POISON, START, World, copy_row, event_row, life, sound
 from tests.unit.dev.written_events import as_written
-from topics.events import State
-from topics.names import Names
 
 
 def check(world: World) -> Report:

@@ -9,7 +9,7 @@ import sys
 
 DRAW = """
 import sys, time
-from sidecar.java.download_bar import progress_bar
+from reconsume.sidecar.java.download_bar import progress_bar
 with progress_bar() as told:
     time.sleep(0.3)
     for done, total in eval(sys.argv[1]):

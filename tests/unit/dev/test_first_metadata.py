@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.first_metadata import cluster_id, format_folder, is_formatted, kept_checkpoint
-from sidecar.dev.kafka.node import Node
-from sidecar.dev.kafka.node_config import Plan
-from sidecar.errors import SetupError
+from reconsume.sidecar.dev.kafka.first_metadata import cluster_id, format_folder, is_formatted, kept_checkpoint
+from reconsume.sidecar.dev.kafka.node import Node
+from reconsume.sidecar.dev.kafka.node_config import Plan
+from reconsume.sidecar.errors import SetupError
 
 WRITES = """
 import pathlib, sys

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.releases import USUAL, lock_of
-from sidecar.errors import ConfigError, SetupError
-from sidecar.java.jars import MAVEN_CENTRAL, Jar, cache_folder, fetch, maven_mirror, read_lock
+from reconsume.sidecar.dev.kafka.releases import USUAL, lock_of
+from reconsume.sidecar.errors import ConfigError, SetupError
+from reconsume.sidecar.java.jars import MAVEN_CENTRAL, Jar, cache_folder, fetch, maven_mirror, read_lock
 
 QUICK = 0.01
 
@@ -156,8 +156,8 @@ def test_progress_ends_at_the_size_of_the_lock_whatever_was_tried_twice(reposito
 FETCH = """
 import sys
 from pathlib import Path
-from sidecar.dev.kafka.releases import USUAL, lock_of
-from sidecar.java.jars import fetch
+from reconsume.sidecar.dev.kafka.releases import USUAL, lock_of
+from reconsume.sidecar.java.jars import fetch
 print([len(path.read_bytes()) for path in fetch(Path(sys.argv[1]), Path(sys.argv[2]), mirror=sys.argv[3])])
 """
 

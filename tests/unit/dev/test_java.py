@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import SetupError
-from sidecar.java.find_java import find_java
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.java.find_java import find_java
 
 
 def fake_java(folder: Path, version: str) -> Path:

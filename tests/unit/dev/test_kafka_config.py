@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.node_config import Plan, server_properties
+from reconsume.sidecar.dev.kafka.node_config import Plan, server_properties
 
 
 def plans(nodes: int, proxied: bool = False) -> list[Plan]:

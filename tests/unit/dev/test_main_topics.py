@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.dev.main_topics import Wanted, parse_wanted
+from reconsume.sidecar.dev.main_topics import Wanted, parse_wanted
 from tests.support.sidecar.cli import reconsume
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.dev import tell
-from sidecar.cli.terminal.options import Options
-from sidecar.cli.terminal.output import Format
-from sidecar.dev.demo.modes import Mode
-from sidecar.dev.demo.orders import Case
-from sidecar.dev.demo.plan import make_plan
-from sidecar.dev.demo.playground import LADDER, Links, own_log, sections, usual_or_free
-from sidecar.dev.demo.shop.web import HOST, PORTS
-from sidecar.errors import SetupError
-from sidecar.settings.load import validate
+from reconsume.sidecar.cli.dev import tell
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Format
+from reconsume.sidecar.dev.demo.modes import Mode
+from reconsume.sidecar.dev.demo.orders import Case
+from reconsume.sidecar.dev.demo.plan import make_plan
+from reconsume.sidecar.dev.demo.playground import LADDER, Links, own_log, sections, usual_or_free
+from reconsume.sidecar.dev.demo.shop.web import HOST, PORTS
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.settings.load import validate
 
 
 def test_a_port_in_use_is_replaced_by_a_free_one() -> None:

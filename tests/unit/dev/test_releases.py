@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dev.kafka.releases import RELEASES, USUAL, lock_of
-from sidecar.errors import ConfigError
-from sidecar.java.jars import read_lock
+from reconsume.sidecar.dev.kafka.releases import RELEASES, USUAL, lock_of
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.java.jars import read_lock
 from tests.support.kafka.broker import release_of
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.config import by_protocol

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from sidecar.dev.stop_listening import stop_listening
+from reconsume.sidecar.dev.stop_listening import stop_listening
 
 SECONDS = 5.0
 """Time in which a client has to hear that the server is gone."""

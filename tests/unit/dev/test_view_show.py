@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from sidecar.dev.demo.view import Patience, differences, fold, newer
-from topics.events import Event, State
-from topics.view_record import ViewRow
+from reconsume.sidecar.dev.demo.view import Patience, differences, fold, newer
+from reconsume.topics.events import Event, State
+from reconsume.topics.view_record import ViewRow
 
 WAITS = Event(
     *(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.dev.demo.record_histories import Row
+from reconsume.sidecar.dev.demo.record_histories import Row
+from reconsume.topics.events import Event, State, decode_event, encode_event, event_of
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.retry_headers import RetryState, parse_retry_headers
 from tests.support.proof.history import life
-from topics.events import Event, State, decode_event, encode_event, event_of
-from topics.names import Kind, Names
-from topics.retry_headers import RetryState, parse_retry_headers
 
 NAMES = Names("billing")
 Copies = dict[tuple[str, int, bool], tuple[RetryState, int | None]]

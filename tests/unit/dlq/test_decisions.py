@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.dlq.decisions import Decided, decision_about, fault_of_decision, has_ended, outcome_of
-from sidecar.dlq.waiting import WaitingRecord
+from reconsume.sidecar.dlq.decisions import Decided, decision_about, fault_of_decision, has_ended, outcome_of
+from reconsume.sidecar.dlq.waiting import WaitingRecord
+from reconsume.topics.events import Event, State, event_of
+from reconsume.topics.partition import Partition
+from reconsume.topics.policy_record import WAYS, fault_of_settlement
+from reconsume.topics.retry_order import Order
 from tests.sim.samples import WALL, life, record
-from topics.events import Event, State, event_of
-from topics.partition import Partition
-from topics.policy_record import WAYS, fault_of_settlement
-from topics.retry_order import Order
 
 STATE = life(times=2, order=Order(7))
 

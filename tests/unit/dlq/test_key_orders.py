@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.record import Partition
-from sidecar.dlq import key_orders
-from sidecar.dlq.key_orders import KeyOrders
-from sidecar.dlq.letters import Letter
-from sidecar.dlq.redrive_target import redrive, target_of
-from sidecar.dlq.settlements import NONE
-from sidecar.errors import ContractError
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq import key_orders
+from reconsume.sidecar.dlq.key_orders import KeyOrders
+from reconsume.sidecar.dlq.letters import Letter
+from reconsume.sidecar.dlq.redrive_target import redrive, target_of
+from reconsume.sidecar.dlq.settlements import NONE
+from reconsume.sidecar.errors import ContractError
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.retry_headers import RETRY_TOPIC, RetryState, parse_retry_headers
+from reconsume.topics.retry_order import Order
 from tests.sim.samples import WALL, life, policy, record
-from topics.events import Event, State, decode_event
-from topics.retry_headers import RETRY_TOPIC, RetryState, parse_retry_headers
-from topics.retry_order import Order
 
 QUEUED = policy(ladder=(10_000,), queued=True)
 QUEUE = "billing-ORDERED-orders"

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.record import Partition
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter
-from sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, eligibility
-from sidecar.dlq.redrive_target import redrive
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter
+from reconsume.sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, eligibility
+from reconsume.sidecar.dlq.redrive_target import redrive
+from reconsume.topics.dead_letter_headers import DEAD_LETTER, EDITED, dead_letter_headers
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import (
+    RECONSUMETIMES,
+    RETRY_DUE_AT,
+    RETRY_REDRIVES,
+    RETRY_TOPIC,
+    Headers,
+    RetryState,
+)
 from tests.sim.samples import WALL, life, policy, record
-from topics.dead_letter_headers import DEAD_LETTER, EDITED, dead_letter_headers
-from topics.events import Event, State, decode_event
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RECONSUMETIMES, RETRY_DUE_AT, RETRY_REDRIVES, RETRY_TOPIC, Headers, RetryState
 
 POLICY = policy(topics=("orders", "invoices"))
 DLQ = Partition("billing-DLQ", 0)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.waiting_keys import WaitingRecord
-from sidecar.dlq.parked_settler import Look, look_of
-from topics.policy_record import SettlementRecord
-from topics.retry_order import Order
+from reconsume.sidecar.core.waiting_keys import WaitingRecord
+from reconsume.sidecar.dlq.parked_settler import Look, look_of
+from reconsume.topics.policy_record import SettlementRecord
+from reconsume.topics.retry_order import Order
 
 ID = "orders:0:1"
 OURS = SettlementRecord(0, 3, "retry-now", "seen", "ann", 1, "ours")

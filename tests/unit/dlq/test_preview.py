@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.dlq.preview import SHOWN, indented, looked_at, one_line, preview
+from reconsume.sidecar.dlq.preview import SHOWN, indented, looked_at, one_line, preview
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
-from sidecar.dlq.redrive_history import (
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from reconsume.sidecar.dlq.redrive_history import (
     LONGEST,
     RedriveHistory,
     RedrivenRange,
@@ -23,10 +23,10 @@ from sidecar.dlq.redrive_history import (
     fits,
     tidied,
 )
-from sidecar.dlq.redriven_range import Course, read_from
+from reconsume.sidecar.dlq.redriven_range import Course, read_from
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.samples import WALL, record
 from tests.unit.dlq.test_letters import DLQ
-from topics.retry_headers import RetryState
 
 FRESH = RedriveHistory("topic-id", WALL - 1_000)
 FILTERS = st.builds(

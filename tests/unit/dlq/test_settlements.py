@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from sidecar.core.record import Partition
-from sidecar.dlq.redrive_history import CLOCKS_DIFFER, RedriveHistory
-from sidecar.dlq.settlements import LetterKey, Settlements, gone_of
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.redrive_history import CLOCKS_DIFFER, RedriveHistory
+from reconsume.sidecar.dlq.settlements import LetterKey, Settlements, gone_of
+from reconsume.topics.policy_record import SettlementRecord
 from tests.unit.dlq.test_redrive_history import WALL, letters
-from topics.policy_record import SettlementRecord
 
 DLQ = Partition("billing-DLQ", 0)
 

@@ -9,29 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.doctor import compare
-from sidecar.core.record import Now
-from sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
-from sidecar.doctor.checks.clock import judged
-from sidecar.doctor.checks.groups import neighbours, strangers
-from sidecar.doctor.checks.limits import metadata, packing, timeouts
-from sidecar.doctor.checks.policy import in_force, policy
-from sidecar.doctor.checks.progress import retention_of
-from sidecar.doctor.checks.rights import lacking
-from sidecar.doctor.checks.subscriptions import subscriptions
-from sidecar.doctor.checks.topics import differing
-from sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
-from sidecar.doctor.runner import Check, run
-from sidecar.errors import BrokerError
-from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
-from sidecar.kafka.credentials.reachability import diagnosed
+from reconsume.sidecar.cli.doctor import compare
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
+from reconsume.sidecar.doctor.checks.clock import judged
+from reconsume.sidecar.doctor.checks.groups import neighbours, strangers
+from reconsume.sidecar.doctor.checks.limits import metadata, packing, timeouts
+from reconsume.sidecar.doctor.checks.policy import in_force, policy
+from reconsume.sidecar.doctor.checks.progress import retention_of
+from reconsume.sidecar.doctor.checks.rights import lacking
+from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
+from reconsume.sidecar.doctor.checks.topics import differing
+from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
+from reconsume.sidecar.doctor.runner import Check, run
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
+from reconsume.sidecar.kafka.credentials.reachability import diagnosed
+from reconsume.topics.acls import Operation, Permission, Resource, User
+from reconsume.topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
+from reconsume.topics.specs import Source, queue_spec
 from tests.support.deadline import SOON
 from tests.support.sidecar.settings import good
-from topics.acls import Operation, Permission, Resource, User
-from topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
-from topics.specs import Source, queue_spec
 
 NOW = Now(1_000_000_000, 5_000)
 OWN = {"orders": "*"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from sidecar.doctor.checks.holds import holds
-from sidecar.doctor.findings import Finding, Status
-from sidecar.group_policy.topic import PolicyTopicRecord
-from sidecar.kafka.admin.cluster import Cluster
-from topics.acls import GroupShape
-from topics.hold_record import HoldHeard, HoldRecord
-from topics.names import Names
+from reconsume.sidecar.doctor.checks.holds import holds
+from reconsume.sidecar.doctor.findings import Finding, Status
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.acls import GroupShape
+from reconsume.topics.hold_record import HoldHeard, HoldRecord
+from reconsume.topics.names import Names
 
 HOUR = 3_600_000
 GROUP = GroupShape(Names("billing"), ("orders", "refunds"), (10_000,))

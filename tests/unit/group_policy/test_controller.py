@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.group_policy.follower import TopicSnapshot
-from sidecar.group_policy.removed_levels import Undrained
-from sidecar.settings.group_policy import levels_of
+from reconsume.sidecar.group_policy.follower import TopicSnapshot
+from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.settings.group_policy import levels_of
+from reconsume.topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
-from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
 
 NEW = "billing-RETRY-3s"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
 from tests.support.sidecar.policy_desk import SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
-from topics.policy_record import PolicyHeard, PolicyRecord
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from sidecar.group_policy.follower import PolicyFollower, PolicyUpdate
-from topics.names import Names
+from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicyUpdate
+from reconsume.topics.names import Names
 
 END = 8
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.group_policy.heard_settlements import HeardSettlements
-from topics.policy_record import MOST_OPEN, SettlementRecord
+from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements
+from reconsume.topics.policy_record import MOST_OPEN, SettlementRecord
 
 Told = list[tuple[str, SettlementRecord | None]]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.participation import Others
-from sidecar.core.record import Now
-from sidecar.group_policy.heartbeat_reader import MOST, MOST_SIGNS, SILENT_AFTER, GroupMembers
-from topics.policy_record import SubscriptionRecord
+from reconsume.sidecar.core.participation import Others
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.heartbeat_reader import MOST, MOST_SIGNS, SILENT_AFTER, GroupMembers
+from reconsume.topics.policy_record import SubscriptionRecord
 
 WALL = 1_763_690_000_000
 START = Now(WALL, 1_000)

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.holds import Holds
-from sidecar.core.record import Now
-from sidecar.group_policy.hold_book import MOST_KEPT, HoldBook
-from sidecar.group_policy.hold_keeper import HoldKeeper
-from topics.hold_record import MOST_HOLDS, HoldRecord, hold_key, render_hold
+from reconsume.sidecar.core.holds import Holds
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.hold_book import MOST_KEPT, HoldBook
+from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
+from reconsume.topics.hold_record import MOST_HOLDS, HoldRecord, hold_key, render_hold
 
 HOUR = 3_600_000
 

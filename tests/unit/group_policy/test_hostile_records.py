@@ -8,16 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sidecar.clock import wall
-from sidecar.group_policy.heard_settlements import HeardSettlements
-from sidecar.group_policy.hold_book import MOST_KEPT, HoldBook
-from sidecar.settings.group_policy import KEYS
-from sidecar.settings.model import Settings
-from tests.support.hostile_policy import UNSHOWABLE, forged, hostile
-from tests.support.sidecar.policy_desk import SETS, Seen, run
-from tests.support.sidecar.settings import good
-from topics.hold_record import CLOCKS_DIFFER_MS, LONGEST_HOLD_MS, MOST_HOLDS, HoldHeard
-from topics.policy_record import (
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements
+from reconsume.sidecar.group_policy.hold_book import MOST_KEPT, HoldBook
+from reconsume.sidecar.settings.group_policy import KEYS
+from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.hold_record import CLOCKS_DIFFER_MS, LONGEST_HOLD_MS, MOST_HOLDS, HoldHeard
+from reconsume.topics.policy_record import (
     LONGEST_WHY,
     MOST_OPEN,
     WAYS,
@@ -27,6 +24,9 @@ from topics.policy_record import (
     SettlementHeard,
     parse_record,
 )
+from tests.support.hostile_policy import UNSHOWABLE, forged, hostile
+from tests.support.sidecar.policy_desk import SETS, Seen, run
+from tests.support.sidecar.settings import good
 
 COUNT = 1_500
 LONGEST_SENTENCE = 600

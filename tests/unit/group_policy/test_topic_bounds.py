@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sidecar.group_policy.store import MOST, MOST_BYTES, Entry, in_force, newest
-from sidecar.group_policy.topic import MOST as MOST_TOLD
-from sidecar.group_policy.topic import Latest, PolicyTopicRecord
-from topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, PolicyRecord
+from reconsume.sidecar.group_policy.store import MOST, MOST_BYTES, Entry, in_force, newest
+from reconsume.sidecar.group_policy.topic import MOST as MOST_TOLD
+from reconsume.sidecar.group_policy.topic import Latest, PolicyTopicRecord
+from reconsume.topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, PolicyRecord
 
 GOOD = PolicyRecord({"max_deaths": 7}, "ann", 5)
 LARGE = 64 * 1024

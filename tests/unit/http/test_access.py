@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.http.access import host_name, origin_of
+from reconsume.sidecar.http.access import host_name, origin_of
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.http.connections import Admission, Connections, Limits
+from reconsume.sidecar.http.connections import Admission, Connections, Limits
 
 
 def test_any_number_of_waiting_callers_leaves_every_place_to_the_answers_of_others() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.http.tokens import LONGEST, LONGEST_NAME, UNNAMED, Tokens
+from reconsume.sidecar.http.tokens import LONGEST, LONGEST_NAME, UNNAMED, Tokens
 
 
 def held(folder: Path, text: str, least: int = 1) -> Tokens:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.java.guarded_folder import PREFIX, YOUNG, _kernel, guarded_folder
+from reconsume.sidecar.java.guarded_folder import PREFIX, YOUNG, _kernel, guarded_folder
 
 OURS = f"{PREFIX}{_kernel()}-"
 LEFT, IN_USE, OTHER = f"{OURS}{'a' * 16}", f"{OURS}{'b' * 16}", f"{OURS}notes"

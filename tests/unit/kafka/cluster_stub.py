@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 
 LOW, HIGH = 5, 40
 """Where each log begins and ends."""

@@ -31,23 +31,23 @@ time.monotonic = clock  # before the product is imported, so that all of it goes
 from confluent_kafka import KafkaError, KafkaException  # noqa: E402
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata  # type: ignore[attr-defined]  # noqa: E402
 
-from sidecar.core.commit_batch import SettledRecord  # noqa: E402
-from sidecar.core.record import Partition  # noqa: E402
-from sidecar.group_policy.follower import PolicyFollower, PolicySource  # noqa: E402
-from sidecar.kafka.client_config import producer_config  # noqa: E402
-from sidecar.kafka.committer.refusing_partitions import State  # noqa: E402
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer  # noqa: E402
-from sidecar.kafka.committer.transaction import LOOK_LIMIT, TOPIC_LIMIT, Targets  # noqa: E402
-from sidecar.kafka.consumer.looks import Looks  # noqa: E402
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup  # noqa: E402
-from sidecar.kafka.consumer.owned_partition import OwnedPartition  # noqa: E402
-from sidecar.kafka.credentials.registry import CredentialRegistry  # noqa: E402
-from sidecar.kafka.named_topics import named_topics  # noqa: E402
+from reconsume.sidecar.core.commit_batch import SettledRecord  # noqa: E402
+from reconsume.sidecar.core.record import Partition  # noqa: E402
+from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource  # noqa: E402
+from reconsume.sidecar.kafka.client_config import producer_config  # noqa: E402
+from reconsume.sidecar.kafka.committer.refusing_partitions import State  # noqa: E402
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer  # noqa: E402
+from reconsume.sidecar.kafka.committer.transaction import LOOK_LIMIT, TOPIC_LIMIT, Targets  # noqa: E402
+from reconsume.sidecar.kafka.consumer.looks import Looks  # noqa: E402
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup  # noqa: E402
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition  # noqa: E402
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry  # noqa: E402
+from reconsume.sidecar.kafka.named_topics import named_topics  # noqa: E402
+from reconsume.topics.levels import TABLE  # noqa: E402
+from reconsume.topics.names import Names  # noqa: E402
+from reconsume.topics.transition_records import Copy  # noqa: E402
+from reconsume.topics.transitions import Commit  # noqa: E402
 from tests.sim.samples import record  # noqa: E402
-from topics.levels import TABLE  # noqa: E402
-from topics.names import Names  # noqa: E402
-from topics.transition_records import Copy  # noqa: E402
-from topics.transitions import Commit  # noqa: E402
 
 NAMES = Names("billing", "{topic}-{group}")
 MAINS = tuple(f"orders-{number}" for number in range(8))

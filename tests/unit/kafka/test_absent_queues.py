@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from sidecar.core.policy import InPlace, Policy
-from sidecar.core.record import Partition
-from sidecar.kafka.queues import queue_opening
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_clients import EDGES_WITHIN
-from sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.queues import queue_opening
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_clients import EDGES_WITHIN
+from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import QUEUE, rules
 
 LADDER = rules()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin import cluster
-from sidecar.kafka.admin.cluster import Cluster
-from sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin import cluster
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.connection import Connection
 from tests.support.deadline import until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

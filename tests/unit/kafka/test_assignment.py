@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
-from sidecar.core.lane.partition import AssignedPartition
-from sidecar.core.progress import LogId
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.log_ids import LogIds
-from sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.progress import LogId
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 
 class Keeper:

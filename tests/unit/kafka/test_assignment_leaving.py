@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from sidecar.core.lane.partition import AssignedPartition
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
 
 PLACES = [TopicPartition("orders", 0, 7)]
 OTHERS = [TopicPartition("orders", 1, 7)]

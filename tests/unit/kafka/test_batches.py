@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, HEAVY, MOST_TOGETHER, STEADY, WINDOW, Batches
-from sidecar.kafka.few_messages import TOGETHER
+from reconsume.sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, HEAVY, MOST_TOGETHER, STEADY, WINDOW, Batches
+from reconsume.sidecar.kafka.few_messages import TOGETHER
 
 
 class Client:

@@ -7,10 +7,16 @@ from typing import cast
 
 from confluent_kafka import OFFSET_STORED, Consumer, TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.client_assignment import LONGEST_TURN, LOST_AFTER, REST, SHORTEST_TURN, ClientAssignment
-from sidecar.kafka.consumer.start_offsets import Start
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.client_assignment import (
+    LONGEST_TURN,
+    LOST_AFTER,
+    REST,
+    SHORTEST_TURN,
+    ClientAssignment,
+)
+from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 FIRST, SECOND, THIRD = (Partition("orders", number) for number in range(3))
 

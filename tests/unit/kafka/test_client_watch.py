@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.client_watch import (
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.client_watch import (
     CALM,
     DEAF_AFTER,
     LONGEST_REST,
@@ -20,9 +20,9 @@ from sidecar.kafka.consumer.client_watch import (
     ClientWatch,
     Useless,
 )
-from sidecar.kafka.consumer.looks import LOOK_EVERY
-from sidecar.kafka.consumer.owned_partition import OwnedPartition
-from sidecar.kafka.consumer.start_offsets import Start
+from reconsume.sidecar.kafka.consumer.looks import LOOK_EVERY
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 MINE = Partition("orders", 0)
 TOO_MANY = 4 * DEAF_AFTER

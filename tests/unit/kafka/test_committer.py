@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, Refusal, SettledRecord
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import LONGEST, decode
-from sidecar.core.record import Partition
-from sidecar.kafka.committer.committer import UNNAMED, Committer, written_progress
-from sidecar.kafka.committer.throttle import Throttle
-from sidecar.kafka.committer.transaction_outcome import Aborted
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.membership import Membership
-from sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, Refusal, SettledRecord
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import LONGEST, decode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.committer import UNNAMED, Committer, written_progress
+from reconsume.sidecar.kafka.committer.throttle import Throttle
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.membership import Membership
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
-from topics.transitions import Commit
 
 SOURCE = Partition("orders", 0)
 SECONDS = 20.0

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.connection import Connection, DeniedError
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.connection import Connection, DeniedError
 
 ABSENT, DENIED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
 

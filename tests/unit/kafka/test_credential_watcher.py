@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.kafka.credentials import watcher
-from sidecar.kafka.credentials.reachability import Unreachable
-from sidecar.kafka.credentials.watcher import LOOK_EVERY, CredentialWatcher, registry_of
-from sidecar.settings import load
+from reconsume.sidecar.kafka.credentials import watcher
+from reconsume.sidecar.kafka.credentials.reachability import Unreachable
+from reconsume.sidecar.kafka.credentials.watcher import LOOK_EVERY, CredentialWatcher, registry_of
+from reconsume.sidecar.settings import load
 from tests.support.deadline import until
 
 

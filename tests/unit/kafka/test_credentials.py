@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sidecar.kafka.committer import replaceable_producer
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_clients import QueueClients
-from sidecar.kafka.queues.queue_thread import QueueThread
-from sidecar.observability.thread_watch import StopRequest
+from reconsume.sidecar.kafka.committer import replaceable_producer
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_clients import QueueClients
+from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.observability.thread_watch import StopRequest
 from tests.sim.ladder_rig import rules
 
 FIRST = Credentials(0, 0, {"sasl.username": "me", "sasl.password": "one"})

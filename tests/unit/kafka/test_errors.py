@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sidecar.audit.reader import passes
-from sidecar.kafka.errors import committed_of, retry_transient
+from reconsume.sidecar.audit.reader import passes
+from reconsume.sidecar.kafka.errors import committed_of, retry_transient
 
 AT_ONCE = 0.001
 

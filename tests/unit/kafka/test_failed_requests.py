@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sidecar.kafka.committer import unknown_outcome
-from sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from sidecar.kafka.consumer import committed_offsets
-from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.credentials.registry import unchanging
+from reconsume.sidecar.kafka.committer import unknown_outcome
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from reconsume.sidecar.kafka.consumer import committed_offsets
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.credentials.registry import unchanging
+from reconsume.topics.partition import Partition
 from tests.unit.kafka.test_committer import INVALID, Refusing, settled
-from topics.partition import Partition
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 WITHIN_S = 0.05

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.kafka.client_config import (
+from reconsume.sidecar.kafka.client_config import (
     LITTLE,
     WHOLE,
     WHOLES,

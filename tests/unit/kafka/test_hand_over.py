@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.batches import HEAVY
-from sidecar.kafka.consumer.hand_over import HandOver
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from sidecar.kafka.few_messages import TOGETHER
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.batches import HEAVY
+from reconsume.sidecar.kafka.consumer.hand_over import HandOver
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.kafka.few_messages import TOGETHER
 
 ORDERS, BILLS = Partition("orders", 0), Partition("bills", 0)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.core.record import Partition
-from sidecar.kafka.committer.hidden_headers import SURE_AFTER_S, ShortLogs
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.hidden_headers import SURE_AFTER_S, ShortLogs
 
 HERE, OTHER = Partition("orders", 0), Partition("orders", 1)
 STEP_S = 8.0

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.core.progress import LogId
-from sidecar.errors import ConfigError
-from sidecar.kafka.admin.connection import Connection
-from sidecar.kafka.consumer.log_ids import NO_ID, AskedLogIds
+from reconsume.sidecar.core.progress import LogId
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.consumer.log_ids import NO_ID, AskedLogIds
 
 UNKNOWN = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 SILENT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

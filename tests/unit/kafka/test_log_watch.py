@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.kafka.queues.log_watch import GONE_AFTER, LOOK_EVERY, LogWatch, ReadSoFar
-from sidecar.kafka.queues.queue_reading import started
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.kafka.queues.log_watch import GONE_AFTER, LOOK_EVERY, LogWatch, ReadSoFar
+from reconsume.sidecar.kafka.queues.queue_reading import started
 from tests.sim.ladder_rig import QUEUE
 
 

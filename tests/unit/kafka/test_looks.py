@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from sidecar.core.progress import LogId
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.looks import LOOK_EVERY, DueOffsets, Looks
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.core.progress import LogId
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.looks import LOOK_EVERY, DueOffsets, Looks
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from tests.unit.kafka.cluster_stub import ClusterStub
 
 PLACES = [Partition("orders", number) for number in range(3)]

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.membership import GroupMembership, Membership, generation_of
-from sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Membership, generation_of
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 MINE = Partition("orders", 0)
 EPOCHS = {MINE: 1}

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.core.policy import Policy
-from sidecar.core.record import RECORD_COST, Partition, Record, weight_of
-from sidecar.kafka.messages import reading_of, to_record
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import RECORD_COST, Partition, Record, weight_of
+from reconsume.sidecar.kafka.messages import reading_of, to_record
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers
 from tests.sim.samples import WALL, life, policy
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers
 
 COUNT = 500
 SOURCE = Partition("billing-RETRY-10s", 0)

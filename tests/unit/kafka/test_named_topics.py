@@ -10,19 +10,19 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.group_policy import follower as followers
-from sidecar.group_policy.follower import LARGE_CLUSTER, PolicyFollower, PolicySource
-from sidecar.kafka.client_config import producer_config
-from sidecar.kafka.committer.refusing_partitions import State
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import Targets
-from sidecar.kafka.credentials.registry import CredentialRegistry
-from sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.group_policy import follower as followers
+from reconsume.sidecar.group_policy.follower import LARGE_CLUSTER, PolicyFollower, PolicySource
+from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.committer.refusing_partitions import State
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.committer.transaction import Targets
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.topics.names import Names
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
-from topics.names import Names
-from topics.transition_records import Copy
-from topics.transitions import Commit
 
 SLOW = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 

@@ -9,8 +9,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.offset_lookup import LONGEST, LONGEST_REST, PART_WITHIN, REST, Leaders
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.offset_lookup import LONGEST, LONGEST_REST, PART_WITHIN, REST, Leaders
 from tests.unit.kafka.cluster_stub import HIGH, LOW, ClusterStub
 
 WITHIN = 1.0

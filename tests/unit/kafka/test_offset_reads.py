@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from sidecar.kafka.queues.offset_reads import Payloads
+from reconsume.sidecar.kafka.queues.offset_reads import Payloads
 from tests.sim.ladder_rig import QUEUE
 from tests.unit.kafka.queue_messages import END, Copy
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.outcome import Failed
-from sidecar.core.record import Partition
-from sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.topics.transition_records import writes_of
+from reconsume.topics.transitions import after_failure
 from tests.sim import samples
 from tests.sim.samples import WALL
-from topics.transition_records import writes_of
-from topics.transitions import after_failure
 
 POLICY = samples.policy(queued=True, retries=1)
 QUEUE = Partition("billing-ORDERED-orders", 3)

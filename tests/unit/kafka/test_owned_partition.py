@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 
 def an_owned(last: int) -> OwnedPartition:

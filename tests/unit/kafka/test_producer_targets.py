@@ -6,14 +6,14 @@ import threading
 from collections.abc import Iterable
 from typing import Any, cast
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, RefusingTopics, State
-from sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from sidecar.kafka.committer.transaction import Targets
-from sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, RefusingTopics, State
+from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
+from reconsume.sidecar.kafka.committer.transaction import Targets
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
-from topics.transition_records import Copy
-from topics.transitions import Commit
 
 GOOD = [State(0, 1), State(0, 1)]
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.queues.own_appends import OwnAppends
-from sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
-from sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
+from reconsume.sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
+from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
 from tests.sim.ladder_rig import QUEUE, rules
 from tests.sim.samples import WALL
 from tests.unit.kafka.queue_messages import END, Copy

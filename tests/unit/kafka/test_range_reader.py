@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from sidecar.errors import BrokerError
-from sidecar.kafka.admin.connection import DeniedError
-from sidecar.kafka.admin.descriptions import Span
-from sidecar.kafka.gaps import UntilGap
-from sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.kafka.gaps import UntilGap
+from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 
 EOF = KafkaError._PARTITION_EOF
 A, B = ("orders", 0), ("orders", 1)

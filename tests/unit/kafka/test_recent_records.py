@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from sidecar.core.record import Record
-from sidecar.kafka.queues.offset_reads import RecentRecords
+from reconsume.sidecar.core.record import Record
+from reconsume.sidecar.kafka.queues.offset_reads import RecentRecords
 from tests.sim.ladder_rig import QUEUE
 from tests.sim.samples import record
 

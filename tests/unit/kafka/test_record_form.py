@@ -7,13 +7,13 @@ import time
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.client_config import producer_config, teller_config
-from sidecar.kafka.committer.record_form import FIRST_STEP, LEAST_BATCH, Change, RecordForm
-from sidecar.kafka.committer.write_errors import refusal_of
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.kafka.client_config import producer_config, teller_config
+from reconsume.sidecar.kafka.committer.record_form import FIRST_STEP, LEAST_BATCH, Change, RecordForm
+from reconsume.sidecar.kafka.committer.write_errors import refusal_of
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
-from topics.transition_records import Copy
-from topics.transitions import Commit
 
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
 

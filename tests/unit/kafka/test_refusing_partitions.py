@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.kafka.committer.refusing_partitions import RefusingPartitions, State, murmur2_partition
-from topics.transition_records import Copy
+from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, State, murmur2_partition
+from reconsume.topics.transition_records import Copy
 
 HERE = "level[1]"
 

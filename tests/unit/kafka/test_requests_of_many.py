@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.delivery.broadcast import AllPartitions
-from sidecar.group_policy.removed_levels import undrained_levels
-from sidecar.kafka.consumer.assignment import Assignment
-from sidecar.kafka.consumer.consumer import ConsumerThread
-from sidecar.kafka.consumer.offset_lookup import LONGEST, LONGEST_REST, Leaders
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.delivery.broadcast import AllPartitions
+from reconsume.sidecar.group_policy.removed_levels import undrained_levels
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.kafka.consumer.offset_lookup import LONGEST, LONGEST_REST, Leaders
 from tests.unit.kafka.cluster_stub import HIGH, LOW, ClusterStub, Event, Lane
 
 READ_AT = 1_700_000_000_000

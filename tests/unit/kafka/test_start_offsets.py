@@ -16,13 +16,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import encode
-from sidecar.core.record import Partition
-from sidecar.kafka.consumer.committed_offsets import committed
-from sidecar.kafka.consumer.log_checks import Edges, checked, end_of_done, recreated, untouched
-from sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from sidecar.kafka.consumer.start_offsets import Start, Starts
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer.log_checks import Edges, checked, end_of_done, recreated, untouched
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)

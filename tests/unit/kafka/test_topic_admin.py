@@ -9,10 +9,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
-from sidecar.kafka.admin.connection import Connection
-from sidecar.kafka.admin.topics import CreateState, TopicAdmin
-from topics.names import Kind
-from topics.specs import TopicSpec
+from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
+from reconsume.topics.names import Kind
+from reconsume.topics.specs import TopicSpec
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 

@@ -9,15 +9,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
-from sidecar.kafka.committer import unknown_outcome
-from sidecar.kafka.committer.unknown_outcome import result_from_progress, result_in_doubt
+from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer import unknown_outcome
+from reconsume.sidecar.kafka.committer.unknown_outcome import result_from_progress, result_in_doubt
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import life, record
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
-from topics.transitions import Commit
 
 LEVEL = Partition("billing-RETRY-5s", 1)
 QUEUE = Partition("billing-ORDERED-orders", 1)

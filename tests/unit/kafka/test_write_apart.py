@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.kafka.committer.write_apart import ApartWriter, Refusals
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
-from topics.transitions import Commit
 
 TOPIC = "ready"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from sidecar.observability.repeats import AUDIT, BURST, Repeats
+from reconsume.sidecar.observability.repeats import AUDIT, BURST, Repeats
 
 
 def line(token: str, peer: str, action: str = "/drain") -> logging.LogRecord:

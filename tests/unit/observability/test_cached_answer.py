@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.observability.cached_answer import LONGEST_HELD, sparing
+from reconsume.sidecar.observability.cached_answer import LONGEST_HELD, sparing
 
 
 @pytest.mark.parametrize(("cost", "made"), [(0.001, 480), (0.01, 48), (0.05, 10), (0.5, 7)])

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sidecar.core.counters import MOST_REASONS, LaneCounters
-from sidecar.observability.failure_lines import MOST_NAMED, FailureSums, log_dead_letter
-from sidecar.observability.logs import Format, configure
+from reconsume.sidecar.core.counters import MOST_REASONS, LaneCounters
+from reconsume.sidecar.observability.failure_lines import MOST_NAMED, FailureSums, log_dead_letter
+from reconsume.sidecar.observability.logs import Format, configure
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import DeadLetter
 from tests.support.sidecar.push_requests import a_record
-from topics.retry_headers import RetryState
-from topics.transitions import DeadLetter
 
 
 def written(form: Format, *letters: DeadLetter) -> str:

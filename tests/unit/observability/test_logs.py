@@ -15,8 +15,8 @@ from typing import Any, TextIO
 import pytest
 import structlog
 
-from sidecar.observability.logs import QUEUE, Format, LineHandler, configure
-from sidecar.observability.repeats import BURST, WINDOW
+from reconsume.sidecar.observability.logs import QUEUE, Format, LineHandler, configure
+from reconsume.sidecar.observability.repeats import BURST, WINDOW
 from tests.support.deadline import until
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -7,9 +7,9 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
-from sidecar.core.record import Now, Partition
-from sidecar.observability.metrics import bounded_reason
+from reconsume.sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
+from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.observability.metrics import bounded_reason
 from tests.support.sidecar.metrics_world import LEVELS, START, World, fresh, parked, queued, retried
 
 
@@ -90,7 +90,12 @@ def test_everything_bounded_starts_at_zero(world: World) -> None:
         assert world.sample("reconsume_overdue_seconds", level=level) == 0
     assert world.sample("reconsume_records_lost_total", topic="orders") == 0
     assert world.sample("reconsume_rebalances_total", kind="lost") == 0
-    assert world.sample("reconsume_build_info", version="1.2.3") == 1
+    assert (
+        world.sample(
+            "reconsume_build_info", version="1.2.3", commit="0123456789ab", python="3.11.7", librdkafka="2.16.1"
+        )
+        == 1
+    )
 
 
 def test_outcomes_are_counted_by_main_topic_and_level(world: World) -> None:
@@ -298,4 +303,18 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
     assert "7000000" not in text
     assert "secret" not in text
     names = {name for _, labels in world.samples() for name, _ in labels}
-    assert names <= {"topic", "level", "outcome", "reason", "result", "state", "kind", "version", "scope", "le"}
+    assert names <= {
+        "topic",
+        "level",
+        "outcome",
+        "reason",
+        "result",
+        "state",
+        "kind",
+        "version",
+        "commit",
+        "python",
+        "librdkafka",
+        "scope",
+        "le",
+    }

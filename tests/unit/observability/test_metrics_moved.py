@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.core.holds import Hold, Holds
-from sidecar.core.outcome import (
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
     OUTCOME_NAMES,
@@ -23,11 +23,11 @@ from sidecar.core.outcome import (
     Throttled,
     label_of,
 )
-from sidecar.core.record import Now, Partition, Record
-from sidecar.core.tag_filter import TagFilter
-from sidecar.observability.metrics import TRANSACTION_RESULTS
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.tag_filter import TagFilter
+from reconsume.sidecar.observability.metrics import TRANSACTION_RESULTS
+from reconsume.topics.rates import Rate
 from tests.support.sidecar.metrics_world import START, World, fresh, parked, queued, retried
-from topics.rates import Rate
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(reconsume_\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
@@ -245,7 +245,8 @@ def test_the_page_names_each_metric_with_its_type_and_labels() -> None:
     }
     labels = {name: labels_of(name) for name in MOVES}
     kinds = families(World())
-    assert told == {**{name: (kinds[name], labels[name]) for name in MOVES}, "build_info": ("gauge", {"version"})}
+    build = {"version", "commit", "python", "librdkafka"}
+    assert told == {**{name: (kinds[name], labels[name]) for name in MOVES}, "build_info": ("gauge", build)}
 
 
 def labels_of(name: str) -> set[str]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.observability.logs import configure
-from sidecar.observability.passing import LASTS, QUIET, Passing
+from reconsume.sidecar.observability.logs import configure
+from reconsume.sidecar.observability.passing import LASTS, QUIET, Passing
 
 COORDINATOR = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
                KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._WAIT_COORD)  # fmt: skip

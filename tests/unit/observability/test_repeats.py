@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.observability.repeats import BURST, KINDS, MOST, WINDOW, Repeats
+from reconsume.sidecar.observability.repeats import BURST, KINDS, MOST, WINDOW, Repeats
 
 
 def line(text: str, *args: object, level: int = logging.WARNING, name: str = "reconsume.x", **extra: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sidecar.observability.thread_watch import StopRequest, ThreadWatch, WatchedThread, log_ends
+from reconsume.sidecar.observability.thread_watch import StopRequest, ThreadWatch, WatchedThread, log_ends
 
 WITHIN = 10.0
 

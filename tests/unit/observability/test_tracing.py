@@ -18,22 +18,32 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from opentelemetry.trace import SpanKind, StatusCode, Tracer, format_span_id, format_trace_id
 
-from sidecar.core.decide import LeaveUncommitted, decide
-from sidecar.core.outcome import CANCELLED, COMMITTED, EXPIRED, NACKED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.ports import NoDelivery, Reply
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.envelope import envelope
-from sidecar.delivery.pull.lease_table import LeaseEnd
-from sidecar.delivery.pull.queue import PullQueue
-from sidecar.delivery.push.forwarded_headers import Forward
-from sidecar.observability.tracing.setup import Untraced
-from sidecar.observability.tracing.spans import Attempts
+from reconsume.sidecar.core.decide import LeaveUncommitted, decide
+from reconsume.sidecar.core.outcome import (
+    CANCELLED,
+    COMMITTED,
+    EXPIRED,
+    NACKED,
+    Failed,
+    NotSent,
+    Outcome,
+    Rejected,
+    Throttled,
+)
+from reconsume.sidecar.core.ports import NoDelivery, Reply
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.envelope import envelope
+from reconsume.sidecar.delivery.pull.lease_table import LeaseEnd
+from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.delivery.push.forwarded_headers import Forward
+from reconsume.sidecar.observability.tracing.setup import Untraced
+from reconsume.sidecar.observability.tracing.spans import Attempts
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.render_headers import RETRY_TRACEPARENT, attempt_before, without_ours
+from reconsume.topics.retry_headers import Headers
+from reconsume.topics.transition_records import redriven_writes, writes_of
+from reconsume.topics.transitions import Commit, Retry, Wait
 from tests.sim.samples import WALL, policy, read, record
-from topics.headers_fast import parse_rendered
-from topics.render_headers import RETRY_TRACEPARENT, attempt_before, without_ours
-from topics.retry_headers import Headers
-from topics.transition_records import redriven_writes, writes_of
-from topics.transitions import Commit, Retry, Wait
 
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
 POLICY = replace(policy(), traced=True)
@@ -361,8 +371,8 @@ def in_a_fresh_process(code: str) -> subprocess.CompletedProcess[str]:
 SETTINGS = """
 import sys
 from types import SimpleNamespace
-import sidecar.runtime.run
-from sidecar.observability.tracing.setup import Untraced, build_tracing
+import reconsume.sidecar.runtime.run
+from reconsume.sidecar.observability.tracing.setup import Untraced, build_tracing
 def settings(enabled):
     return SimpleNamespace(group="billing", tracing=SimpleNamespace(enabled=enabled))
 """

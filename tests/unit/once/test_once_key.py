@@ -8,10 +8,10 @@ from email.message import Message
 
 import pytest
 
-from once import DeliveryKey, delivery_key
-from sidecar.core.record import Partition, Record
+from reconsume.once import DeliveryKey, delivery_key
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.retry_headers import RetryState
 from tests.support.sidecar.push_requests import read
-from topics.retry_headers import RetryState
 
 GOOD = {"Reconsume-Group": "billing", "Idempotency-Key": "orders:3:1024/0/2"}
 

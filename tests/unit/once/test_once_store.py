@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from once import DeliveryKey, claim, create_table, forget, once
+from reconsume.once import DeliveryKey, claim, create_table, forget, once
 from tests.support.service.once_service import (
     GROUP,
     STOPS,

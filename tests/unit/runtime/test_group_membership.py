@@ -6,12 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from sidecar.clock import now
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.participation import Others
-from sidecar.delivery.pull.queue import PullQueue
-from sidecar.runtime.group_membership import GroupMembership
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.participation import Others
+from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.runtime.group_membership import GroupMembership
 
 PULL: Any = SimpleNamespace(
     membership="service",

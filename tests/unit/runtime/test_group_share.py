@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from sidecar.core.pace.instance_rate import Owned
-from sidecar.core.record import Partition
-from sidecar.runtime import group_share
-from sidecar.runtime.group_share import GroupShare
+from reconsume.sidecar.core.pace.instance_rate import Owned
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.runtime import group_share
+from reconsume.sidecar.runtime.group_share import GroupShare
 
 TOPICS = frozenset({"orders", "bills"})
 

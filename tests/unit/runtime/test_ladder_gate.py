@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.policy import InPlace, Policy
-from sidecar.runtime.ladder_gate import LadderGate
+from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.runtime.ladder_gate import LadderGate
 from tests.sim.samples import policy
 
 INTERVAL_MS = 700

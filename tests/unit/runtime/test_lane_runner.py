@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.clock import now
-from sidecar.core.record import Partition
-from sidecar.kafka.messages import foreign_reading_of
-from topics.retry_headers import Headers, RetryState
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.messages import foreign_reading_of
+from reconsume.topics.retry_headers import Headers, RetryState
 
 SOURCE = Partition("orders-retry-0", 3)
 SPRING: Headers = [("a", None), ("retry_topic-attempts", b"\x00\x00\x00\x03")]

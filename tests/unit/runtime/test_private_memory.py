@@ -7,7 +7,7 @@ import sys
 
 ASKS = """
 import ctypes, resource
-from sidecar.process_memory import keep_memory_private
+from reconsume.sidecar.process_memory import keep_memory_private
 keep_memory_private()
 print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 """

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings.fields import json_schema
-from sidecar.settings.former_names import FORMER_NAMES
-from sidecar.settings.load import load_with_origins
+from reconsume.sidecar.settings.fields import json_schema
+from reconsume.sidecar.settings.former_names import FORMER_NAMES
+from reconsume.sidecar.settings.load import load_with_origins
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import GOOD, problems, write_good
 

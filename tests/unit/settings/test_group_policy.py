@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import ConfigError
-from sidecar.settings.fields import field_at
-from sidecar.settings.group_policy import (
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.fields import field_at
+from reconsume.sidecar.settings.group_policy import (
     KEYS,
     differences,
     flow,
@@ -21,7 +21,7 @@ from sidecar.settings.group_policy import (
     read_assignments,
     tree_of,
 )
-from sidecar.settings.load import validate
+from reconsume.sidecar.settings.load import validate
 from tests.support.sidecar.settings import good, problems, write_good
 
 LEVELS = "retry.levels=[1s, 2s]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sidecar.settings.policy import instance_name
+from reconsume.sidecar.settings.policy import instance_name
 from tests.support.sidecar.settings import good
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import ConfigError
-from sidecar.masking import MASK
-from sidecar.settings.load import effective, load, load_with_origins
-from sidecar.settings.sections.kafka import FIXED, LEAST_MS
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.masking import MASK
+from reconsume.sidecar.settings.load import effective, load, load_with_origins
+from reconsume.sidecar.settings.sections.kafka import FIXED, LEAST_MS
 from tests.support.sidecar.settings import good, problems, write_good
 
 SECRETS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.java.kafka_properties import properties_text, to_java
-from spark.properties import parse_properties
+from reconsume.sidecar.java.kafka_properties import properties_text, to_java
+from reconsume.spark.properties import parse_properties
 
 SERVERS = {"bootstrap.servers": "b:1"}
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings.load import effective, load, load_with_origins
+from reconsume.sidecar.settings.load import effective, load, load_with_origins
 from tests.support.sidecar.settings import GOOD, good, problems, write_good
 
 

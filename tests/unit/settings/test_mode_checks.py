@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.settings.policy import build_policy
 from tests.support.sidecar.settings import good, problems, write_good
 
 ORDER, BROADCAST = "deliver.order=key", "deliver.broadcast=true"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from sidecar.settings.addresses import Listen, is_loopback
-from sidecar.settings.sections.tls import Tls
-from sidecar.settings.values import parse_size, render_size
+from reconsume.sidecar.settings.addresses import Listen, is_loopback
+from reconsume.sidecar.settings.sections.tls import Tls
+from reconsume.sidecar.settings.values import parse_size, render_size
+from reconsume.topics.levels import TABLE
 from tests.support.sidecar.settings import good
-from topics.levels import TABLE
 
 
 def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:

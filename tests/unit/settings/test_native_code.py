@@ -13,9 +13,9 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from sidecar.errors import ConfigError
-from sidecar.settings.load import load
-from sidecar.settings.sections.kafka import check_property
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.load import load
+from reconsume.sidecar.settings.sections.kafka import check_property
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import problems, write_good
 

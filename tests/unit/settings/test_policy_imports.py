@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-COUNT = "print(*sorted(name for name in sys.modules if name.partition('.')[0] in ('sidecar', 'topics', 'spark')))"
+OURS = ("reconsume.sidecar.", "reconsume.topics.", "reconsume.spark.")
+COUNT = f"print(*sorted(name for name in sys.modules if name.startswith({OURS})))"
 MOST = 64
 """Modules of ours; 39 when this was written, and 173 while the runtime built the policy."""
 
@@ -19,11 +20,15 @@ def loaded_by(line: str) -> list[str]:
 
 
 def test_the_policy_is_made_of_few_modules() -> None:
-    assert 0 < len(loaded_by("from sidecar.settings.policy import build_policy")) < MOST
+    assert 0 < len(loaded_by("from reconsume.sidecar.settings.policy import build_policy")) < MOST
 
 
-@pytest.mark.parametrize("behind", ["sidecar.dlq.search, sidecar.dlq.topics, sidecar.kafka.client_check"])
+@pytest.mark.parametrize(
+    "behind", ["reconsume.sidecar.dlq.search, reconsume.sidecar.dlq.topics, reconsume.sidecar.kafka.client_check"]
+)
 def test_the_list_of_dead_letters_loads_nothing_of_a_running_sidecar(behind: str) -> None:
-    modules = loaded_by(f"import sidecar.cli, {behind}")
-    assert "sidecar.cli.dlq.commands" in modules
-    assert [name for name in modules if name.startswith(("sidecar.runtime", "sidecar.delivery"))] == []
+    modules = loaded_by(f"import reconsume.sidecar.cli, {behind}")
+    assert "reconsume.sidecar.cli.dlq.commands" in modules
+    assert [
+        name for name in modules if name.startswith(("reconsume.sidecar.runtime", "reconsume.sidecar.delivery"))
+    ] == []

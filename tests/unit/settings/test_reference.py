@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sidecar.settings.fields import json_schema, leaves
-from sidecar.settings.load import validate
-from sidecar.settings.reference import markdown_page, reference
+from reconsume.sidecar.settings.fields import json_schema, leaves
+from reconsume.sidecar.settings.load import validate
+from reconsume.sidecar.settings.reference import markdown_page, reference
 from tests.support.sidecar.settings import GOOD
 
 DOCS = Path(__file__).parents[3] / "docs"

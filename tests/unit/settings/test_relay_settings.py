@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings import load
+from reconsume.sidecar.settings import load
 from tests.support.sidecar.settings import problems
 
 RELAY = ["group=billing", "topics=[orders]", "kafka.bootstrap.servers=localhost:9092", "deliver.mode=relay"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import ConfigError
-from sidecar.settings.group_policy import KEYS, overridden, policy_values, read_assignments
-from sidecar.settings.policy import build_policy
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.group_policy import KEYS, overridden, policy_values, read_assignments
+from reconsume.sidecar.settings.policy import build_policy
 from tests.support.sidecar.settings import good, problems, write_good
 
 RULES = (

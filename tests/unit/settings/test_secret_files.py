@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import ConfigError
-from sidecar.settings import load
-from sidecar.settings.load import effective, load_with_origins
-from sidecar.settings.sections.kafka_secrets import FILED, Kafka
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.load import effective, load_with_origins
+from reconsume.sidecar.settings.sections.kafka_secrets import FILED, Kafka
 from tests.support.canary import CANARY, betrays
 from tests.support.sidecar.settings import good, problems, write_good
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings.checks_of_topics import without_effect
+from reconsume.sidecar.settings.checks_of_topics import without_effect
+from reconsume.topics.rates import Rate
 from tests.support.sidecar.settings import good, problems, write_good
-from topics.rates import Rate
 
 
 def test_an_entry_may_have_each_setting_of_its_own(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings.addresses import Listen
-from sidecar.settings.load import effective, load, load_with_origins
+from reconsume.sidecar.settings.addresses import Listen
+from reconsume.sidecar.settings.load import effective, load, load_with_origins
 from tests.support.sidecar.settings import good, problems, write_good
 
 ON = "ui.enabled=true"

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from reconsume.topics import retry_headers as wire
+from reconsume.topics.render_headers import render_retry_headers
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Row
 from tests.support.proof.checker import ViolationError, check
 from tests.support.proof.evidence import Evidence, Progress, read_progress
 from tests.support.proof.invariants import STRANGERS
 from tests.support.proof.ledger import FAILED, THROTTLED, TOOK, Delivery
-from topics import retry_headers as wire
-from topics.render_headers import render_retry_headers
 
 GROUP = GroupTopics("nowhere:1", "g", ("orders",), (1_000, 2_000))
 FIRST, SECOND = "g-RETRY-1s", "g-RETRY-2s"
@@ -236,9 +236,9 @@ def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
 
 
 def test_progress_is_read_as_it_is_written() -> None:
-    from sidecar.core.progress import Progress as Written
-    from sidecar.core.progress_codec import encode
-    from sidecar.core.record import Partition
+    from reconsume.sidecar.core.progress import Progress as Written
+    from reconsume.sidecar.core.progress_codec import encode
+    from reconsume.sidecar.core.record import Partition
 
     done, here = frozenset({101, 105, 4_000, 40_000}), Partition("orders", 0)
     assert read_progress(100, encode(here, Written(100, done))) == Progress(100, done)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
-from topics.names import Names
+from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
+from reconsume.topics.names import Names
 
 PUSH = GroupShape(Names("billing"), ("orders",), (10_000,))
 RELAY = GroupShape(Names("billing"), ("orders",), (10_000,), mode="relay")

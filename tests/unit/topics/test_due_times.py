@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Failed
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.topics.due_times import due_time
+from reconsume.topics.expiry import LATEST, Expiry, parse_expiry
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.levels import LONGEST
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RETRY_EXPIRES_AT, RetryState, parse_retry_headers
+from reconsume.topics.transitions import DeadLetter, Retry, after_failure, redriven
 from tests.sim.samples import WALL, life, policy, record
-from topics.due_times import due_time
-from topics.expiry import LATEST, Expiry, parse_expiry
-from topics.headers_fast import parse_rendered
-from topics.levels import LONGEST
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RETRY_EXPIRES_AT, RetryState, parse_retry_headers
-from topics.transitions import DeadLetter, Retry, after_failure, redriven
 
 DAY = 86_400_000
 

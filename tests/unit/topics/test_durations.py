@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.durations import UNITS, parse_duration, render_duration
+from reconsume.topics.durations import UNITS, parse_duration, render_duration
 
 
 @pytest.mark.parametrize(

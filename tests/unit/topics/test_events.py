@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.events import BadEvent, Event, State, decode_event, encode_event, event_of, latest, order
-from topics.retry_headers import RetryState
+from reconsume.topics.events import BadEvent, Event, State, decode_event, encode_event, event_of, latest, order
+from reconsume.topics.retry_headers import RetryState
 
 EVENT = Event(
     group="billing",

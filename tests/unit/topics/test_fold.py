@@ -15,13 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconsume.topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, encode_event, event_of
+from reconsume.topics.fold import Folded, added, merged, read_event, row_of, sums_of
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import RETRY_LAST_FAILED_AT, RetryState
+from reconsume.topics.view_record import (
+    COUNTED,
+    MINUTE,
+    StatsRow,
+    ViewRow,
+    decode_stats,
+    decode_view,
+    encode_row,
+    stats_key,
+)
 from tests.support.event_histories import BASE, EVENT, GROUP, GROUPS, Record, changed, disturbed, histories, truth
 from tests.support.event_histories import written as records_of
-from topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, encode_event, event_of
-from topics.fold import Folded, added, merged, read_event, row_of, sums_of
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import RETRY_LAST_FAILED_AT, RetryState
-from topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 
 randoms = st.randoms(use_true_random=True)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.foreign_headers import SYSTEMS, Foreign, foreign_life, read_foreign
-from topics.render_headers import render_retry_headers, without_ours
-from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.foreign_headers import SYSTEMS, Foreign, foreign_life, read_foreign
+from reconsume.topics.render_headers import render_retry_headers, without_ours
+from reconsume.topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
 
 AT = 1_786_864_805_192
 """Epoch ms; as a BigInteger of Java it has six bytes."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000

@@ -5,11 +5,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from topics.dead_letter_headers import DEAD_LETTER, dead_letter_headers
-from topics.reasons import LONGEST_REASON, reason_class, reason_text
-from topics.render_headers import render_retry_headers, without_ours
-from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
-from topics.retry_order import Order
+from reconsume.topics.dead_letter_headers import DEAD_LETTER, dead_letter_headers
+from reconsume.topics.reasons import LONGEST_REASON, reason_class, reason_text
+from reconsume.topics.render_headers import render_retry_headers, without_ours
+from reconsume.topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.retry_order import Order
 
 TOPICS = frozenset({"orders", "invoices"})
 LATEST = 1_763_700_000_000

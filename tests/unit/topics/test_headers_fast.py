@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from topics.headers_fast import for_topic, parse_rendered
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
-from topics.retry_order import LARGEST_OFFSET, Order
+from reconsume.topics.headers_fast import for_topic, parse_rendered
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import OURS, BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.retry_order import LARGEST_OFFSET, Order
 
 WAITS = st.just((None, False)) | st.tuples(
     st.builds(Order, st.integers(0, LARGEST_OFFSET), st.just(0) | st.integers(1, LARGEST_OFFSET)), st.booleans()

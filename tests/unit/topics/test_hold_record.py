@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from topics.hold_record import (
+from reconsume.topics.hold_record import (
     LONGEST_HOLD_MS,
     HoldHeard,
     HoldRecord,
@@ -15,7 +15,7 @@ from topics.hold_record import (
     lasts_too_long,
     render_hold,
 )
-from topics.policy_record import BadRecord, parse_record
+from reconsume.topics.policy_record import BadRecord, parse_record
 
 GOOD = HoldRecord(1_000, 2_000, "because", "ann", topic="orders")
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.events import BadEvent, decode_event
-from topics.json_bounds import DEEPEST, excess, nests_beyond
-from topics.view_record import BadRow, decode_stats, decode_view
+from reconsume.topics.events import BadEvent, decode_event
+from reconsume.topics.json_bounds import DEEPEST, excess, nests_beyond
+from reconsume.topics.view_record import BadRow, decode_stats, decode_view
 
 LISTS: st.SearchStrategy[Any] = st.recursive(
     st.text('"\\[]{}a'),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.durations import parse_duration, render_duration
-from topics.levels import (
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.levels import (
     LONGEST,
     TABLE,
     Exponential,

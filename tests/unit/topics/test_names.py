@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from topics.levels import LONGEST, TABLE
-from topics.names import TEMPLATES, Kind, Names, Role, build_names, check_name, group_fault
+from reconsume.topics.levels import LONGEST, TABLE
+from reconsume.topics.names import TEMPLATES, Kind, Names, Role, build_names, check_name, group_fault
 
 LEGAL = st.from_regex(r"[a-zA-Z0-9._-]{1,60}", fullmatch=True).filter(lambda name: name not in (".", ".."))
 TRAPS = st.sampled_from(["billing", "billing-RETRY", "billing-RETRY-10s", "RETRY", "10s", "-RETRY-", "billing-DLQ"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.other_group_headers import is_original, kept_originals
-from topics.render_headers import DROPPED, RETRY_TRACEPARENT, render_retry_headers, without_ours
-from topics.retry_headers import OURS, Headers, RetryState
+from reconsume.topics.other_group_headers import is_original, kept_originals
+from reconsume.topics.render_headers import DROPPED, RETRY_TRACEPARENT, render_retry_headers, without_ours
+from reconsume.topics.retry_headers import OURS, Headers, RetryState
 
 OWN: Headers = [("tenant", b"7"), ("tenant", None)]
 LIFE = RetryState("orders:0:7", "orders", 16, 0, 1, 2, 3, "http-500")

@@ -7,18 +7,18 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Failed
-from sidecar.core.policy import InPlace
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.topics import transitions
+from reconsume.topics.events import Event, State, decode_event, order
+from reconsume.topics.partition import Partition
+from reconsume.topics.policy_record import SettlementRecord, fault_of_settlement
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import BadHeader, RetryState, parse_retry_headers
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transition_records import writes_of
+from reconsume.topics.transitions import BY_OPERATOR, Commit, DeadLetter, Hop, Requeue, Retry, Written, after_failure
 from tests.sim.samples import WALL, life, policy, record
-from topics import transitions
-from topics.events import Event, State, decode_event, order
-from topics.partition import Partition
-from topics.policy_record import SettlementRecord, fault_of_settlement
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import BadHeader, RetryState, parse_retry_headers
-from topics.retry_order import Order
-from topics.transition_records import writes_of
-from topics.transitions import BY_OPERATOR, Commit, DeadLetter, Hop, Requeue, Retry, Written, after_failure
 
 QUEUE = Partition("billing-ORDERED-orders", 0)
 PARKS = replace(policy(ladder=(10_000,), queued=True, retries=2), parks=True)

@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from topics.policy_record import (
+from reconsume.topics.policy_record import (
     KEY,
     LARGEST,
     BadRecord,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.rates import MOST, PATTERN, UNITS, Rate, parse_rate, render_rate
+from reconsume.topics.rates import MOST, PATTERN, UNITS, Rate, parse_rate, render_rate
 
 
 @given(st.integers(1, MOST), st.sampled_from(sorted(UNITS)))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.names import Names
-from topics.removed import removed_levels, removed_role, removed_topics
+from reconsume.topics.names import Names
+from reconsume.topics.removed import removed_levels, removed_role, removed_topics
 
 BILLING = Names("billing", "{topic}-{group}")
 B = Names("b", "{topic}-{group}")

@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Failed
-from tests.sim.samples import WALL, life, policy, record
-from topics.partition import Partition
-from topics.reasons import reason_class
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import BadHeader, RetryState, parse_retry_headers
-from topics.retry_order import Order, parse_order, render_order
-from topics.transition_records import Copy, writes_of
-from topics.transitions import (
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.topics.partition import Partition
+from reconsume.topics.reasons import reason_class
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import BadHeader, RetryState, parse_retry_headers
+from reconsume.topics.retry_order import Order, parse_order, render_order
+from reconsume.topics.transition_records import Copy, writes_of
+from reconsume.topics.transitions import (
     AT_ONCE,
     DeadLetter,
     Retry,
@@ -25,6 +24,7 @@ from topics.transitions import (
     into_queue,
     put_behind,
 )
+from tests.sim.samples import WALL, life, policy, record
 
 QUEUED = policy(ladder=(10_000,), queued=True, retries=1)
 QUEUE = "billing-ORDERED-orders"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.decide import RetryInPlace, decide
-from sidecar.core.outcome import EXPIRED as LEASE_EXPIRED
-from sidecar.core.outcome import NACKED, Failed
-from sidecar.core.policy import InPlace
+from reconsume.sidecar.core.decide import RetryInPlace, decide
+from reconsume.sidecar.core.outcome import EXPIRED as LEASE_EXPIRED
+from reconsume.sidecar.core.outcome import NACKED, Failed
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.topics.levels import Ladder
+from reconsume.topics.retry_rules import RetryRule
+from reconsume.topics.transitions import DeadLetter, Retry, after_failure
 from tests.sim.samples import WALL, life, policy, record
-from topics.levels import Ladder
-from topics.retry_rules import RetryRule
-from topics.transitions import DeadLetter, Retry, after_failure
 
 LADDER = Ladder((60_000, 300_000))
 BUSY = RetryRule("busy", (), ("http-409", "http-5*"), LADDER, 2)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.levels import LONGEST, TABLE
-from topics.names import Kind, Names
-from topics.specs import HEADER_ROOM, Source, TopicSpec, group_specs
+from reconsume.topics.levels import LONGEST, TABLE
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.specs import HEADER_ROOM, Source, TopicSpec, group_specs
 
 DAY = 86_400_000
 ORDERS = Source("orders", partitions=6, replication=3, max_message_bytes=1_048_588, min_insync_replicas=2)

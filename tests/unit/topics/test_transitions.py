@@ -7,16 +7,16 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Failed
-from sidecar.dlq.letters import Letter
-from sidecar.dlq.redrive_target import redrive
-from spark.consumer.record import ParsedRecord
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.dlq.letters import Letter
+from reconsume.sidecar.dlq.redrive_target import redrive
+from reconsume.spark.consumer.record import ParsedRecord
+from reconsume.topics import transitions
+from reconsume.topics.partition import Partition
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transition_records import writes_of
+from reconsume.topics.transitions import Commit, DeadLetter, Hop, Retry, Wait
 from tests.sim.samples import WALL, policy, record
-from topics import transitions
-from topics.partition import Partition
-from topics.retry_headers import RetryState
-from topics.transition_records import writes_of
-from topics.transitions import Commit, DeadLetter, Hop, Retry, Wait
 
 RULES = policy(retries=4)
 READY = Partition("billing-RETRY", 3)

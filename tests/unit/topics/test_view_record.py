@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconsume.topics.events import Event, State, encode_event, order
+from reconsume.topics.view_record import (
+    LARGEST,
+    BadRow,
+    Forgotten,
+    decode_stats,
+    decode_view,
+    encode_row,
+    stats_key,
+    view_order,
+)
 from tests.support.kafka.topic_io import Out
 from tests.support.view_rows import GROUP, HOSTILE, stats_row, view_row
-from topics.events import Event, State, encode_event, order
-from topics.view_record import LARGEST, BadRow, Forgotten, decode_stats, decode_view, encode_row, stats_key, view_order
 
 ROW, SUMS = view_row(), stats_row()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.ui.alarms import OVERDUE, Alarm, alarms
-from topics.policy_record import PaceTold, SubscriptionRecord
+from reconsume.sidecar.ui.alarms import OVERDUE, Alarm, alarms
+from reconsume.topics.policy_record import PaceTold, SubscriptionRecord
 
 NOW = 1_763_690_000_000
 ALL = {"orders": "*"}

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from sidecar.errors import SetupError
-from sidecar.http.server import Server
-from sidecar.settings.addresses import Listen
-from sidecar.ui.in_sidecar import DashboardThread
-from sidecar.ui.queries import within
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.settings.addresses import Listen
+from reconsume.sidecar.ui.in_sidecar import DashboardThread
+from reconsume.sidecar.ui.queries import within
 
 SECONDS = 20.0
 

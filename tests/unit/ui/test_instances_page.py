@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.ui.progress import Lags
-from sidecar.ui.queries import Instance
-from sidecar.ui.templating import environment
-from topics.policy_record import PaceTold
+from reconsume.sidecar.ui.progress import Lags
+from reconsume.sidecar.ui.queries import Instance
+from reconsume.sidecar.ui.templating import environment
+from reconsume.topics.policy_record import PaceTold
 
 NOW = 1_763_690_000_000
 OPEN = PaceTold("open", NOW - 60_000, 3, 64)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from sidecar.dlq.letters import LONGEST_FILTER, Eligibility, Filter
-from sidecar.dlq.preview import BEGINNING, snippet
-from sidecar.dlq.search import LISTED
-from sidecar.ui.letter_form import (
+from reconsume.sidecar.dlq.letters import LONGEST_FILTER, Eligibility, Filter
+from reconsume.sidecar.dlq.preview import BEGINNING, snippet
+from reconsume.sidecar.dlq.search import LISTED
+from reconsume.sidecar.ui.letter_form import (
     MOST_PICKED,
     BadFormError,
     LetterSearch,
@@ -18,7 +18,7 @@ from sidecar.ui.letter_form import (
     parse_search,
     parse_selection,
 )
-from sidecar.ui.text import begins, due, iso
+from reconsume.sidecar.ui.text import begins, due, iso
 
 NOW = 1_763_690_000_000
 DLQ = ("billing-DLQ",)

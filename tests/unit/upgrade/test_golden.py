@@ -10,10 +10,15 @@ import json
 
 import pytest
 
-from sidecar.core.progress_codec import decode, unread
-from sidecar.delivery.pull.handles import ReceiptHandles
-from sidecar.dlq.archive import import_line
-from sidecar.dlq.redrive_history import NewerPast, decode_past
+from reconsume.sidecar.core.progress_codec import decode, unread
+from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
+from reconsume.sidecar.dlq.archive import import_line
+from reconsume.sidecar.dlq.redrive_history import NewerPast, decode_past
+from reconsume.topics.events import decode_event
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.policy_record import InstanceHeard, PolicyHeard, SettlementHeard, parse_record, render_record
+from reconsume.topics.retry_headers import parse_retry_headers
+from reconsume.topics.view_record import decode_stats, decode_view
 from tests.golden.files import golden, unpacked
 from tests.golden.written import (
     EVENTS,
@@ -30,11 +35,6 @@ from tests.golden.written import (
     meaning,
     past_meaning,
 )
-from topics.events import decode_event
-from topics.headers_fast import parse_rendered
-from topics.policy_record import InstanceHeard, PolicyHeard, SettlementHeard, parse_record, render_record
-from topics.retry_headers import parse_retry_headers
-from topics.view_record import decode_stats, decode_view
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from sidecar.audit.parsing import TopicRecord, digest_of
-from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import read_letter
+from reconsume.sidecar.audit.parsing import TopicRecord, digest_of
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.dlq.letters import read_letter
+from reconsume.topics.events import BadEvent, Event, decode_event, encode_event
+from reconsume.topics.headers_fast import parse_rendered
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers, parse_retry_headers
+from reconsume.topics.transition_records import redriven_writes, writes_of
+from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
+from reconsume.topics.view_record import BadRow, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 from tests.golden.written import EVENT, LIFE, NOW, POLICY, ROW, SUMS, TOPICS
-from topics.events import BadEvent, Event, decode_event, encode_event
-from topics.headers_fast import parse_rendered
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers, parse_retry_headers
-from topics.transition_records import redriven_writes, writes_of
-from topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
-from topics.view_record import BadRow, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
 
 LATER: Headers = [("RETRY_LANE", b"\xff"), ("RETRY_HOPS", None), ("RETRY_HOPS", b"2")]
 """What a later version may add: any bytes, null, doubled."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.group_policy.store import Entry, in_force, unread_of
+from reconsume.sidecar.group_policy.store import Entry, in_force, unread_of
+from reconsume.topics.policy_record import InstanceHeard, NewerRecord, PolicyHeard, parse_record
 from tests.support.sidecar.policy_desk import SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
-from topics.policy_record import InstanceHeard, NewerRecord, PolicyHeard, parse_record
 
 POLICY = {"v": 1, "policy": {"max_reconsume_times": 3}, "who": "ann", "at": 5, "was": {}}
 TOLD: dict[str, Any] = {"v": 1, "subscription": {"orders": "*"}, "at": 1}

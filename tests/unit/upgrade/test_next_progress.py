@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from sidecar.core.lane.partition import AssignedPartition
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode, encode, unread
-from sidecar.core.record import Partition
-from sidecar.delivery.pull.handles import ReceiptHandles
-from sidecar.delivery.pull.lease_table import HandleStatus
-from sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode, encode, unread
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
+from reconsume.sidecar.delivery.pull.lease_table import HandleStatus
+from reconsume.sidecar.kafka.consumer.assignment import Assignment
 
 PART = Progress(
     100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6, last_at_ms=1_795_391_078_015, cycle=1

@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from sidecar.dlq.letters import Filter
-from sidecar.dlq.redrive_history import TAG, NewerPast, RedriveHistory, RedrivenRange, decode_past, encode_past
+from reconsume.sidecar.dlq.letters import Filter
+from reconsume.sidecar.dlq.redrive_history import (
+    TAG,
+    NewerPast,
+    RedriveHistory,
+    RedrivenRange,
+    decode_past,
+    encode_past,
+)
 
 PAST = RedriveHistory("id", 5, (RedrivenRange(Filter(reasons=("http-500",)), 30),), frozenset({3}))
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.kafka.admin.descriptions import Span
-from sidecar.view.complete import Gaps, begins_of, shortfall
-from sidecar.view.source import FAR, NEAR, Source, limit_of, wanted_source
-from sidecar.view.store import Missing
+from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.view.complete import Gaps, begins_of, shortfall
+from reconsume.sidecar.view.source import FAR, NEAR, Source, limit_of, wanted_source
+from reconsume.sidecar.view.store import Missing
 
 ONE, TWO = ("events", 0), ("events", 1)
 spans = st.dictionaries(

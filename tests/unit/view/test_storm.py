@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.view.storm import Failures, Rule, Storm, storm_of
+from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
 
 RULE = Rule(window=60_000, share=0.5, least=100)
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from sidecar.audit.facts import Fact, FactKind
-from sidecar.view_repair.missing import missing_event
+from reconsume.sidecar.audit.facts import Fact, FactKind
+from reconsume.sidecar.view_repair.missing import missing_event
+from reconsume.topics.events import State
+from reconsume.topics.fold import row_of
+from reconsume.topics.names import Names
+from reconsume.topics.specs import OUTAGE_MARGIN
+from reconsume.topics.view_record import ViewRow
 from tests.support.view_rows import view_row, wall
-from topics.events import State
-from topics.fold import row_of
-from topics.names import Names
-from topics.specs import OUTAGE_MARGIN
-from topics.view_record import ViewRow
 
 NAMES = Names("billing")
 DAY = 86_400_000

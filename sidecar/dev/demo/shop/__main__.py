@@ -1,7 +1,7 @@
 """The shop as a process of its own.
 
-python -m sidecar.dev.demo.shop LEDGER [--front push|batch|pull|relay] [--down-after SECONDS] [--down-for SECONDS]
-                                  [--api PORT] [--bootstrap HOST:PORT --group GROUP --topics MAIN READY]
+python -m reconsume.sidecar.dev.demo.shop LEDGER [--front push|batch|pull|relay] [--down-after SECONDS]
+    [--down-for SECONDS] [--api PORT] [--bootstrap HOST:PORT --group GROUP --topics MAIN READY]
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from sidecar.dev.demo.ledger import LedgerWriter
-from sidecar.dev.demo.shop.batch import BatchFront
-from sidecar.dev.demo.shop.order_log import Front, OrderLog
-from sidecar.dev.demo.shop.pull import PullFront
-from sidecar.dev.demo.shop.push import PushFront
-from sidecar.dev.demo.shop.relay import RelayFront
+from reconsume.sidecar.dev.demo.ledger import LedgerWriter
+from reconsume.sidecar.dev.demo.shop.batch import BatchFront
+from reconsume.sidecar.dev.demo.shop.order_log import Front, OrderLog
+from reconsume.sidecar.dev.demo.shop.pull import PullFront
+from reconsume.sidecar.dev.demo.shop.push import PushFront
+from reconsume.sidecar.dev.demo.shop.relay import RelayFront
 
 Make = Callable[[OrderLog, argparse.Namespace, asyncio.TaskGroup], Front]
 FRONTS: dict[str, Make] = {
@@ -46,7 +46,9 @@ async def serve(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Read the command line and serve."""
-    parser = argparse.ArgumentParser(prog="python -m sidecar.dev.demo.shop", description="The sample order service.")
+    parser = argparse.ArgumentParser(
+        prog="python -m reconsume.sidecar.dev.demo.shop", description="The sample order service."
+    )
     parser.add_argument("ledger", type=Path, help="the file to write what was seen to")
     parser.add_argument("--front", choices=FRONTS, default="push", help="how it gets its orders")
     parser.add_argument("--down-after", type=float, default=0, help="seconds from the first order")

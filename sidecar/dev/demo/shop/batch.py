@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
-from sidecar.dev.demo.shop.behaviour import answer_to
-from sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
-from sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
+from reconsume.sidecar.dev.demo.shop.behaviour import answer_to
+from reconsume.sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
+from reconsume.sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
 
 PATIENCE_SECONDS = 1.2
 """Seconds; an order that takes longer is left out of the answer and retried: it must not delay all the others."""

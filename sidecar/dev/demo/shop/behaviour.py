@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sidecar.dev.demo.ledger import Verdict
-from sidecar.dev.demo.orders import Case
+from reconsume.sidecar.dev.demo.ledger import Verdict
+from reconsume.sidecar.dev.demo.orders import Case
 
 SLOW_SECONDS = 0.8
 STUCK_SECONDS = 10.0

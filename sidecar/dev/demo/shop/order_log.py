@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from sidecar.dev.demo.ledger import Answered, Began, Closed, LedgerWriter, Opened, Verdict, clock, digest_of
-from sidecar.dev.demo.orders import CASE_HEADER
+from reconsume.sidecar.dev.demo.ledger import Answered, Began, Closed, LedgerWriter, Opened, Verdict, clock, digest_of
+from reconsume.sidecar.dev.demo.orders import CASE_HEADER
 
 
 class Order(NamedTuple):

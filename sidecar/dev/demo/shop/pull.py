@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from sidecar.dev.demo.shop.behaviour import Answer, answer_to
-from sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
-from sidecar.dev.demo.shop.web import post
+from reconsume.sidecar.dev.demo.shop.behaviour import Answer, answer_to
+from reconsume.sidecar.dev.demo.shop.order_log import Enveloped, OrderLog
+from reconsume.sidecar.dev.demo.shop.web import post
 
 CALLERS = 4
 """Calls for orders that wait at the same time."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from sidecar.dev.demo.ledger import clock, digest_of
-from sidecar.dev.demo.orders import CASE_HEADER
-from sidecar.dev.demo.shop.behaviour import Answer, answer_to
-from sidecar.dev.demo.shop.order_log import Order, OrderLog
-from sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
+from reconsume.sidecar.dev.demo.ledger import clock, digest_of
+from reconsume.sidecar.dev.demo.orders import CASE_HEADER
+from reconsume.sidecar.dev.demo.shop.behaviour import Answer, answer_to
+from reconsume.sidecar.dev.demo.shop.order_log import Order, OrderLog
+from reconsume.sidecar.dev.demo.shop.web import Request, Response, Said, WebFront, render
 
 
 class PushFront(WebFront):

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from sidecar.dev.demo.ledger import Verdict, digest_of
-from sidecar.dev.demo.shop.behaviour import Answer, answer_to
-from sidecar.dev.demo.shop.order_log import Order, OrderLog, case_of
-from sidecar.dev.demo.shop.web import post
-from sidecar.kafka.messages import read_headers
-from topics.retry_headers import LARGEST_LONG, BadHeader, Headers, parse_retry_headers
+from reconsume.sidecar.dev.demo.ledger import Verdict, digest_of
+from reconsume.sidecar.dev.demo.shop.behaviour import Answer, answer_to
+from reconsume.sidecar.dev.demo.shop.order_log import Order, OrderLog, case_of
+from reconsume.sidecar.dev.demo.shop.web import post
+from reconsume.sidecar.kafka.messages import read_headers
+from reconsume.topics.retry_headers import LARGEST_LONG, BadHeader, Headers, parse_retry_headers
 
 MOST, PAGES = 64, 64
 """Records that are read at once, and how many such pages are worked on at once: a stuck order must not delay the

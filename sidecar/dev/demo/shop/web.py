@@ -9,9 +9,9 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
-from sidecar.dev.demo.ledger import Verdict, clock
-from sidecar.dev.demo.shop.order_log import OrderLog
-from sidecar.dev.stop_listening import stop_listening
+from reconsume.sidecar.dev.demo.ledger import Verdict, clock
+from reconsume.sidecar.dev.demo.shop.order_log import OrderLog
+from reconsume.sidecar.dev.stop_listening import stop_listening
 
 HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections. While the port is closed, a client that keeps trying

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.core.lane.admission import admit
-from sidecar.core.lane.append_times import GRAIN, HANDED_OVER_MS, MOST_NOTES, AppendTimes
-from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS
-from sidecar.core.lane.memory import AdmissionLimit, LaneMemory
-from sidecar.core.lane.partition import FetchedRecords, LanePartition
-from sidecar.core.lane.paused import PausedPartitions
-from sidecar.core.pace.pace import Pace
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.lane.admission import admit
+from reconsume.sidecar.core.lane.append_times import GRAIN, HANDED_OVER_MS, MOST_NOTES, AppendTimes
+from reconsume.sidecar.core.lane.delay_queue import HOLD_WITHIN_MS
+from reconsume.sidecar.core.lane.memory import AdmissionLimit, LaneMemory
+from reconsume.sidecar.core.lane.partition import FetchedRecords, LanePartition
+from reconsume.sidecar.core.lane.paused import PausedPartitions
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.levels import LONGEST, TABLE
 from tests.sim.samples import WALL
-from topics.levels import LONGEST, TABLE
 
 LEVEL = Partition("billing-RETRY-10s", 0)
 DELAYS = st.sampled_from((*TABLE, 86_400_000, LONGEST))

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.commit_batch import Refusal, SettledRecord
-from sidecar.core.lane.commits import BATCH_MOST, PROGRESS_EVERY_MS, Commits
-from sidecar.core.lane.outbox import BATCH_FOR_MS, BATCH_MAX, FIRST_TRY_MS, Outbox
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.record import NEVER, Now, Partition
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.core.lane.commits import BATCH_MOST, PROGRESS_EVERY_MS, Commits
+from reconsume.sidecar.core.lane.outbox import BATCH_FOR_MS, BATCH_MAX, FIRST_TRY_MS, Outbox
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.record import NEVER, Now, Partition
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import ORDERS, record
-from topics.transitions import Commit
 
 OTHER = Partition("orders", 1)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sidecar.core.holds import Hold, Holds
-from sidecar.core.lane.suspicion import HUNG_MS, QUIET_MS, TRIES, Stage
-from sidecar.core.outcome import Throttled
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.lane.suspicion import HUNG_MS, QUIET_MS, TRIES, Stage
+from reconsume.sidecar.core.outcome import Throttled
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.transitions import DeadLetter
 from tests.sim.samples import ORDERS, record
 from tests.sim.suspect_rigs import commit, died, one_by_one, progress_of, rig_of, taken_up, work
 from tests.unit.core.lane.test_crashing_record_hung import pass_time
-from topics.transitions import DeadLetter
 
 WITHHELD = 40
 """More records than a gate lets try at once."""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sidecar.core.lane.suspicion import HUNG_MS
-from sidecar.core.outcome import COMMITTED
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.lane.suspicion import HUNG_MS
+from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.progress import Progress
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 from tests.sim.suspect_rigs import (

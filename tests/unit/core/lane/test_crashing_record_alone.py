@@ -2,11 +2,12 @@
 
 import pytest
 
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
-from sidecar.core.pace.pace import State
-from sidecar.core.progress import Bounds, Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
+from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.progress import Bounds, Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.transitions import DeadLetter
 from tests.sim.samples import ORDERS, WALL, life, record
 from tests.sim.suspect_rigs import (
     BAD,
@@ -20,7 +21,6 @@ from tests.sim.suspect_rigs import (
     taken_up,
     work,
 )
-from topics.transitions import DeadLetter
 
 
 def test_after_more_deaths_records_go_one_at_a_time_and_each_is_marked_before() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.lane.suspicion import IDLE_MS, QUIET_MS
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.lane.suspicion import IDLE_MS, QUIET_MS
+from reconsume.sidecar.core.progress import Progress
 from tests.sim.ladder_rig import QUEUE, LadderRig, rules, waiting
 from tests.sim.samples import ORDERS
 

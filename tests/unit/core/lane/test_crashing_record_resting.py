@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.suspicion import HUNG_MS, IDLE_MS
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.suspicion import HUNG_MS, IDLE_MS
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.rates import Rate
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, policy, record
 from tests.sim.suspect_rigs import READY, died
 from tests.unit.core.lane.test_crashing_record_hung import pass_time
-from topics.rates import Rate
-from topics.retry_headers import RetryState
 
 OTHERS = Partition("refunds", 0)
 SUSPECTS = 3

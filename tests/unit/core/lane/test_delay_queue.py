@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, DelayQueue
-from sidecar.core.record import NEVER, Partition
+from reconsume.sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, DelayQueue
+from reconsume.sidecar.core.record import NEVER, Partition
 from tests.sim.samples import ORDERS, record
 
 OTHER = Partition("orders", 1)

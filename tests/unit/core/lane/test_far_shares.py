@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import SPAN
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import SPAN
 from tests.sim.samples import ORDERS
 from tests.unit.core.lane.test_room_shares import BILLS, ROOM, RUN, WEIGHT, Fetcher
 

@@ -10,8 +10,8 @@ from itertools import product
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Outcome, Rejected
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome, Rejected
+from reconsume.sidecar.core.progress import Progress
 from tests.sim.ladder_rig import FAIL, QUEUE, LadderRig, copies_of, origin, waiting
 from tests.sim.samples import ORDERS, WALL
 

@@ -13,13 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.outcome import COMMITTED, Outcome
-from sidecar.core.progress import Progress
-from sidecar.core.record import Record
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.ladder_rig import FAIL, ORDERS, QUEUE, LadderRig, behind, origin, waiting
 from tests.sim.samples import WALL
-from topics.retry_headers import RetryState
 
 KEYS = (b"a", b"a", b"b")
 GENUINE = (waiting(0, 2, 20_000), behind(1), waiting(2, 1, 5_000))

@@ -7,8 +7,8 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.lane.in_place_queues import InPlaceQueues, OrderBy
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.lane.in_place_queues import InPlaceQueues, OrderBy
+from reconsume.sidecar.core.record import Partition, Record
 from tests.sim.samples import record
 
 PLACES = (Partition("orders", 0), Partition("orders", 1), Partition("bills", 0))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.invariant import BrokenInvariantError
-from sidecar.core.lane.append_times import Note
-from sidecar.core.lane.partition import Because, Pause
-from sidecar.core.lane.suspicion import Stage, Suspicion
-from sidecar.core.outcome import Failed
-from sidecar.core.pace.pace import State
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.invariant import BrokenInvariantError
+from reconsume.sidecar.core.lane.append_times import Note
+from reconsume.sidecar.core.lane.partition import Because, Pause
+from reconsume.sidecar.core.lane.suspicion import Stage, Suspicion
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.record import NEVER
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 from tests.sim.suspect_rigs import OTHER, died, taken_up

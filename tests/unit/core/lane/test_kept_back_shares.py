@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.holds import Hold, Holds
-from sidecar.core.outcome import Failed
-from sidecar.core.policy import InPlace
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import policy, record
 from tests.unit.core.lane.test_room_shares import ROOM, WEIGHT

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.lane import key_ledger as module
-from sidecar.core.lane.key_ledger import KeyLedger
-from sidecar.core.lane.ledger_entry import Phase, QueuedCopy
-from sidecar.core.record import NEVER
-from topics.retry_order import Order
+from reconsume.sidecar.core.lane import key_ledger as module
+from reconsume.sidecar.core.lane.key_ledger import KeyLedger
+from reconsume.sidecar.core.lane.ledger_entry import Phase, QueuedCopy
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.retry_order import Order
 
 KEY, ONE = b"k", (7, 1)
 

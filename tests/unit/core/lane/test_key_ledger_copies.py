@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import astuple
 
-from sidecar.core.lane.key_ledger import KeyLedger
-from sidecar.core.lane.ledger_entry import QueuedCopy
-from sidecar.core.record import NEVER
-from topics.retry_order import Order
+from reconsume.sidecar.core.lane.key_ledger import KeyLedger
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.retry_order import Order
 
 KEY, OTHER, ONE = b"k", b"other", (7, 1)
 

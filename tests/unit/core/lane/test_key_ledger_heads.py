@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.key_ledger import KeyLedger
-from sidecar.core.lane.ledger_entry import Entry, Identity, QueuedCopy
-from sidecar.core.record import NEVER
-from topics.retry_order import Order
+from reconsume.sidecar.core.lane.key_ledger import KeyLedger
+from reconsume.sidecar.core.lane.ledger_entry import Entry, Identity, QueuedCopy
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.retry_order import Order
 
 KEY = b"k"
 LOW, HIGH = (3, 1), (7, 1)

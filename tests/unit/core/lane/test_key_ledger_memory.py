@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.key_ledger import KeyLedger
-from sidecar.core.lane.ledger_entry import QueuedCopy, packed
-from topics.retry_order import LARGEST_OFFSET, Order
+from reconsume.sidecar.core.lane.key_ledger import KeyLedger
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy, packed
+from reconsume.topics.retry_order import LARGEST_OFFSET, Order
 
 RECORDS = 2_000
 FIRST, WALL = 70_000, 1_763_690_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.in_place_queues import LONGEST_NAME, InPlaceQueues, OrderBy, line_of
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.lane.in_place_queues import LONGEST_NAME, InPlaceQueues, OrderBy, line_of
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.record import Partition, Record
 from tests.sim.samples import ORDERS, life, record
 
 OTHER = Partition("bills", 0)

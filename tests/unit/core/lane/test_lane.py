@@ -2,12 +2,12 @@
 
 import pytest
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.outcome import COMMITTED, Committed, Failed, Rejected
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.transitions import Retry
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, policy, record
-from topics.transitions import Retry
 
 BAD = Failed("http-500")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.outcome import Failed, Throttled
-from sidecar.core.progress import SPAN, Progress
-from sidecar.core.progress_codec import decode, encode
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.outcome import Failed, Throttled
+from reconsume.sidecar.core.progress import SPAN, Progress
+from reconsume.sidecar.core.progress_codec import decode, encode
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 

@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.decide import LeaveUncommitted, RetryInPlace, decide_draining
-from sidecar.core.outcome import COMMITTED, EXPIRED, NACKED, Failed, Outcome, Rejected
-from sidecar.core.policy import InPlace
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.decide import LeaveUncommitted, RetryInPlace, decide_draining
+from reconsume.sidecar.core.outcome import COMMITTED, EXPIRED, NACKED, Failed, Outcome, Rejected
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.transitions import Commit, DeadLetter, Retry
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, policy, record
 from tests.sim.samples import life as a_life
-from topics.transitions import Commit, DeadLetter, Retry
 
 LOST = Failed("connection-lost", "", "broken_answer")
 BAD = Failed("http-500")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.outcome import COMMITTED, Failed
-from sidecar.core.record import Record
+from reconsume.sidecar.core.outcome import COMMITTED, Failed
+from reconsume.sidecar.core.record import Record
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.transitions import Commit, DeadLetter, Retry
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL
-from topics.events import Event, State, decode_event
-from topics.retry_headers import RetryState
-from topics.transitions import Commit, DeadLetter, Retry
 
 BAD = Failed("http-500")
 THEIRS = RetryState("orders:0:0", "orders", times=2, timestamp=WALL - 86_400_000, reason="retried-by-spring")

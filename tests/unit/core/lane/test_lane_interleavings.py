@@ -4,10 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.progress import Progress
-from sidecar.core.progress_codec import decode, encode
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import decode, encode
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 from tests.support.rings import EXAMPLES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress import Progress
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 

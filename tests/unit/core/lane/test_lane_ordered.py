@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.partition import Because
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
-from sidecar.core.policy import InPlace
-from sidecar.core.progress import Progress
-from sidecar.core.record import RECORD_COST, Partition, Record
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import RECORD_COST, Partition, Record
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.transitions import DeadLetter
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
-from topics.events import Event, State, decode_event
-from topics.transitions import DeadLetter
 
 FAIL = Failed("http-500", "no")
 INTERVAL = 700

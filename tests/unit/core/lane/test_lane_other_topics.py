@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.counters import MOST_STRAYS, OTHERS, UNKNOWN, LaneCounters
-from sidecar.core.decide import decide
-from sidecar.core.outcome import Failed
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record
-from sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter
-from sidecar.dlq.redrive_history import RedriveHistory, eligibility
-from sidecar.dlq.redrive_target import redrive
+from reconsume.sidecar.core.counters import MOST_STRAYS, OTHERS, UNKNOWN, LaneCounters
+from reconsume.sidecar.core.decide import decide
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter
+from reconsume.sidecar.dlq.redrive_history import RedriveHistory, eligibility
+from reconsume.sidecar.dlq.redrive_target import redrive
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.levels import TABLE
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.transition_records import Copy, writes_of
+from reconsume.topics.transitions import AT_ONCE, DeadLetter, Forward, Hop, after_wait
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
-from topics.events import Event, State, decode_event
-from topics.levels import TABLE
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
-from topics.transition_records import Copy, writes_of
-from topics.transitions import AT_ONCE, DeadLetter, Forward, Hop, after_wait
 
 HOUR = 3_600_000
 OLD, NEW = policy(), policy(topics=("orders", "parcels"))

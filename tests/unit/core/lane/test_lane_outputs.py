@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitResult, Refusal, RefusedBy
-from sidecar.core.lane.outputs import with_outputs
-from sidecar.core.outcome import Committed, Failed, Rejected
-from sidecar.core.record import HEADER_COST, RECORD_COST, weight_of
+from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, RefusedBy
+from reconsume.sidecar.core.lane.outputs import with_outputs
+from reconsume.sidecar.core.outcome import Committed, Failed, Rejected
+from reconsume.sidecar.core.record import HEADER_COST, RECORD_COST, weight_of
+from reconsume.topics.outputs import RETRY_OUTPUT_OF
+from reconsume.topics.transition_records import Copy
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, policy, record
-from topics.outputs import RETRY_OUTPUT_OF
-from topics.transition_records import Copy
 
 ONE, TWO = Copy("invoices", b"k", b"v" * 1_000, []), Copy("mail", None, None, [("a", b"1")])
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome, Throttled
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent, Outcome, Throttled
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, life, record
 

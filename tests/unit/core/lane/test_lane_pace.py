@@ -1,9 +1,9 @@
 """What spends no retry: refused connections, throttling, drains; and two lanes that share the places in flight."""
 
-from sidecar.core.outcome import CANCELLED, Failed, NotSent, Throttled
-from sidecar.core.pace.pace import FIRST_PROBE_MS, PROBE_HANGS_MS, PROBE_INTERVAL_MS, State
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.outcome import CANCELLED, Failed, NotSent, Throttled
+from reconsume.sidecar.core.pace.pace import FIRST_PROBE_MS, PROBE_HANGS_MS, PROBE_INTERVAL_MS, State
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
 

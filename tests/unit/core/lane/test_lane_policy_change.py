@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.outcome import Failed, NotSent, Throttled
-from sidecar.core.pace.pace import Pace, State
-from sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.outcome import Failed, NotSent, Throttled
+from reconsume.sidecar.core.pace.pace import Pace, State
+from reconsume.sidecar.core.record import Now, Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, life, policy, record, waits
 

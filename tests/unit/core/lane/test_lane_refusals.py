@@ -3,17 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
-from sidecar.core.lane.memory import REFUSED_SHARE
-from sidecar.core.lane.outbox import FIRST_TRY_MS, LAST_TRY_MS, MOST_REFUSED
-from sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
-from sidecar.core.policy import InPlace
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
+from reconsume.sidecar.core.lane.memory import REFUSED_SHARE
+from reconsume.sidecar.core.lane.outbox import FIRST_TRY_MS, LAST_TRY_MS, MOST_REFUSED
+from reconsume.sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.retry_order import Order
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
-from topics.retry_order import Order
 
 BAD, REFUSED = Failed("http-500"), Rejected("no")
 OTHER = Partition("orders", 1)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.bulk import RelayBulk
-from sidecar.core.lane.outbox import BATCH_FOR_MS
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.offset_ranges import OffsetRanges
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.lane.bulk import RelayBulk
+from reconsume.sidecar.core.lane.outbox import BATCH_FOR_MS
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.render_headers import render_retry_headers
+from reconsume.topics.retry_headers import Headers
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import DeadLetter, Forward, Hop
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, life
-from topics.render_headers import render_retry_headers
-from topics.retry_headers import Headers
-from topics.transition_records import Copy
-from topics.transitions import DeadLetter, Forward, Hop
 
 LEVEL, READY = Partition("billing-RETRY-1s", 3), Partition("billing-RETRY", 0)
 POLICY = replace(samples.policy(), relay=True)

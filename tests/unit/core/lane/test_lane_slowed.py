@@ -1,9 +1,9 @@
 """While answered failures slow it down, one partition may not fill the lane's memory for all others."""
 
-from sidecar.core.lane.partition import Because
-from sidecar.core.outcome import COMMITTED, Failed, NotSent
-from sidecar.core.pace.pace import PROBE_INTERVAL_MS
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent
+from reconsume.sidecar.core.pace.pace import PROBE_INTERVAL_MS
+from reconsume.sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.outcome import Failed
-from sidecar.core.policy import Policy
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.levels import LONGEST, TABLE
+from reconsume.topics.transition_records import Copy
+from reconsume.topics.transitions import Hop, Retry
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
-from topics.levels import LONGEST, TABLE
-from topics.transition_records import Copy
-from topics.transitions import Hop, Retry
 
 HOP = 20
 """ms from a decision to the copy in Kafka, in these tests."""

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS, SHARE, DelayQueue
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.outcome import COMMITTED, NACKED
-from sidecar.core.progress import SPAN, Progress
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.lane.delay_queue import HOLD_WITHIN_MS, RESUME_EARLY_MS, SHARE, DelayQueue
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.outcome import COMMITTED, NACKED
+from reconsume.sidecar.core.progress import SPAN, Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.transitions import Hop
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
-from topics.transitions import Hop
 
 TEN = Partition("billing-RETRY-10s", 0)
 HOURS = Partition("billing-RETRY-2h", 0)

@@ -15,14 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.memory import REFUSED_SHARE
-from sidecar.core.lane.partition import Because
-from sidecar.core.lane.paused import CHECK_ROOM_EVERY_MS
-from sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import AWAY, SLOW_FOR_MS, State
-from sidecar.core.policy import InPlace
-from sidecar.core.record import NEVER, Partition, Record
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.memory import REFUSED_SHARE
+from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.lane.paused import CHECK_ROOM_EVERY_MS
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
+from reconsume.sidecar.core.pace.pace import AWAY, SLOW_FOR_MS, State
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.record import NEVER, Partition, Record
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import record

@@ -9,19 +9,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.lane.ledger_entry import QueuedCopy, identity_of
-from sidecar.core.lane.located_copies import LocatedCopies, as_read_back, located_copy
-from sidecar.core.outcome import Failed
-from sidecar.core.record import NEVER, Now, Partition, Record, weight_of
-from sidecar.kafka.queues.queue_reading import queue_reading_of
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy, identity_of
+from reconsume.sidecar.core.lane.located_copies import LocatedCopies, as_read_back, located_copy
+from reconsume.sidecar.core.outcome import Failed
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record, weight_of
+from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
+from reconsume.topics.render_headers import as_read, render_retry_headers
+from reconsume.topics.retry_headers import RetryState, parse_retry_headers
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transition_records import writes_of
+from reconsume.topics.transitions import after_failure, put_behind, tried_now
 from tests.sim import samples
 from tests.sim.samples import WALL
-from topics.render_headers import as_read, render_retry_headers
-from topics.retry_headers import RetryState, parse_retry_headers
-from topics.retry_order import Order
-from topics.transition_records import writes_of
-from topics.transitions import after_failure, put_behind, tried_now
 
 POLICY = samples.policy(queued=True, retries=1)
 PARKING = replace(POLICY, parks=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.outcome import NotSent, Outcome, Postponed, Rejected, Throttled
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.outcome import NotSent, Outcome, Postponed, Rejected, Throttled
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.retry_order import Order
 from tests.sim.ladder_rig import FAIL, QUEUE, WAITS, LadderRig, copies_of, rules, states_of
 from tests.sim.samples import ORDERS
-from topics.events import Event, State, decode_event
-from topics.retry_order import Order
 
 
 def rig_of(*keys: bytes | None, **more: object) -> LadderRig:

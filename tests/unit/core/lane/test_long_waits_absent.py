@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.outbox import LAST_TRY_MS, MOST_REFUSED
-from sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.lane.outbox import LAST_TRY_MS, MOST_REFUSED
+from reconsume.sidecar.core.lane.partition import Because
 from tests.sim.ladder_rig import QUEUE, LadderRig, waiting
 from tests.sim.samples import ORDERS
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitBatch
-from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
-from sidecar.core.lane.queue_hops import ROUND_MS, Spans
-from sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT
-from sidecar.core.progress import SPAN, Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
+from reconsume.sidecar.core.lane.queue_hops import ROUND_MS, Spans
+from reconsume.sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT
+from reconsume.sidecar.core.progress import SPAN, Progress
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.ladder_rig import LadderRig, rules, states_of, waiting
 from tests.sim.samples import ORDERS
-from topics.retry_headers import RetryState
 
 LATE = 3_600_000
 MAIN = Progress(100)

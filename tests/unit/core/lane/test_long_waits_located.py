@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.queue_copies import AT_HAND_SHARE, SOON_MS
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.lane.queue_copies import AT_HAND_SHARE, SOON_MS
+from reconsume.sidecar.core.progress import Progress
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, waiting
 from tests.sim.rig import Rig
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.core.lane.membership_doubt import UNANSWERED_MS
-from sidecar.core.lane.queue_hops import Spans
+from reconsume.sidecar.core.lane.membership_doubt import UNANSWERED_MS
+from reconsume.sidecar.core.lane.queue_hops import Spans
 from tests.sim.ladder_rig import LadderRig, behind, waiting
 from tests.unit.core.lane.test_long_waits_bounds import LATE, MAIN, far_apart
 

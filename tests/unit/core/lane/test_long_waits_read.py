@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.long_waits import KEEP_MS
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.lane.long_waits import KEEP_MS
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.retry_order import Order
 from tests.sim import samples
 from tests.sim.ladder_rig import QUEUE, LadderRig, behind, waiting
 from tests.sim.samples import ORDERS, WALL
-from topics.retry_order import Order
 
 
 def test_what_the_group_has_done_in_a_queue_is_not_delivered_again() -> None:

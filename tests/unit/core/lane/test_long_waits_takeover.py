@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.core.lane.long_waits import KEEP_MS
-from sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.long_waits import KEEP_MS
+from reconsume.sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
 from tests.sim import samples
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, behind, waiting
 from tests.sim.samples import ORDERS

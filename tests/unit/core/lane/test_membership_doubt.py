@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from sidecar.core.lane.membership_doubt import UNANSWERED_MS
+from reconsume.sidecar.core.lane.membership_doubt import UNANSWERED_MS
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from sidecar.core.lane.memory import AdmissionLimit, LaneMemory
-from sidecar.core.lane.partition import Because, LanePartition, Pause
-from sidecar.core.pace.pace import Pace
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.record import NEVER, Partition
+from reconsume.sidecar.core.lane.memory import AdmissionLimit, LaneMemory
+from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.record import NEVER, Partition
 
 ROOM = 1_001
 """Odd, so that halves and quarters are not whole."""

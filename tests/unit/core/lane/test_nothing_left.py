@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.holds import Hold, Holds
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition
 from tests.sim.ladder_rig import LadderRig, rules, waiting
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record

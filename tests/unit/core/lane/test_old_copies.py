@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.holds import Hold, Holds
-from sidecar.core.outcome import COMMITTED, Outcome, Postponed, Throttled
-from sidecar.core.policy import InPlace
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome, Postponed, Throttled
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.progress import Progress
 from tests.sim.ladder_rig import FAIL, QUEUE, LadderRig, behind, waiting
 
 HOUR = 3_600_000

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.partition import LanePartition
 
 CORE = Path(__file__).parents[4] / "sidecar" / "core"
 HOME = CORE / "lane" / "partition.py"

@@ -7,16 +7,16 @@ from collections.abc import Collection
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.holds import Hold, Holds
-from sidecar.core.lane import operator_holds
-from sidecar.core.lane.operator_holds import LOOK_AGAIN_MS
-from sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
-from sidecar.core.policy import InPlace
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.lane import operator_holds
+from reconsume.sidecar.core.lane.operator_holds import LOOK_AGAIN_MS
+from reconsume.sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.retry_headers import RetryState
 from tests.sim import samples
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
-from topics.retry_headers import RetryState
 
 REFUNDS = Partition("refunds", 0)
 TWO = samples.policy(topics=("orders", "refunds"))

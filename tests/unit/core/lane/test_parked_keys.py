@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.lane.key_ledger import KeyLedger
-from sidecar.core.lane.ledger_entry import QueuedCopy
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.lane.key_ledger import KeyLedger
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.retry_order import Order
 from tests.sim.ladder_rig import LadderRig, waiting
 from tests.sim.samples import ORDERS
-from topics.retry_order import Order
 
 
 def test_a_key_whose_first_record_can_go_is_not_parked() -> None:

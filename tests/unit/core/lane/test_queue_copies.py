@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sidecar.core.lane.admission import LaneOptions
-from sidecar.core.lane.lane import Lane
-from sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.policy import Policy
-from sidecar.core.ports import Ports
-from sidecar.core.progress import Progress
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Ports
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.policy_record import SettlementRecord
+from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transitions import Commit, DeadLetter, Hop, Requeue
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
-from topics.policy_record import SettlementRecord
-from topics.retry_headers import RetryState
-from topics.retry_order import Order
-from topics.transitions import Commit, DeadLetter, Hop, Requeue
 
 QUEUE = Partition("billing-ORDERED-orders", 0)
 HOUR = 3_600_000

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from sidecar.core.lane.key_ledger import KeyLedger
-from sidecar.core.lane.ledger_entry import QueuedCopy
-from sidecar.core.lane.owned_queue import OwnedQueue
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.queue_facts import QueueFacts, begins_to_fill, fill_of, named, queue_facts_of
-from sidecar.core.overdue import Standing
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.record import NEVER, Now, Partition
-from sidecar.core.status import keys_status, statuses
+from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.lane.key_ledger import KeyLedger
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
+from reconsume.sidecar.core.lane.owned_queue import OwnedQueue
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.queue_facts import QueueFacts, begins_to_fill, fill_of, named, queue_facts_of
+from reconsume.sidecar.core.overdue import Standing
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.record import NEVER, Now, Partition
+from reconsume.sidecar.core.status import keys_status, statuses
+from reconsume.topics.retry_order import Order
 from tests.sim.samples import ORDERS, WALL
-from topics.retry_order import Order
 
 MOST = 100
 

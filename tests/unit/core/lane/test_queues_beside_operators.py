@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sidecar.core.holds import Hold, Holds
-from sidecar.core.lane.queue_hops import Spans
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.lane.queue_hops import Spans
+from reconsume.sidecar.core.progress import Progress
+from reconsume.topics.policy_record import SettlementRecord
+from reconsume.topics.transitions import DeadLetter
 from tests.sim.ladder_rig import LadderRig, behind, rules, waiting
 from tests.sim.samples import ORDERS, WALL, record
 from tests.sim.suspect_rigs import died, rig_of
 from tests.unit.core.lane.test_queue_copies import HOUR, PARKED, QUEUE, QueueRig
-from topics.policy_record import SettlementRecord
-from topics.transitions import DeadLetter
 
 HELD = Holds([Hold("h", key=b"k")])
 

@@ -7,16 +7,16 @@ from typing import NamedTuple, cast
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.key_ledger import AGE_STEP_MS
-from sidecar.core.lane.ledger_entry import QueuedCopy
-from sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
-from sidecar.core.lane.partition import LanePartition
-from sidecar.core.lane.read_aside import LOOK_FOR_OLD_MS, MOST_HOPS, MOST_OUT, OLD_MS, coming, read_aside
-from sidecar.core.policy import Policy
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.record import NEVER, Now, Partition
+from reconsume.sidecar.core.lane.key_ledger import AGE_STEP_MS
+from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
+from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
+from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.read_aside import LOOK_FOR_OLD_MS, MOST_HOPS, MOST_OUT, OLD_MS, coming, read_aside
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.record import NEVER, Now, Partition
+from reconsume.topics.retry_order import Order
 from tests.sim.samples import ORDERS, WALL, policy
-from topics.retry_order import Order
 
 QUEUE = Partition("billing-ORDERED-orders", 0)
 COPIES = 100

@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
-from sidecar.core.outcome import COMMITTED, Failed
-from sidecar.core.progress import Progress
-from sidecar.core.record import NEVER, Partition
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
+from reconsume.sidecar.core.outcome import COMMITTED, Failed
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import NEVER, Partition
+from reconsume.topics.transitions import Commit
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, life, record
-from topics.transitions import Commit
 
 BAD = Failed("http-500")
 OTHER, THIRD = Partition("orders", 1), Partition("orders", 2)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.rates import Rate
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.rig import Rig
 from tests.sim.samples import WALL, policy, record
 from tests.unit.core.lane.test_room_shares import ROOM, RUN, WEIGHT, Fetcher
-from topics.rates import Rate
-from topics.retry_headers import RetryState
 
 SLOW = tuple(Partition(f"slow{number}", 0) for number in range(4))
 FAST = Partition("fast", 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import CommitResult
-from sidecar.core.progress import LogId, Progress
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.commit_batch import CommitResult
+from reconsume.sidecar.core.progress import LogId, Progress
+from reconsume.sidecar.core.record import Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS
 

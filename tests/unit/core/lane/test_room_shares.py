@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from sidecar.core.lane.in_place_queues import OrderBy
-from sidecar.core.lane.room_shares import LOOK_AT_MOST_MS, LOOK_EVERY_MS
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.lane.room_shares import LOOK_AT_MOST_MS, LOOK_EVERY_MS
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.rates import Rate
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, policy, record
 from tests.sim.suspect_rigs import died
-from topics.rates import Rate
 
 OTHER, BILLS = Partition("orders", 1), Partition("bills", 0)
 LEVEL, READY = Partition("billing-RETRY-10s", 0), Partition("billing-RETRY", 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.settled_by_hand import decided_by_hand, meant_for, unparked
-from sidecar.core.record import Now
+from reconsume.sidecar.core.lane.settled_by_hand import decided_by_hand, meant_for, unparked
+from reconsume.sidecar.core.record import Now
+from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW, SettlementRecord
+from reconsume.topics.transitions import Commit, DeadLetter, Hop, Requeue
 from tests.sim.samples import WALL, life, policy, record
-from topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW, SettlementRecord
-from topics.transitions import Commit, DeadLetter, Hop, Requeue
 
 NOW = Now(WALL + 50, 0)
 OPEN = SettlementRecord(0, 2, COMMIT, "seen", "ann", WALL, "n1")

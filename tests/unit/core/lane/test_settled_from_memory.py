@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.holds import NO_HOLDS, Hold, Holds
-from sidecar.core.outcome import Failed, NotSent, Outcome, Postponed, Throttled
-from sidecar.core.policy import InPlace
+from reconsume.sidecar.core.holds import NO_HOLDS, Hold, Holds
+from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, Postponed, Throttled
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.topics.transitions import Commit, DeadLetter, Requeue
 from tests.sim.samples import WALL
 from tests.unit.core.lane.test_queue_copies import PARKED, QUEUE, QueueRig
-from topics.transitions import Commit, DeadLetter, Requeue
 
 HOUR = 3_600_000
 KINDS = {"dead-letter": DeadLetter, "commit": Commit, "retry-now": Requeue}

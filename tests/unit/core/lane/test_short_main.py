@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.lane.short_main import SURE_AFTER_MS
-from sidecar.core.progress import Progress
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.lane.short_main import SURE_AFTER_MS
+from reconsume.sidecar.core.progress import Progress
 from tests.sim.ladder_rig import WAITS, LadderRig, behind, waiting
 from tests.sim.samples import ORDERS
 

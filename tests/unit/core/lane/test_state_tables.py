@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from sidecar.core.lane import ownership, suspicion
-from sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane import ownership, suspicion
+from reconsume.sidecar.core.lane.partition import LanePartition
 
 OWNERSHIP = {"assigned", "paused", "blocked", "closing", "gone"}
 STAGES = {"none", *(stage.name.lower() for stage in suspicion.Stage)}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from sidecar.core.lane.partition import Because, LanePartition, Pause
-from sidecar.core.overdue import Standing
-from sidecar.core.progress import Progress, ProgressTracker
-from sidecar.core.record import Now, Partition
-from sidecar.core.status import FETCHING, WORDS, PartitionStatus, former_fields, statuses
+from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
+from reconsume.sidecar.core.overdue import Standing
+from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.status import FETCHING, WORDS, PartitionStatus, former_fields, statuses
 from tests.sim.samples import WALL, life, record
 
 LEVEL = Partition("billing-RETRY-5s", 3)

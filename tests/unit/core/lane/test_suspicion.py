@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.lane.suspicion import FEWEST, MOST, QUIET_MS, SMALLEST, TRIES, Stage, Suspicion, suspicion_of
-from sidecar.core.progress import Progress
-from sidecar.core.record import Now
+from reconsume.sidecar.core.lane.suspicion import (
+    FEWEST,
+    MOST,
+    QUIET_MS,
+    SMALLEST,
+    TRIES,
+    Stage,
+    Suspicion,
+    suspicion_of,
+)
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.record import Now
 from tests.sim.samples import record
 
 BEGIN = Now(wall_ms=1_000_000, steady_ms=50_000)

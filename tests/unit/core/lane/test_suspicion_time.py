@@ -2,8 +2,8 @@
 
 import pytest
 
-from sidecar.core.lane.suspicion import IDLE_MS, QUIET_MS, Stage, Step, Suspicion
-from sidecar.core.record import Now
+from reconsume.sidecar.core.lane.suspicion import IDLE_MS, QUIET_MS, Stage, Step, Suspicion
+from reconsume.sidecar.core.record import Now
 
 
 def step(suspicion: Suspicion, ms: int, *, load: int = 0, blocked: str = "", roomy: bool = True) -> Step:

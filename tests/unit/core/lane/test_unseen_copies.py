@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.lane.partition import FetchedRecords
-from sidecar.core.lane.unseen_copies import SURE_AFTER_MS
+from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.lane.unseen_copies import SURE_AFTER_MS
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, waiting
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.invariant import BrokenInvariantError
-from sidecar.core.lane.waiting import WaitingRecords
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.invariant import BrokenInvariantError
+from reconsume.sidecar.core.lane.waiting import WaitingRecords
+from reconsume.sidecar.core.record import Partition, Record
 from tests.sim.samples import ORDERS, record
 
 OTHER = Partition("bills", 0)

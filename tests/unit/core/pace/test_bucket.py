@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.pace.bucket import BURST_MS, GRAIN_MS, RESERVED_MS, Bucket
-from sidecar.core.pace.instance_rate import InstanceRate, Owned, share_of
-from sidecar.core.record import NEVER
-from topics.rates import Rate
+from reconsume.sidecar.core.pace.bucket import BURST_MS, GRAIN_MS, RESERVED_MS, Bucket
+from reconsume.sidecar.core.pace.instance_rate import InstanceRate, Owned, share_of
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.rates import Rate
 
 RATES = st.builds(Rate, st.integers(1, 5_000), st.sampled_from([1_000, 60_000, 3_600_000, 7_000]))
 

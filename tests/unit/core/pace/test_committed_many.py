@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Throttled
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.outcome import COMMITTED, Throttled
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
 
 NOW = Now(0, 0)

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, NotSent
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import Now, Record
+from reconsume.sidecar.core.outcome import COMMITTED, NotSent
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import Now, Record
 from tests.sim.samples import record
 
 NOW = Now(0, 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.core.pace.instance_rate import InstanceRate, Owned, share_of
-from sidecar.core.record import NEVER
-from topics.rates import Rate
+from reconsume.sidecar.core.pace.instance_rate import InstanceRate, Owned, share_of
+from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.rates import Rate
 
 TEN, THIRTY = Rate(10, 1_000), Rate(30, 1_000)
 

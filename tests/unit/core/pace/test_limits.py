@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.outcome import COMMITTED
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.limits import DeliveryLimits, LimitFacts
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.rates import Rate
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.samples import record
-from topics.rates import Rate
-from topics.retry_headers import RetryState
 
 SLOW, FAST = "slow", "fast"
 LEVEL = Partition("billing-RETRY-1s", 0)

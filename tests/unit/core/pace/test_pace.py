@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
-from sidecar.core.pace.pace import (
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
+from reconsume.sidecar.core.pace.pace import (
     LAST_PROBE_MS,
     LONGEST_PAUSE_MS,
     THROTTLE_HANGS_MS,
@@ -15,8 +15,8 @@ from sidecar.core.pace.pace import (
     Pace,
     State,
 )
-from sidecar.core.pace.throttle_cut import CUT_EVERY_MS, SURE
-from sidecar.core.record import NEVER, Record
+from reconsume.sidecar.core.pace.throttle_cut import CUT_EVERY_MS, SURE
+from reconsume.sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, paced, probe, probing
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Outcome, output_refused
-from sidecar.core.pace.pace import FIRST_PROBE_MS, LAST_PROBE_MS, PROBE_HANGS_MS, Pace, State
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Outcome, output_refused
+from reconsume.sidecar.core.pace.pace import FIRST_PROBE_MS, LAST_PROBE_MS, PROBE_HANGS_MS, Pace, State
+from reconsume.sidecar.core.record import NEVER
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, OTHER, RECORD, at, paced, probe, probing
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, Rejected
-from sidecar.core.pace.pace import START_HANGS_MS, WELL_FOR_MS, Pace, State
-from sidecar.core.record import NEVER
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, Outcome, Rejected
+from reconsume.sidecar.core.pace.pace import START_HANGS_MS, WELL_FOR_MS, Pace, State
+from reconsume.sidecar.core.record import NEVER
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, guarded, row
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.core.outcome import CANCELLED, COMMITTED, Failed
-from sidecar.core.pace import pace as pace_module
-from sidecar.core.pace.pace import PROBE_HANGS_MS, WELL_FOR_MS, Pace, State
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed
+from reconsume.sidecar.core.pace import pace as pace_module
+from reconsume.sidecar.core.pace.pace import PROBE_HANGS_MS, WELL_FOR_MS, Pace, State
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, OTHER, RECORD, at, failing, guarded, probe, probing, row
 

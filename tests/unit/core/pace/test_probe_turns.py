@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Failed, NotSent
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.probe_turns import ProbeTurns
-from sidecar.core.pace.shares import MostPlaces
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace, State
+from reconsume.sidecar.core.pace.probe_turns import ProbeTurns
+from reconsume.sidecar.core.pace.shares import MostPlaces
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from sidecar.core.pace.shares import divide, has_share, most_for, most_of_topic, next_flow
-from sidecar.core.pace.topic_turns import Flow, ReadyFlows
-from sidecar.core.record import Partition
+from reconsume.sidecar.core.pace.shares import divide, has_share, most_for, most_of_topic, next_flow
+from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows
+from reconsume.sidecar.core.record import Partition
 from tests.sim.samples import record
 
 

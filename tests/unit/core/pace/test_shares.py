@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.shares import FEWEST, divide, next_flow
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.shares import FEWEST, divide, next_flow
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import record
 
 NOW = Now(0, 0)

@@ -10,9 +10,18 @@ from typing import NamedTuple
 
 import pytest
 
-from sidecar.core.outcome import COMMITTED, Throttled
-from sidecar.core.pace.pace import Pace, State
-from sidecar.core.pace.throttle_cut import ALL, CUT_EVERY_MS, FREE, LEAST, PATIENCE_MS, SURE, ThrottleCut, cut_of
+from reconsume.sidecar.core.outcome import COMMITTED, Throttled
+from reconsume.sidecar.core.pace.pace import Pace, State
+from reconsume.sidecar.core.pace.throttle_cut import (
+    ALL,
+    CUT_EVERY_MS,
+    FREE,
+    LEAST,
+    PATIENCE_MS,
+    SURE,
+    ThrottleCut,
+    cut_of,
+)
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
 

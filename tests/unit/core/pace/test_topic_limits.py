@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.pace.limits import DeliveryLimits, LimitFacts
-from sidecar.core.pace.topic_limits import TopicLimit, TopicLimits, TopicTerms
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.pace.limits import DeliveryLimits, LimitFacts
+from reconsume.sidecar.core.pace.topic_limits import TopicLimit, TopicLimits, TopicTerms
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.rates import Rate
+from reconsume.topics.retry_headers import RetryState
 from tests.sim.samples import record
-from topics.rates import Rate
-from topics.retry_headers import RetryState
 
 SLOW = "slow"
 TEN = Rate(10, 1_000)

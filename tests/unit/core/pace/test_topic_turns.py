@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sidecar.core.invariant import BrokenInvariantError
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.invariant import BrokenInvariantError
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import Partition, Record
 from tests.sim.samples import record
 
 SOURCES = tuple(Partition(topic, number) for topic in ("orders", "bills") for number in (0, 1))

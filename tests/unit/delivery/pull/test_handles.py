@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.delivery.pull.handles import FORM, ReceiptHandles
-from sidecar.delivery.pull.lease_table import HandleStatus
+from reconsume.sidecar.delivery.pull.handles import FORM, ReceiptHandles
+from reconsume.sidecar.delivery.pull.lease_table import HandleStatus
 
 HANDLES = ReceiptHandles()
 REAL = HANDLES.encode(3, 4711)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sidecar.core.outcome import Outcome
-from sidecar.core.record import NEVER, RECORD_COST, Now, Partition, Record
-from sidecar.delivery.pull.lease_table import HandleStatus, Lease, LeaseEnd, LeaseTable
+from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.record import NEVER, RECORD_COST, Now, Partition, Record
+from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, Lease, LeaseEnd, LeaseTable
 from tests.sim.samples import ORDERS, record
 
 OTHER = Partition("orders", 1)

@@ -6,16 +6,16 @@ import asyncio
 
 from msgspec.structs import replace
 
-from sidecar.core.outcome import Outcome
-from sidecar.core.pace.dispatcher import Dispatcher
-from sidecar.core.pace.limits import DeliveryLimits
-from sidecar.core.pace.pace import Pace
-from sidecar.core.pace.topic_limits import TopicTerms
-from sidecar.core.pace.topic_turns import ReadyFlows
-from sidecar.core.record import Now, Partition, Record
-from sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.limits import DeliveryLimits
+from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.topics.rates import Rate
 from tests.sim.samples import record
-from topics.rates import Rate
 
 SLOW, FAST = Partition("slow", 0), Partition("fast", 0)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
-from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer
-from sidecar.delivery.push.response_reader import Judged
-from sidecar.delivery.verdict import (
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected, Throttled
+from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer
+from reconsume.sidecar.delivery.push.response_reader import Judged
+from reconsume.sidecar.delivery.verdict import (
     EXPIRES,
     MISSING,
     NO_ID,
@@ -21,8 +21,8 @@ from sidecar.delivery.verdict import (
     OddAnswer,
     VerdictRules,
 )
+from reconsume.topics.expiry import Expiry
 from tests.support.sidecar.push_requests import a_record
-from topics.expiry import Expiry
 
 WALL = 1_763_690_000_000
 JSON = (b"content-type", b"application/json")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, LARGEST, SECRETS, TOKEN, read_credentials
-from sidecar.errors import ConfigError
+from reconsume.sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, LARGEST, SECRETS, TOKEN, read_credentials
+from reconsume.sidecar.errors import ConfigError
 from tests.support.kafka.certificates import Authority, locked
 from tests.support.sidecar.service_files import ServiceFiles
 

@@ -10,14 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
-from sidecar.core.record import Now
-from sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused, read_batch_answer, read_envelope_answer
-from sidecar.delivery.push.failure_text import LONGEST_TEXT, failure_text
-from sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
-from sidecar.delivery.verdict import FailureText, VerdictRules, verdict_from_response
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.batch_verdicts import (
+    Verdicts,
+    WholeRefused,
+    read_batch_answer,
+    read_envelope_answer,
+)
+from reconsume.sidecar.delivery.push.failure_text import LONGEST_TEXT, failure_text
+from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
+from reconsume.sidecar.delivery.verdict import FailureText, VerdictRules, verdict_from_response
+from reconsume.topics.reasons import reason_class, reason_text
 from tests.support.sidecar.push_requests import a_record
-from topics.reasons import reason_class, reason_text
 
 PROBLEM, JSON, TEXT = "application/problem+json", "application/json", "text/plain; charset=utf-8"
 RECORDS = [a_record(offset=offset) for offset in (7, 8)]

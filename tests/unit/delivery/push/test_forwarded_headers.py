@@ -8,9 +8,9 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from sidecar.delivery.push.forwarded_headers import Forward
+from reconsume.sidecar.delivery.push.forwarded_headers import Forward
+from reconsume.topics.retry_headers import Headers
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read
-from topics.retry_headers import Headers
 
 
 def own_headers(headers: Headers, *forward: str) -> list[tuple[str, str]]:

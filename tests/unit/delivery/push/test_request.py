@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.retry_headers import Headers, RetryState
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read, rendered
-from topics.retry_headers import Headers, RetryState
 
 OURS_WHEN_THERE = {"Reconsume-Key", "Reconsume-Key-Base64", "Reconsume-Key-Omitted", "Reconsume-Null"}
 LIFE = RetryState(id="orders:3:1024", topic="orders", times=2, redrives=1, timestamp=1_700_000_000_000)

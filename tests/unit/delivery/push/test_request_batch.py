@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.record import Record
-from sidecar.delivery.push.request import RenderBatch
-from sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.core.record import Record
+from reconsume.sidecar.delivery.push.request import RenderBatch
+from reconsume.sidecar.delivery.push.target import parse_target
+from reconsume.topics.retry_headers import RECONSUMETIMES, RetryState
 from tests.support.sidecar.push_requests import Read, a_record
-from topics.retry_headers import RECONSUMETIMES, RetryState
 
 TARGET = parse_target("http://127.0.0.1:8080/events?a=b", False)
 

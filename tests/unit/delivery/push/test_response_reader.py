@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Failed, Outcome, Throttled
-from sidecar.core.record import Now
-from sidecar.delivery.push.response_reader import (
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome, Throttled
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.response_reader import (
     BROKEN,
     LOST,
     PLAIN_REMEMBERED,
@@ -17,7 +17,7 @@ from sidecar.delivery.push.response_reader import (
     Plain,
     ResponseReader,
 )
-from sidecar.delivery.verdict import VerdictRules
+from reconsume.sidecar.delivery.verdict import VerdictRules
 
 OK = b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 2\r\n\r\nok"
 RETRY = b"HTTP/1.1 200 OK\r\nReconsume-Verdict: retry\r\nContent-Length: 0\r\n\r\n"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.delivery.push.forwarded_headers import BUDGET_BYTES
-from sidecar.delivery.push.request import RenderBatch
-from sidecar.delivery.push.signature import (
+from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES
+from reconsume.sidecar.delivery.push.request import RenderBatch
+from reconsume.sidecar.delivery.push.signature import (
     LONGEST_ID,
     SIGNED_ROOM,
     authenticated,
@@ -21,7 +21,7 @@ from sidecar.delivery.push.signature import (
     signature_lines,
     token_in,
 )
-from sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.delivery.push.target import parse_target
 from tests.support.service.signatures import takes
 from tests.support.sidecar.push_requests import Read, a_record, rendered
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.delivery.push.target import Target, parse_target
+from reconsume.sidecar.delivery.push.target import Target, parse_target
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled
-from sidecar.delivery.push.batch_verdicts import read_envelope_answer
-from sidecar.delivery.verdict import UNREADABLE, OddAnswer, VerdictRules, verdict_from_response
-from topics.expiry import Expiry
+from reconsume.sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome, Postponed, Rejected, Throttled
+from reconsume.sidecar.delivery.push.batch_verdicts import read_envelope_answer
+from reconsume.sidecar.delivery.verdict import UNREADABLE, OddAnswer, VerdictRules, verdict_from_response
+from reconsume.topics.expiry import Expiry
 
 WALL = 1_763_690_000_000
 """Fri, 21 Nov 2025 01:53:20 GMT"""

@@ -6,11 +6,11 @@ from concurrent.futures import Future
 import pytest
 from msgspec.structs import replace
 
-from sidecar.core.commit_batch import SettledRecord
-from sidecar.delivery.relay.post_writer import MOST_WAITING, Failure, NotWrittenError, PendingPost, PostWriter
-from sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
+from reconsume.sidecar.core.commit_batch import SettledRecord
+from reconsume.sidecar.delivery.relay.post_writer import MOST_WAITING, Failure, NotWrittenError, PendingPost, PostWriter
+from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
+from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
-from topics.transitions import Commit
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t"}
 

@@ -1,5 +1,0 @@
-"""For a service's own code: let the effect of a record happen once. The names of the package `once`."""
-
-from once import DDL, DeliveryKey, claim, create_table, delivery_key, forget, once
-
-__all__ = ["DDL", "DeliveryKey", "claim", "create_table", "delivery_key", "forget", "once"]

@@ -1,5 +1,0 @@
-"""A Spark session with the settings that the jobs need. The names of `spark.session`."""
-
-from spark.session import build
-
-__all__ = ["build"]
