@@ -2,7 +2,7 @@
 
     metadata = "rc1" "." flags "." place "." done *( "." number ) [ "." unique ]
 
-The parts stand in this order. Empty parts at the end are left out, and spaces behind the text mean nothing.
+The fields stand in this order. Empty fields at the end are left out, and spaces behind the text mean nothing.
 
     rc1     the version of this form. `rc` and a greater number: a newer version wrote it, and only the offset counts
     flags   letters: `c` the owner gave the partition up in order, or has delivered nothing of it; `n` the policy topic
@@ -65,7 +65,7 @@ MOST_BYTES = SPAN // 8 + 16
 _TAG, _CLEAN, _NOTES = "rc1", "c", "n"
 _OURS = re.compile(r"rc[0-9]+")
 _FLAGS = re.compile(r"[a-z]*")
-_PLACE = re.compile(r"([0-9]{1,6})-([0-9]{1,19})-([0-9a-f]{8})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")
+_POSITION = re.compile(r"([0-9]{1,6})-([0-9]{1,19})-([0-9a-f]{8})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")
 
 
 def encode(source: Partition, progress: Progress) -> str:
@@ -88,7 +88,7 @@ def encode(source: Partition, progress: Progress) -> str:
         "" if progress.last_at_ms is None or not 0 <= progress.last_at_ms <= MOST_AT else str(progress.last_at_ms),
         str(min(progress.cycle, MOST_CYCLE) or ""),
     )
-    return ".".join((_TAG, flags, _place(source, progress), packed, *numbers, unique)).rstrip(".")
+    return ".".join((_TAG, flags, _position_of(source, progress), packed, *numbers, unique)).rstrip(".")
 
 
 def decode(source: Partition, offset: int, metadata: str | None) -> Progress:
@@ -96,24 +96,24 @@ def decode(source: Partition, offset: int, metadata: str | None) -> Progress:
 
     Metadata counts as absent if it is foreign, of another version, or made for another position. So does a broken part.
     """
-    parts = _parts_of(metadata)
+    fields = _fields_of(metadata)
     # Any program may commit for a group: only our own form is believed, and the offset always (contract 7.3).
-    if parts is None or _elsewhere(parts, source, offset):
+    if fields is None or _elsewhere(fields, source, offset):
         return Progress(offset, ours=False)
-    deaths, mark, reach, width, last_at, cycle = parts.numbers
+    deaths, mark, reach, width, last_at, cycle = fields.numbers
     distance, end = _number(mark, MOST_DISTANCE), _number(reach, MOST_DISTANCE)
     return Progress(
         offset,
-        _parse_done(offset, parts.done) or NONE,
-        _CLEAN in parts.flags,
+        _parse_done(offset, fields.done) or NONE,
+        _CLEAN in fields.flags,
         deaths=_number(deaths, MOST_DEATHS) or 0,
         mark=None if distance is None else offset + distance,
         reach=None if end is None else offset + end - 1,
         width=_number(width, MOST_WIDTH),
         last_at_ms=_number(last_at, MOST_AT),
-        log=parts.log,
+        log=fields.log,
         cycle=_number(cycle, MOST_CYCLE) or 0,
-        notes=_NOTES in parts.flags,
+        notes=_NOTES in fields.flags,
     )
 
 
@@ -128,52 +128,52 @@ def unread(metadata: str | None) -> str:
         return ""
     if tag != _TAG:
         return f"a newer version of Reconsume wrote it, in the form {tag[:12]!r}"
-    if (parts := _parts_of(metadata)) is None:
+    if (fields := _fields_of(metadata)) is None:
         return "it does not say for which position it was made"
-    return "its done set is broken" if _parse_done(0, parts.done) is None else ""
+    return "its done set is broken" if _parse_done(0, fields.done) is None else ""
 
 
 def misplaced(source: Partition, offset: int, metadata: str | None) -> str:
     """Return for which other position metadata of ours was made, as a text for people; empty if for this one."""
-    parts = _parts_of(metadata)
-    return "" if parts is None else _elsewhere(parts, source, offset)
+    fields = _fields_of(metadata)
+    return "" if fields is None else _elsewhere(fields, source, offset)
 
 
-# --- the parts --------------------------------------------------------------------------------------------------------
+# --- the fields -------------------------------------------------------------------------------------------------------
 
 
-class _Parts(NamedTuple):
+class _Fields(NamedTuple):
     flags: str
-    place: tuple[int, int, str]
+    position: tuple[int, int, str]
     log: LogId | None
     done: str
     numbers: tuple[str, ...]
 
 
-def _place(source: Partition, progress: Progress) -> str:
-    place = f"{source.number}-{progress.next}-{_digest(source.topic)}"
-    return place if progress.log is None else "-".join((place, *progress.log))
+def _position_of(source: Partition, progress: Progress) -> str:
+    position = f"{source.number}-{progress.next}-{_digest(source.topic)}"
+    return position if progress.log is None else "-".join((position, *progress.log))
 
 
 def _digest(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _parts_of(metadata: str | None) -> _Parts | None:
+def _fields_of(metadata: str | None) -> _Fields | None:
     """Return the parts of metadata in this form; None for any other."""
-    tag, *parts = (metadata or "").rstrip().split(".")
-    flags, place, done, *numbers = [*parts, *[""] * 9]
-    found = _PLACE.fullmatch(place)
-    if tag != _TAG or found is None or _FLAGS.fullmatch(flags) is None:
+    tag, *fields = (metadata or "").rstrip().split(".")
+    flags, position, done, *numbers = [*fields, *[""] * 9]
+    match = _POSITION.fullmatch(position)
+    if tag != _TAG or match is None or _FLAGS.fullmatch(flags) is None:
         return None
-    number, offset, topic, cluster, ident = found.groups()
+    number, offset, topic, cluster, ident = match.groups()
     log = None if cluster is None else LogId(cluster, ident)
-    return _Parts(flags, (int(number), int(offset), topic), log, done, tuple(numbers[:6]))
+    return _Fields(flags, (int(number), int(offset), topic), log, done, tuple(numbers[:6]))
 
 
-def _elsewhere(parts: _Parts, source: Partition, offset: int) -> str:
+def _elsewhere(fields: _Fields, source: Partition, offset: int) -> str:
     """Return for which other position this was made, as a text for people; empty if for this one."""
-    number, at, topic = parts.place
+    number, at, topic = fields.position
     if topic != _digest(source.topic):
         return "it was made for another topic"
     if (number, at) != (source.number, offset):

@@ -30,7 +30,7 @@ from reconsume.sidecar.kafka.committer.committer import Committer
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
-from reconsume.sidecar.kafka.consumer.log_ids import AskedLogIds
+from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
@@ -108,7 +108,7 @@ class LaneRunner:
                 lock_timeout=plan.lock_timeout,
                 stepwise=classic,
                 before=before,
-                log_ids=AskedLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-ids")),
+                log_ids=KafkaLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-ids")),
             )
             self.committer = Committer(
                 producer_config(

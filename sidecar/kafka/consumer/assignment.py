@@ -145,8 +145,8 @@ class Assignment:
             self._hold(consumer, sources)
             return
         # Before the first fetch: an id that is asked for later may be that of another log than the one that is read.
-        found = self.starts.log_ids({source.topic for source in sources})
-        logs_read = {source: found.get(source.topic) for source in sources}
+        logs_now = self.starts.log_ids({source.topic for source in sources})
+        logs_read = {source: logs_now.get(source.topic) for source in sources}
         starts = self.starts.find(consumer, logs_read, in_callback=True)
         for source in sources:
             self.owned_partitions[source] = OwnedPartition(source, next(self._epochs), logs_read[source])
@@ -315,11 +315,11 @@ class Assignment:
         """
         if not known:
             return set()
-        found = self.starts.log_ids({source.topic for source in known})
+        logs_now = self.starts.log_ids({source.topic for source in known})
         for source in known:
             self._listener.truncated(source, kept[source])
             owned = self.owned_partitions[source]
-            owned.log = found.get(source.topic)
+            owned.log = logs_now.get(source.topic)
             owned.epoch, owned.seek_count, owned.paused, owned.sought = next(self._epochs), 0, False, None
             owned.told_end = False
         starts = [Start(source, progress.next, progress) for source, progress in known.items()]
@@ -354,8 +354,8 @@ class Assignment:
     def _others(self, sources: Collection[Partition]) -> set[Partition]:
         """Return the partitions whose log is another one than was read, by the ids of their topics."""
         named = {source: log for source, log in self._logs_of(sources).items() if log is not None}
-        found = self.starts.log_ids({source.topic for source in named})
-        return {source for source, log in named.items() if is_recreated(log, found.get(source.topic))}
+        logs_now = self.starts.log_ids({source.topic for source in named})
+        return {source for source, log in named.items() if is_recreated(log, logs_now.get(source.topic))}
 
     def _at_numbers(self) -> set[Partition]:
         """Return the awaited partitions that the client reads from an offset which is only to be checked."""

@@ -30,7 +30,7 @@ def no_log_ids(_topics: Collection[str]) -> Mapping[str, LogId]:
     return {}
 
 
-class AskedLogIds:
+class KafkaLogIds:
     """The ids of one cluster, for one thread. `connect`: makes a client with the newest credentials."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
@@ -48,9 +48,9 @@ class AskedLogIds:
         except (ConfigError, KafkaException):  # the next question begins with another client
             self._connection = None
             return {}
-        asked = connection.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=ANSWER_WITHIN)
+        answers = connection.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=ANSWER_WITHIN)
         ids = dict[str, LogId]()
-        for topic, future in asked.items():
+        for topic, future in answers.items():
             try:
                 ident = str(connection.answer(future, max(0.0, until - time.monotonic())).topic_id)
             except KafkaException:  # deleted, or not for this user to see

@@ -106,8 +106,8 @@ class Looks:
             if owned.last_at_ms is not None
         }
         named = {owned.partition: owned.log for owned in owned_partitions.values() if owned.log is not None}
-        found = self._log_ids({source.topic for source in named})
-        others = {source for source, log in named.items() if is_recreated(log, found.get(source.topic))}
+        logs_now = self._log_ids({source.topic for source in named})
+        others = {source for source, log in named.items() if is_recreated(log, logs_now.get(source.topic))}
         return sorted(others.union(recreated(logs, read, ANSWER_WITHIN)))
 
     def _name(self, unanswered: frozenset[Partition]) -> None:

@@ -90,7 +90,7 @@ class Starts(PassedOver):
             for source, got in answered.items()
             if got is not None and is_recreated(got.log, logs_read[source])
         }
-        starts |= self._anew(logs, former)
+        starts |= self._recreated(logs, former)
         known = checked(logs, {source: got for source, got in answered.items() if source not in former})
         starts |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         fresh = [source for source, progress in known.items() if progress is None]
@@ -141,7 +141,7 @@ class Starts(PassedOver):
             if progress.last_at_ms is None or source in later
         }
 
-    def _anew(self, logs: OffsetLookup, former: Mapping[Partition, Progress]) -> dict[Partition, Start]:
+    def _recreated(self, logs: OffsetLookup, former: Mapping[Partition, Progress]) -> dict[Partition, Start]:
         """Return the starts of partitions whose progress is of a former log of the same name."""
         begins = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in former], EDGES_WITHIN)
         starts = dict[Partition, Start]()

@@ -11,7 +11,7 @@ from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.admin.connection import Connection
-from reconsume.sidecar.kafka.consumer.log_ids import AskedLogIds
+from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.faults.test_misplaced_progress import progress
 from tests.flow.lifecycle.next_version import leave_progress
@@ -28,7 +28,7 @@ OLD, NEW = 30, 60
 
 def log_of(group: GroupTopics) -> LogId:
     """The log that the main topic has now."""
-    return AskedLogIds(lambda: Connection({"bootstrap.servers": group.bootstrap}))([group.main])[group.main]
+    return KafkaLogIds(lambda: Connection({"bootstrap.servers": group.bootstrap}))([group.main])[group.main]
 
 
 def recreate(group: GroupTopics) -> None:

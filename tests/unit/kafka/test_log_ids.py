@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.kafka.admin.connection import Connection
-from reconsume.sidecar.kafka.consumer.log_ids import NO_ID, AskedLogIds
+from reconsume.sidecar.kafka.consumer.log_ids import NO_ID, KafkaLogIds
 
 UNKNOWN = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 SILENT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -50,7 +50,7 @@ class Cluster:
 
 def test_each_topic_has_a_log_of_its_own_and_what_kafka_does_not_tell_is_left_out() -> None:
     cluster = Cluster({"orders": "id-1", "bills": "id-2", "gone": UNKNOWN, "old": NO_ID})
-    ask = AskedLogIds(cluster.connect)
+    ask = KafkaLogIds(cluster.connect)
     assert ask(["orders", "bills", "gone", "old"]) == {
         "orders": LogId.of("cluster-1", "id-1"),
         "bills": LogId.of("cluster-1", "id-2"),
@@ -63,7 +63,7 @@ def test_each_topic_has_a_log_of_its_own_and_what_kafka_does_not_tell_is_left_ou
 def test_where_kafka_does_not_answer_nothing_is_known_and_the_next_question_has_another_client(
     cluster: Cluster,
 ) -> None:
-    ask = AskedLogIds(cluster.connect)
+    ask = KafkaLogIds(cluster.connect)
     assert (ask(["orders"]), ask(["orders"]), cluster.made) == ({}, {}, 2)
     cluster.ids, cluster.cluster = {"orders": "id-1"}, "cluster-1"
     assert ask(["orders"]) == {"orders": LogId.of("cluster-1", "id-1")}
@@ -75,9 +75,9 @@ def test_where_no_client_can_be_made_nothing_is_known() -> None:
     def refuse() -> Connection:
         raise ConfigError(["kafka: no certificate"])
 
-    assert AskedLogIds(refuse)(["orders"]) == {}
+    assert KafkaLogIds(refuse)(["orders"]) == {}
 
 
 def test_without_topics_nobody_is_asked() -> None:
     cluster = Cluster({})
-    assert (AskedLogIds(cluster.connect)([]), cluster.made) == ({}, 0)
+    assert (KafkaLogIds(cluster.connect)([]), cluster.made) == ({}, 0)
