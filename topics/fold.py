@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from reconsume.topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, order
+from reconsume.topics.events import AHEAD, FAILURES, BadEvent, Event, Order, State, decode_event, order
 from reconsume.topics.retry_headers import LARGEST_COUNT
 from reconsume.topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
 
@@ -70,9 +70,9 @@ def row_of(event: Event, partition: int, offset: int, written: int) -> Folded:
     return Folded(row, partition, offset)
 
 
-def order_key(folded: Folded) -> tuple[int, ...]:
+def order_key(folded: Folded) -> tuple[Order, int, int]:
     """Return the sort key of a row's state: the order of its event, then where that lies, so that no two are equal."""
-    return (*order(folded.row), folded.partition, folded.offset)
+    return order(folded.row), folded.partition, folded.offset
 
 
 def merged(one: Folded, other: Folded) -> Folded:

@@ -105,12 +105,12 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     reads: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
 
 
-class SettlementRecord(msgspec.Struct, frozen=True):
-    """A person's decision about one record. It is meant for these `redrives` and `times` alone.
+class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person's decision about one record. It is meant for the attempt with these counts alone.
 
     `how`: one of WAYS, or a word of a newer version. `why` and `who` are for people. `at` is epoch ms. `nonce` is new
     in each settlement, so that one acts once. `position`: where the dead letter is, `topic:partition:offset`; empty for
-    a record that waits.
+    a record that waits. `cycle` is left out when it is 0.
     """
 
     redrives: Long
@@ -120,8 +120,9 @@ class SettlementRecord(msgspec.Struct, frozen=True):
     who: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
     at: Long
     nonce: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default="")
-    v: Literal[1] = 1
+    position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default_factory=str)
+    v: Literal[1] = msgspec.field(default_factory=lambda: 1)  # a default would be omitted
+    cycle: Long = 0
 
 
 def fault_of_settlement(ident: str, record: SettlementRecord) -> str:

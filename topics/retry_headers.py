@@ -36,6 +36,8 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 RETRY_TOPIC = "RETRY_TOPIC"
 RECONSUMETIMES = "RECONSUMETIMES"
 RETRY_REDRIVES = "RETRY_REDRIVES"
+RETRY_CYCLE = "RETRY_CYCLE"
+"""How often the position of the record's main partition was reset; absent where it never was."""
 RETRY_DUE_AT = "RETRY_DUE_AT"
 RETRY_REAL_TIMESTAMP = "RETRY_REAL_TIMESTAMP"
 RETRY_FIRST_FAILED_AT = "RETRY_FIRST_FAILED_AT"
@@ -59,6 +61,7 @@ OURS: frozenset[str] = frozenset(
         RETRY_TOPIC,
         RECONSUMETIMES,
         RETRY_REDRIVES,
+        RETRY_CYCLE,
         RETRY_DUE_AT,
         RETRY_REAL_TIMESTAMP,
         RETRY_FIRST_FAILED_AT,
@@ -81,6 +84,9 @@ MOST_HEADERS = 100_000
 there were none."""
 MOST_OF_OURS = 32
 """Headers that a copy has in addition to those of the record, at most."""
+RETRY_HEADERS_DROPPED = "RETRY_HEADERS_DROPPED"
+"""On a copy without the record's own headers, because ours had no room next to them: how many they were. It stays with
+the record like its own headers."""
 RESERVED = "RETRY_"
 """The prefix of headers that a later version may add. Such a header is kept like the record's own and is never refused.
 A newer version then finds it again after an older one."""
@@ -90,8 +96,8 @@ LARGEST_PARTITION = 2**31 - 1
 LARGEST_LONG = 2**63 - 1
 COUNT_DIGITS = 6
 LARGEST_COUNT = 10**COUNT_DIGITS - 1
-"""The largest RECONSUMETIMES and RETRY_REDRIVES. A count stays there: with one digit more the strict form would refuse
-the record for ever, and an ordered group can try a record a million times in place."""
+"""The largest RECONSUMETIMES, RETRY_REDRIVES and RETRY_CYCLE. A count stays there: with one digit more the strict form
+would refuse the record for ever, and an ordered group can try a record a million times in place."""
 TIME_DIGITS = 16
 # A producer may stamp nanoseconds on a main topic. That is no reason to refuse our own copy.
 TIMESTAMP_DIGITS = 19
@@ -106,7 +112,7 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing. `order`: its
     place among the records of its key, on copies in a queue topic. `behind`: it only waits behind an earlier one there.
     `parked`: its retries are used up, and it waits there for a person. `settled`: the nonce of the settlement that was
-    carried out on it last; empty without one.
+    carried out on it last; empty without one. `cycle`: how often the position of its main partition was reset.
     """
 
     id: str
@@ -125,6 +131,7 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     behind: bool = False
     parked: bool = False
     settled: str = ""
+    cycle: int = 0
 
 
 class BadHeader(msgspec.Struct, frozen=True):
@@ -185,6 +192,7 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
         behind=has_mark(ours, RETRY_BEHIND, BEHIND),
         parked=has_mark(ours, RETRY_PARKED, PARKED),
         settled=settled_of(ours),
+        cycle=number_of(ours, RETRY_CYCLE, COUNT_DIGITS),
     )
 
 

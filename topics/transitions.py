@@ -18,7 +18,7 @@ from reconsume.topics.expiry import EXPIRED
 from reconsume.topics.group_rules import GroupRules
 from reconsume.topics.levels import LONGEST
 from reconsume.topics.reasons import reason_class, reason_text
-from reconsume.topics.retry_headers import MOST_HEADERS, RetryState
+from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
 
 UNKNOWN_TOPIC = "unknown-topic"
@@ -264,16 +264,6 @@ def dead_letter_unreadable(record: ReadRecord, now: int) -> DeadLetter:
         last_failed_at=now,
     )
     return DeadLetter(state, reason_class(record.fault), 0)
-
-
-def dead_letter_too_large(record: ReadRecord, failed: RetryState, now: int) -> DeadLetter:
-    """Return the dead letter for a record that has failed, and that has more headers than Kafka's client reads.
-
-    `failed`: the retry state that its copy would have had. The letter has none of its headers: ORIGIN_MESSAGE_ID names
-    the record that has them.
-    """
-    text = f"it has more than {MOST_HEADERS} headers; before that: {failed.reason}"
-    return dead_letter(record, "too-large", text, now)
 
 
 def redriven(dead: RetryState, now: int, order: Order | None = None) -> Retry:

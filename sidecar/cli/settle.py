@@ -29,6 +29,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.errors import LetterError
 from reconsume.sidecar.printable import printable
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.events import State
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
@@ -183,8 +184,8 @@ def has_event(there: DlqTopics, letter: Letter, kept: SettlementRecord) -> bool:
     from reconsume.sidecar.view.journey import read_journey
 
     events = read_journey(there.kafka, there.names, letter.id, kept.at, MOST_EVENTS, lambda _read, _of: None).events
-    same = (State.DISMISSED, kept.redrives, kept.times)
-    return any((one.state, one.redrives, one.times) == same for one in events)
+    same = (State.DISMISSED, attempt_of(kept))
+    return any((one.state, attempt_of(one)) == same for one in events)
 
 
 def before_text(ident: str, kept: SettlementRecord, why: str) -> str:

@@ -62,7 +62,6 @@ class Refusal(NamedTuple):
 
     `about`: how far the refusal reaches. `reason`: a text for people. `where`: the topic or partition that accepts
     nothing; one entry is retried there on behalf of all. `too_large`: no record of this size is accepted there.
-    `unreadable`: the record, or its copy, has more headers than Kafka's client reads. No copy of it may be written.
     """
 
     entry: SettledRecord
@@ -70,7 +69,6 @@ class Refusal(NamedTuple):
     reason: str
     where: str = ""
     too_large: bool = False
-    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,12 +66,17 @@ class LogId(NamedTuple):
         return cls(*(f"{zlib.crc32(one.encode()):08x}" for one in (cluster_id, topic_id)))
 
 
-def is_recreated(stated: LogId | None, found: LogId | None) -> bool:
-    """Whether `found` is the log of a topic that was created again since progress named `stated`.
+def is_recreated(stated: LogId | None, present: LogId | None) -> bool:
+    """Whether `present` is the log of a topic that was created again since progress named `stated`.
 
     Only the same cluster with another topic id says so. None, on either side, says nothing.
     """
-    return stated is not None and found is not None and stated.cluster == found.cluster and stated.topic != found.topic
+    return (
+        stated is not None
+        and present is not None
+        and stated.cluster == present.cluster
+        and stated.topic != present.topic
+    )
 
 
 class Progress(msgspec.Struct, frozen=True):

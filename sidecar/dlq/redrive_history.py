@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.retry_headers import LARGEST_COUNT
 
 CLOCKS_DIFFER = 3_600_000
@@ -85,8 +86,8 @@ class RedriveHistory(msgspec.Struct, frozen=True):
     claims: tuple[RedrivenRange, ...] = ()
     done: frozenset[int] = frozenset()
     """Offsets of letters that were redriven by their id."""
-    dismissed: dict[tuple[str, int, int], int] = {}
-    """When a person has dismissed letters (epoch ms), by id, redrives and times. That is kept in the policy topic, not
+    dismissed: dict[tuple[str, Attempt], int] = {}
+    """When a person has dismissed letters (epoch ms), by id and attempt. That is kept in the policy topic, not
     here."""
 
     def dismisses(self, letter: Letter) -> bool:
@@ -94,7 +95,7 @@ class RedriveHistory(msgspec.Struct, frozen=True):
         retry_state = letter.retry_state
         if not self.dismissed or retry_state is None:
             return False
-        at = self.dismissed.get((retry_state.id, retry_state.redrives, retry_state.times))
+        at = self.dismissed.get((retry_state.id, attempt_of(retry_state)))
         return at is not None and letter.record.timestamp <= at + CLOCKS_DIFFER
 
     def covers(self, letter: Letter) -> bool:

@@ -1,6 +1,6 @@
 """Settlements: read from the policy topic, written to it, and forgotten with what they are about.
 
-A settlement names the redrives and times that it is for. So it dismisses one stay of a record in the DLQ, and never a
+A settlement names the attempt that it is for. So it dismisses one stay of a record in the DLQ, and never a
 later one; of a record that waits it is about one wait.
 """
 
@@ -21,6 +21,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
+from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.events import DISMISSALS, Event, State, encode_event, event_of
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
@@ -51,11 +52,10 @@ BY_KEY = -1
 # No position: an imported letter is the same death. The record's position only says when it may be forgotten. Lists and
 # redrives read the settlements with the history of redrives, so that `eligibility` is one question.
 class LetterKey(NamedTuple):
-    """One stay of a record in the DLQ: its id, and the redrives and times that its headers have."""
+    """One stay of a record in the DLQ: its id, and the attempt that its headers name."""
 
     id: str
-    redrives: int
-    times: int
+    attempt: Attempt
 
 
 class Settlements(NamedTuple):
@@ -108,7 +108,7 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
                 if heartbeat.at >= wall() - SILENT_AFTER:
                     reads[instance] = heartbeat.reads or ()
     commits = {
-        LetterKey(ident, record.redrives, record.times): record
+        LetterKey(ident, attempt_of(record)): record
         for ident, record in newest.items()
         if record.how == "commit" and record.position
     }

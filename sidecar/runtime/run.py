@@ -79,7 +79,7 @@ async def _main(settings: Settings) -> NoReturn:
     try:
         await sidecar.stop()
     except Exception:  # noqa: BLE001 - the process must end with its code, whatever is broken
-        _LOG.exception("the stop failed; the process ends all the same", extra={"event": "stop-fault"})
+        _LOG.exception("the stop failed; the process ends all the same", extra={"event": "fault"})
         code = code or 1
     leave(code)  # before the loop's own end: that waits for threads, which may wait for an unreachable Kafka
 

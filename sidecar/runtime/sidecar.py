@@ -131,7 +131,6 @@ class Sidecar:
         sources = with_view(with_policy(sources, self._controller), self._view_service)
         sources = replace(
             sources,
-            credentials_reloaded=lambda: self._credentials.reloads,
             loop_errors=lambda: self._faults.counts,
             waiting=self._membership.waited,
         )

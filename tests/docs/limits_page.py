@@ -129,10 +129,10 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
         ),
         "Pull": (
-            setting(
+            Limit(
                 "calls of `receive` that wait",
-                "pull.max_waiting",
-                number(int(str(default_of("pull.max_waiting")))),
+                number(pull.MOST_WAITING),
+                "",
                 "503; calls that answer a record are not counted",
             ),
             setting(
@@ -287,7 +287,11 @@ TAIL = """
 
 - **A NUL in a header's key**: the client (librdkafka) has C strings and cuts the key there; value and order are kept.
 - **A header's key that is not UTF-8**: the record goes to the DLQ with key and value intact, `headers-unreadable`.
-- **More than 100 000 headers**: the client has none of them; the record is delivered without headers.
+- **More than 100 000 headers**: the client shows such a record as one without headers, and Reconsume cannot tell the
+  two apart. The record is delivered, retried and dead-lettered without its headers. `__dlq.errors.topic`, `.partition`
+  and `.offset` of the dead letter name the record that still has them.
+- **99 969 to 100 000 headers**: the record is delivered with its headers. Its copies could not be read together with
+  Reconsume's own headers, so they have none of the record's, and `RETRY_HEADERS_DROPPED` says how many it had.
 - **Kerberos, and Amazon's IAM login**: not in the client; `config check` says what to use.
 
 ## What compression costs and gets

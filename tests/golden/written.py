@@ -112,6 +112,11 @@ EVENTS: tuple[Event, ...] = (
     event_of(replace(LIFE, reason="http-500"), State.DLQ, None, group="billing", instance="billing-0", at=NOW),
 )
 PARKED = replace(LIFE, due_at=0, order=Order(1_030, 2), parked=True, settled="00ff")
+LATER_CYCLE = replace(LIFE, cycle=3)
+EVENTS = (
+    *EVENTS,
+    event_of(LATER_CYCLE, State.WAITING_RETRY, 10_000, group="billing", instance="billing-0", at=NOW),
+)
 EVENTS = (*EVENTS, event_of(PARKED, State.WAITING_RETRY, None, group="billing", instance="billing-0", at=NOW))
 QUEUED: Policy = policy(queued=True)
 DECISIONS: Mapping[str, Commit | Written] = {
@@ -120,6 +125,7 @@ DECISIONS: Mapping[str, Commit | Written] = {
     "forward": Forward(LIFE),
     "dead letter": DeadLetter(LIFE, LIFE.reason, 3),
     "parked": Requeue(PARKED),
+    "retry in a later cycle": Retry(LATER_CYCLE, 10_000),
 }
 HANDLES = ((1, 1), (3, 4_711), (2**32 - 1, 2**64 - 1))
 
@@ -181,6 +187,9 @@ def policies() -> Any:
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"
         ),
         settlement_key("orders:3:1025"): SettlementRecord(1, 2, "retry-now", "mended", "ann@host", NOW, "00ff"),
+        settlement_key("orders:3:1026"): SettlementRecord(
+            1, 2, "retry-now", "mended", "ann@host", NOW, "00ff", cycle=3
+        ),
     }
     return [{"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()]
 
@@ -188,7 +197,9 @@ def policies() -> Any:
 def view() -> Any:
     """Rows of the view and of the sums."""
     return {
-        "view": [{"key": ROW.id, "value": encode_row(ROW).decode()}],
+        "view": [
+            {"key": row.id, "value": encode_row(row).decode()} for row in (ROW, msgspec.structs.replace(ROW, cycle=3))
+        ],
         "stats": [{"key": stats_key(SUMS), "value": encode_row(SUMS).decode()}],
     }
 

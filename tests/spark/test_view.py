@@ -37,6 +37,7 @@ from tests.support.event_histories import (
     GROUPS,
     TOPIC,
     Record,
+    as_told,
     changed,
     disturbed,
     histories,
@@ -51,7 +52,7 @@ BAD = "aside"
 
 def values(frame: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     """The rows by group and id, each once."""
-    rows = [row.asDict() for row in frame.select(*view.VALUE).collect()]
+    rows = [as_told(row.asDict()) for row in frame.select(*view.VALUE).collect()]
     found = {(row["group"], row["id"]): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -159,6 +160,11 @@ CASES = {
         changed(state=State.COMMIT, at=BASE + 9, retries=None, last_failed_at=None)
     ],
     "one of the two alone": [changed(retries=7), changed(state=State.COMMIT, last_failed_at=BASE + 1)],
+    "a reset with an old clock": [
+        changed(cycle=1, times=1, at=BASE - 5),
+        changed(state=State.DLQ, redrives=2, times=9),
+        changed(cycle=1, times=2, at=BASE - 9),
+    ],
     "a redrive with an old clock": [
         changed(state=State.REDRIVEN, redrives=1, times=0, at=BASE - 5),
         changed(state=State.DLQ, times=9),

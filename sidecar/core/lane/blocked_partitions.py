@@ -2,8 +2,6 @@
 
 The refused copies themselves are kept, and tried again, by `outbox.py`.
 
-A record with more headers than can be read is not held: it is a dead letter at once, without its headers.
-
 A missing topic blocks every partition whose failures go there. A record that is too large, or whose target partition
 accepts nothing, is held alone; its partition is blocked only if too many of them are held, or too many bytes. So is an
 ordered record whose queue topic takes nothing: what it holds is its own key, and all others need no queue. A
@@ -18,10 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
-from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
-from reconsume.sidecar.core.decide import dead_letter_too_large
+from reconsume.sidecar.core.commit_batch import CommitResult, Refusal
 from reconsume.sidecar.core.lane.calls import LaneCalls
 from reconsume.sidecar.core.lane.commits import Commits
 from reconsume.sidecar.core.lane.crash_gate import CrashGate
@@ -33,8 +28,6 @@ from reconsume.sidecar.core.lane.partition import Because, LanePartition
 from reconsume.sidecar.core.lane.paused import PausedPartitions
 from reconsume.sidecar.core.lane.waiting import WaitingRecords
 from reconsume.sidecar.core.record import NEVER, Now, Partition
-from reconsume.topics.attempt import retry_state_of
-from reconsume.topics.transitions import Commit
 
 TOO_MANY = "too many of its copies are refused"
 TOO_LARGE = "its refused copies take too much memory"
@@ -66,8 +59,6 @@ class BlockedPartitions:
                 continue
             if is_about_output(refusal):
                 self._calls.output_refused(partition, refusal.entry, refusal.reason, now)
-            elif refusal.unreadable:
-                self._dead_letter_without_headers(partition, refusal.entry, now)
             elif partition.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._outbox.forget(refusal.entry)
                 partition.unsettle()
@@ -75,14 +66,6 @@ class BlockedPartitions:
                 self._outbox.refuse(refusal, now)
                 if partition.blocked:  # what was in flight when it was blocked may have come back
                     self._let_go(partition)
-
-    def _dead_letter_without_headers(self, partition: LanePartition, entry: SettledRecord, now: Now) -> None:
-        """Write a dead letter without headers instead of a copy that nobody could read."""
-        self._outbox.forget(entry)
-        partition.unsettle()
-        record, policy = replace(entry.record, headers=None), self._calls.policy()
-        failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.retry_state
-        self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall_ms), now)
 
     def progress_refused(self, result: CommitResult, now: Now) -> None:
         """Keep the partitions apart whose progress Kafka refuses."""

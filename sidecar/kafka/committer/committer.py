@@ -18,7 +18,6 @@ from confluent_kafka import TopicPartition
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from reconsume.sidecar.core.progress_codec import LONGEST, encode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.committer.hidden_headers import HiddenHeaders
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction import Appended
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
@@ -94,7 +93,6 @@ class Committer(threading.Thread):
         """Whether a large batch was committed since memory was given back."""
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, appended)
-        self._hidden_headers = HiddenHeaders(reader_config, credentials)
 
     @property
     def last_error(self) -> str:
@@ -142,7 +140,6 @@ class Committer(threading.Thread):
             else:
                 self._report(self._settle(batch))
             self.busy = False
-        self._hidden_headers.close()
 
     def _next(self) -> CommitBatch | Refresh | None:
         """Wait for work. If there is none for a while after a large batch, give back what it took."""
@@ -181,7 +178,7 @@ class Committer(threading.Thread):
         if self._supply.look_up_unlisted(batch.entries):
             self._stopping.wait(AGAIN_AFTER)
             return None, "refused"
-        if refusals := self._supply.missing_targets(batch.entries) or self._hidden_headers.refusals(batch.entries):
+        if refusals := self._supply.missing_targets(batch.entries):
             return _refused(batch, refusals), "refused"
         partitions = self._supply.partitions
         offsets = offsets_of(written)

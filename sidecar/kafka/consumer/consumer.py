@@ -125,7 +125,7 @@ class ConsumerThread(threading.Thread):
                     self._stay_outside()
             self._leave()
         except BaseException as failure:  # noqa: BLE001 - a thread that fails must end the process, whatever the cause
-            _LOG.exception("the consumer thread has ended", extra={"event": "consumer-ended"})
+            _LOG.exception("the consumer thread has ended", extra={"event": "thread-ended"})
             self.failure = failure
 
     def _begin(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +49,7 @@ def actions(ended: object) -> list[tuple[str, int]]:
 
 
 def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
-    call: Call, settle: Call, group: GroupTopics
+    call: Call, settle: Call, group: GroupTopics, tmp_path: Path
 ) -> None:
     """Given two letters, when one is dismissed, then only the other is listed and redriven, and all is written down."""
     plant(group, dead_letter(group, 1), dead_letter(group, 2))
@@ -62,7 +63,10 @@ def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
     assert listed(call, "--state", "dismissed") == {"1": "dismissed"}
     assert rows(call("show", ident))[0]["state"] == "dismissed"
     assert rows(call("show", ident))[0]["journey"][-1]["state"] == "DISMISSED"
-    assert call("edit", ident, "--yes", EDITOR="true", VISUAL="").exit_code == 1
+    edited = [row | {"value_base64": "bmV3"} for row in rows(call("export", "--id", ident))]
+    (tmp_path / "edited.jsonl").write_text(json.dumps(edited[0]), encoding="utf-8")
+    refused = call("import", tmp_path / "edited.jsonl", "--yes")
+    assert (refused.exit_code, rows(refused)[0]["result"]) == (1, "refused: dismissed")
     assert actions(call("redrive", "--yes")) == [("redriven", 1), ("dismissed", 1)]
     assert actions(call("redrive", "--id", ident, "--yes")) == [("dismissed", 1)]
     assert len(dump(group.bootstrap, group.dlq)) == 2

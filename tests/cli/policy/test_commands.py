@@ -1,4 +1,4 @@
-"""`policy show`, `set`, `history` and `explain --live` on a real broker."""
+"""`policy show`, `set` and `explain --live` on a real broker."""
 
 from __future__ import annotations
 
@@ -88,23 +88,6 @@ def test_set_writes_what_was_there_before_and_keeps_what_it_does_not_change(
     assert values(call("policy", "show"))["timeout"][0] == "20s"
 
 
-def test_history_shows_what_kafka_has_and_says_that_it_forgets(call: Call, kafka: Broker, topic: str) -> None:
-    for number in (1, 2):
-        assert call("policy", "set", f"max_deaths={number}", "--yes", "--who", f"w{number}").exit_code == 0
-    produce(kafka.bootstrap, topic, [Out(b"broken", b"policy"), Out(None, b"policy"), Out(b"{}", b"instance/a")])
-    shown = call("policy", "history")
-    found = rows(shown)
-    assert [(row["who"], row["policy"], row["was"], row["offset"]) for row in found] == [
-        ("w1", {"max_deaths": 1}, {"max_deaths": 3}, 0),
-        ("w2", {"max_deaths": 2}, {"max_deaths": 1}, 1),
-        (None, None, None, 2),
-        (None, None, None, 3),
-    ]
-    assert "not as agreed" in found[2]["fault"]
-    assert found[3]["fault"] == "withdrawn"
-    assert "compaction removes all but the last" in shown.stderr
-
-
 def test_a_broken_record_is_passed_over_and_said(call: Call, kafka: Broker, topic: str) -> None:
     assert call("policy", "set", "max_deaths=7", "--yes").exit_code == 0
     produce(kafka.bootstrap, topic, [Out(b"broken", b"policy")])
@@ -127,8 +110,7 @@ def test_no_record_keeps_a_new_policy_from_being_written(call: Call, kafka: Brok
     assert (written.exit_code, "keys that this version does not know are left out" in written.stderr) == (0, True)
     found = values(call("policy", "show"))
     assert (found["max_deaths"], found["max_reconsume_times"]) == ((7, "record"), (3, "record"))
-    (*_, last) = json.loads(call("policy", "history", "--output", "json").stdout)
-    assert last["was"] == {"max_reconsume_times": 16}
+    assert "before: max_reconsume_times=16" in call("policy", "show").stderr
 
 
 def test_a_bad_value_is_a_bad_configuration_with_the_files_sentence(call: Call, kafka: Broker, topic: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 
 from reconsume.sidecar.core.record import Partition
@@ -112,7 +115,15 @@ def test_unreadable_headers_are_a_fault_and_no_crash() -> None:
 
 
 def test_an_edited_letter_keeps_its_headers_and_says_who_changed_it() -> None:
-    changed = edited(letter(), b"new", b'{"who":"ann"}')
+    changed = edited(letter(), b"new", "ann", WALL)
     copy, _ = redrive(changed, POLICY, WALL).writes
     assert copy.value == b"new"
-    assert [header for header in copy.headers if header[0] in ("a", "é", EDITED)] == [*OWN, (EDITED, b'{"who":"ann"}')]
+    own = [header for header in copy.headers if header[0] in ("a", "é", EDITED)]
+    assert own[:-1] == OWN
+    assert json.loads(own[-1][1] or b"") == {
+        "v": 1,
+        "who": "ann",
+        "at": WALL,
+        "was": hashlib.sha256(b"v").hexdigest(),
+        "is": hashlib.sha256(b"new").hexdigest(),
+    }

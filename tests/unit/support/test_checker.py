@@ -46,7 +46,7 @@ def event_row(ident: str, state: str, times: int, due: int = 0, level: str | Non
 
 def delivery(number: int, ident: str, times: int, received: int, means: str) -> Delivery:
     row = main_row(int(ident.rpartition(":")[2]))
-    key = f"{ident}/0/{times}"
+    key = f"{GROUP.group}/{ident}/0"
     return Delivery(number, received, ident, times, 0, key, row.key, row.value, (), "", means, received + 5)
 
 

@@ -78,7 +78,11 @@ NO_NUMBERS = [
 
 
 @pytest.mark.parametrize(
-    "key", ["RECONSUMETIMES", "RETRY_REDRIVES", "RETRY_DUE_AT", "RETRY_REAL_TIMESTAMP", "RETRY_FIRST_FAILED_AT"]
+    "key",
+    [
+        *("RECONSUMETIMES", "RETRY_REDRIVES", "RETRY_CYCLE"),
+        *("RETRY_DUE_AT", "RETRY_REAL_TIMESTAMP", "RETRY_FIRST_FAILED_AT"),
+    ],
 )
 @pytest.mark.parametrize("value", NO_NUMBERS)
 def test_a_number_of_any_other_form_is_a_bad_header(key: str, value: bytes) -> None:
@@ -92,6 +96,7 @@ def test_a_number_of_any_other_form_is_a_bad_header(key: str, value: bytes) -> N
     [
         ("RECONSUMETIMES", b"9" * 6),
         ("RETRY_REDRIVES", b"9" * 6),
+        ("RETRY_CYCLE", b"9" * 6),
         ("RETRY_DUE_AT", b"9" * 16),
         ("RETRY_FIRST_FAILED_AT", b"9" * 16),
         ("RETRY_REAL_TIMESTAMP", b"%d" % (2**63 - 1)),

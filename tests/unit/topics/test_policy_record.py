@@ -139,10 +139,13 @@ def test_a_settlement_is_read_back_and_withdrawn() -> None:
     key = settlement_key("orders:3:1024")
     assert parse_record(key, render_record(SETTLEMENT)) == SettlementHeard("orders:3:1024", SETTLEMENT)
     assert parse_record(key, None) == SettlementHeard("orders:3:1024", None)
+    assert b"cycle" not in render_record(SETTLEMENT)
+    later = replace(SETTLEMENT, cycle=3)
+    assert parse_record(key, render_record(later)) == SettlementHeard("orders:3:1024", later)
 
 
 BAD_SETTLEMENTS: list[dict[str, object]] = [
-    *({name: wrong} for name in ("redrives", "times", "at") for wrong in (-1, "1", None, 2**63)),
+    *({name: wrong} for name in ("redrives", "times", "at", "cycle") for wrong in (-1, "1", None, 2**63)),
     *({name: wrong} for name in ("how", "why", "who", "nonce") for wrong in (5, None, "x" * 5_000)),
     *({"why": ""}, {"nonce": ""}, {"v": 2}, {"place": "x" * 400}),
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from reconsume.sidecar.core.progress_codec import decode, unread
 from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
@@ -25,6 +26,7 @@ from tests.golden.written import (
     FORMATS,
     HERE,
     INCARNATION,
+    LATER_CYCLE,
     LIFE,
     PARKED,
     POLICY,
@@ -56,6 +58,7 @@ def test_its_headers_are_read_by_both_ways() -> None:
         assert parse_rendered(headers, TOPICS, 2**60) in (life, None)
     redriven = lives.pop("redrive")
     assert lives.pop("parked") == PARKED
+    assert lives.pop("retry in a later cycle") == LATER_CYCLE
     assert set(lives.values()) == {LIFE}
     assert (redriven.id, redriven.topic, redriven.redrives) == (LIFE.id, LIFE.topic, LIFE.redrives)  # type: ignore[union-attr]
 
@@ -74,8 +77,9 @@ def test_its_policies_and_heartbeats_are_read() -> None:
 
 def test_its_rows_are_read() -> None:
     rows = golden("view")
-    (view,), (sums,) = rows["view"], rows["stats"]
+    (view, later), (sums,) = rows["view"], rows["stats"]
     assert decode_view("billing", view["key"].encode(), view["value"].encode()) == ROW
+    assert decode_view("billing", later["key"].encode(), later["value"].encode()) == replace(ROW, cycle=3)
     assert decode_stats("billing", sums["key"].encode(), sums["value"].encode()) == SUMS
     as_spark = json.dumps({"v": 1} | json.loads(view["value"]), separators=(",", ":"))
     assert decode_view("billing", view["key"].encode(), as_spark.encode()) == ROW, "in the order of Spark's fields"
