@@ -108,7 +108,7 @@ class Commits:
         """Return the next batch, which is in flight from now on; None if there is nothing to commit."""
         if self.unproven and (partition := self._provable()) is not None:
             # Contract 7.2: alone, and before the first delivery.
-            self.in_flight = CommitBatch((), {partition.source: partition.position()}, alone=True, padded=True)
+            self.in_flight = CommitBatch((), {partition.source: partition.position()}, padded=True)
             self.taken_ms = now.steady_ms
             return self.in_flight
         if self._outbox.unwritable:

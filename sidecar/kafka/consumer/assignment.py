@@ -371,8 +371,10 @@ class Assignment:
         stored = [source for source, offset in given.items() if offset == OFFSET_STORED]
         others = [source for source, offset in given.items() if offset != OFFSET_STORED]
         # An open transaction may hold the stored offsets back. The callback has waited for it, and the client goes on.
-        found = self.starts.find(consumer, self._logs_of(others))
-        found += self.starts.find(consumer, self._logs_of(stored), patient=False)
+        found = [
+            *self.starts.find(consumer, self._logs_of(others)),
+            *self.starts.find(consumer, self._logs_of(stored), patient=False),
+        ]
         known = [start for start in found if start.progress is not None]
         self._anew(consumer, [start for start in known if start.offset != given[start.partition]])
         self._begin(known)
