@@ -493,12 +493,22 @@ class Search:
             return
         for match in self._ordered()[self._bounds.limit :]:
             del self._matches[match.position]
-            topic, number, offset = match.position.rsplit(":", 2)
+            topic, number, _ = match.position.rsplit(":", 2)
             partition = (topic, int(number))
-            self._dropped[partition] = max(self._dropped.get(partition, -1), int(offset))
+            self._dropped[partition] = max(self._dropped.get(partition, -1), match.offset)
 
     def _ordered(self) -> list[Match]:
-        return sorted(self._matches.values(), key=lambda match: match.at, reverse=True)
+        """Return the matches, newest first, and those of a partition by their offsets in any case.
+
+        Producers stamp main topics in any order, and a search goes on below an offset.
+        """
+        newest: dict[str, int] = {}
+        ranks: list[tuple[int, int, Match]] = []
+        for match in sorted(self._matches.values(), key=lambda match: match.offset):
+            partition = match.position.rpartition(":")[0]
+            newest[partition] = max(match.at, newest.get(partition, 0))
+            ranks.append((newest[partition], match.offset, match))
+        return [match for *_, match in sorted(ranks, key=lambda rank: rank[:2], reverse=True)]
 
     def _report(self) -> None:
         unread = sum(end - self._layout.begins[partition] for partition, end in self._open.items())

@@ -132,6 +132,11 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     verdict: Eligibility | None = None
 
+    @property
+    def offset(self) -> int:
+        """The offset of this copy in its partition."""
+        return int(self.position.rpartition(":")[2])
+
     def without_values(self) -> Match:
         """Return what a reader may see who may see no values."""
         return msgspec.structs.replace(self, key=None, value=None)
