@@ -17,13 +17,13 @@ from reconsume.sidecar.cli.terminal.output import Row, clock, talk, write
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, fault_of_text
 from reconsume.sidecar.dlq.preview import preview, snippet
-from reconsume.sidecar.find.match import EVERY_PART, RETRIES, Match, Part, Query, Where
+from reconsume.sidecar.find.match import EVERY_FIELD, RETRIES, Field, Match, Query, Where
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.find.finder import Bounds, Found
+    from reconsume.sidecar.find.finder import Bounds, FindResult
 
 CLIENT = "reconsume-find"
 LONGEST = 1_800.0
@@ -51,8 +51,8 @@ def find(
             "--id", metavar="ID", help="The record's whole id, like orders:3:1024.", callback=optional_record_id
         ),
     ] = None,
-    parts: Annotated[
-        list[Part] | None, typer.Option("--in", help="Search TEXT in this part alone; may be repeated.")
+    fields: Annotated[
+        list[Field] | None, typer.Option("--in", help="Search TEXT in this part alone; may be repeated.")
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Records of this main topic.")] = None,
     since: Annotated[
@@ -82,32 +82,32 @@ def find(
       reconsume find '"sku": "A-99"' --in value --since 2h
       reconsume find --key customer-7 --topic orders
     """
-    query = query_of(text, key, ident, parts, topic, None if since is None else before(since, "--since"))
-    found = search(settings_for_kafka(options), query, limit, most_bytes)
-    return print_found(options, found)
+    query = query_of(text, key, ident, fields, topic, None if since is None else before(since, "--since"))
+    result = search(settings_for_kafka(options), query, limit, most_bytes)
+    return print_found(options, result)
 
 
 def query_of(
     text: str | None,
     key: str | None,
     ident: str | None = None,
-    parts: Sequence[Part] | None = None,
+    fields: Sequence[Field] | None = None,
     topic: str | None = None,
     since: int | None = None,
 ) -> Query:
     """Return the conditions of a search. Raises BadParameter if one is invalid, or there is none."""
     if text is None and key is None and ident is None:
         raise typer.BadParameter("give a TEXT, --key or --id: what is to be found?")
-    if parts and text is None:
+    if fields and text is None:
         raise typer.BadParameter("--in says where TEXT is searched, and there is no TEXT")
-    for given in (text, key):
-        if given is not None and (fault := fault_of_text(given)):
+    for condition in (text, key):
+        if condition is not None and (fault := fault_of_text(condition)):
             raise typer.BadParameter(fault)
     return Query(
         None if text is None else text.encode(),
         None if key is None else key.encode(),
         ident,
-        frozenset(parts or EVERY_PART),
+        frozenset(fields or EVERY_FIELD),
         topic,
         since,
     )
@@ -115,7 +115,7 @@ def query_of(
 
 def search(
     settings: Settings, query: Query, limit: int = LIMIT, most_bytes: int = MOST_BYTES, *, whole: bool = False
-) -> Found:
+) -> FindResult:
     """Search, with a progress bar. Raises BadParameter if the group does not have the topic, BrokerError and
     ContractError."""
     from reconsume.sidecar.find.finder import Bounds, find  # the Kafka client is slow to import, and --help needs none
@@ -139,15 +139,15 @@ def retries_query(
     return query_of(text, key, topic=topic)._replace(kinds=RETRIES)
 
 
-def print_found(options: Options, found: Found) -> int:
+def print_found(options: Options, result: FindResult) -> int:
     """Print the matches and what was left out; return the exit code."""
-    rows = [row_of(match, options) for match in found.matches]
+    rows = [row_of(match, options) for match in result.matches]
     options.output.rows(COLUMNS, rows, CUT)
     count = plural(len(rows), "record") if rows else "nothing"
-    talk(f"{count} found; {plural(found.records, 'record')} read, {found.size} bytes")
-    for sentence in found.left_out:
+    talk(f"{count} found; {plural(result.records, 'record')} read, {result.size} bytes")
+    for sentence in result.left_out:
         talk(f"incomplete: {sentence}")
-    return PARTLY if found.left_out else DONE
+    return PARTLY if result.left_out else DONE
 
 
 def row_of(match: Match, options: Options) -> Row:
@@ -201,11 +201,11 @@ def newest_copy(settings: Settings, ident: str) -> Row | None:
     """
     from reconsume.sidecar.find.finder import main_record  # the Kafka client is slow to import
 
-    found = search(settings, Query(id=ident), 1, whole=True)
-    for sentence in found.left_out:
+    result = search(settings, Query(id=ident), 1, whole=True)
+    for sentence in result.left_out:
         talk(f"warning: {sentence}")
-    if found.matches:
-        [newest] = found.matches
+    if result.matches:
+        [newest] = result.matches
         return copy_row(newest.position, newest.key, newest.value)
     record = main_record(settings, ident)
     return None if record is None else copy_row(record.position, record.key, record.value)

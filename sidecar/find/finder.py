@@ -51,7 +51,7 @@ LIMIT = 100
 """Matches that a search returns, unless the caller says otherwise."""
 PATIENCE = 10.0
 """Seconds without a record after which a partition does not respond."""
-TOGETHER = 8
+AT_ONCE = 8
 """Partitions that are read at once."""
 SMALLEST, LARGEST, WINDOW_BYTES = 16, 20_000, 4 * 1024 * 1024
 """Offsets of a window, at least and at most, and the bytes that all windows of a turn should have."""
@@ -65,7 +65,7 @@ Positions = Mapping[PartitionName, int]
 
 
 class ValuesHiddenError(ReconsumeError):
-    """A reader who may see no keys and values has asked for some."""
+    """A reader who may see no keys and values has searched for some."""
 
 
 class Bounds(NamedTuple):
@@ -78,7 +78,7 @@ class Bounds(NamedTuple):
     patience: float = PATIENCE
 
 
-class Found(NamedTuple):
+class FindResult(NamedTuple):
     """The result of a search: the matches, newest first.
 
     `left_out`: a sentence for each thing that was not searched or is not shown. `rest`: where the search can go on;
@@ -102,7 +102,7 @@ def find(
     values: bool,
     whole: bool = False,
     rest: Positions | None = None,
-) -> Found:
+) -> FindResult:
     """Return the newest records that match and are not done.
 
     `values`: whether the reader may see keys, values and headers. `whole`: keep keys and values whole, and not their
@@ -120,8 +120,8 @@ def find(
     layout = Layout(settings, query)
     with Search(settings, policy, query, bounds, tell, layout, whole=whole) as search:
         search.run(rest)
-        found = search.found()
-    return found if values else found._replace(matches=[match.without_values() for match in found.matches])
+        result = search.result()
+    return result if values else result._replace(matches=[match.without_values() for match in result.matches])
 
 
 def main_record(settings: Settings, ident: str) -> Record | None:
@@ -180,11 +180,11 @@ class Layout:
         self._settings, self._query = settings, query
         self._cluster = Cluster(settings.kafka, CLIENT)
         topics = self._topics()
-        asked = [partition for topic in topics.values() for partition in topic.led if self._may_have(partition)]
-        self._read_progress(topics, asked)
+        searched = [partition for topic in topics.values() for partition in topic.led if self._may_have(partition)]
+        self._read_progress(topics, searched)
         if any(kind is Kind.DLQ for kind in self.kinds.values()):
             self._read_redrives(topics)
-        known = [partition for partition in asked if partition[0] in self.kinds]
+        known = [partition for partition in searched if partition[0] in self.kinds]
         for some in self._answering(known):
             self._read_marks(some)
         self._name_unled(topics)
@@ -244,9 +244,9 @@ class Layout:
         is_retry = kind is Kind.LEVEL or (kind is Kind.READY and not is_relay)
         return names.retry_group if is_retry else names.group
 
-    def _read_progress(self, topics: Mapping[str, Topic], asked: list[PartitionName]) -> None:
+    def _read_progress(self, topics: Mapping[str, Topic], searched: list[PartitionName]) -> None:
         by_group: dict[str, list[PartitionName]] = {}
-        for partition in asked:
+        for partition in searched:
             kind = self.kinds[partition[0]]
             if kind in RETRIES or kind is Kind.MAIN:
                 by_group.setdefault(self._group_of(kind), []).append(partition)
@@ -379,10 +379,10 @@ class Search:
 
     def _windows(self) -> dict[PartitionName, Span]:
         """Return what is read next: of the partitions whose unread records are the newest."""
-        chosen = sorted(self._open, key=lambda partition: -self._newest[partition])[:TOGETHER]
-        left = max(1, self._bounds.most_bytes - self.size)
+        chosen = sorted(self._open, key=lambda partition: -self._newest[partition])[:AT_ONCE]
+        bytes_left = max(1, self._bounds.most_bytes - self.size)
         size = max(1, self.size // max(1, self.records))
-        fitting = min(WINDOW_BYTES, left) // (size * len(chosen))
+        fitting = min(WINDOW_BYTES, bytes_left) // (size * len(chosen))
         first = any(self._newest[partition] == inf for partition in chosen)
         offsets = SMALLEST if first else max(1, min(LARGEST, fitting))
         return {partition: self._window(partition, offsets) for partition in chosen}
@@ -409,13 +409,14 @@ class Search:
     def _read(self, consumer: Consumer, windows: Mapping[PartitionName, Span]) -> None:
         """Read a window of some partitions, and go on below it. What does not respond is left out."""
         reader = RangeReader(consumer, windows)
+        unread = reader.left
         oldest: dict[PartitionName, int] = {}
         is_cut = False
         try:
             for message in reader.records(self._bounds.patience, self._bounds.deadline):
                 oldest.setdefault(partition_of(message), message.timestamp()[1])
                 self._take(message)
-                if is_cut := self.size >= self._bounds.most_bytes and bool(reader.left):
+                if is_cut := self.size >= self._bounds.most_bytes and bool(unread):
                     break
         except DeniedError as denied:
             self._forget(windows, str(denied))
@@ -425,10 +426,10 @@ class Search:
             # (librdkafka 2.16).
             consumer.resume([TopicPartition(*partition) for partition in windows])
             consumer.unassign()
-        if is_cut or (reader.left and time.monotonic() > self._bounds.deadline):
+        if is_cut or (unread and time.monotonic() > self._bounds.deadline):
             return  # the windows are read again where the search goes on
         for partition, span in windows.items():
-            if partition in reader.left:
+            if partition in unread:
                 name, number = partition
                 self._layout.left_out.append(
                     f"{name}[{number}] is not searched below offset {span.end}: it does not respond"
@@ -514,11 +515,11 @@ class Search:
         unread = sum(end - self._layout.begins[partition] for partition, end in self._open.items())
         self._tell(max(self._total - unread, 0), self._total)
 
-    def found(self) -> Found:
+    def result(self) -> FindResult:
         """Return the result."""
         rest = {**self._open, **{partition: offset + 1 for partition, offset in self._dropped.items()}}
         stopped = self._stopped
         if self._dropped and not stopped:
             stopped = f"the newest {self._bounds.limit} are shown, and there are older ones"
         left_out = [*self._layout.left_out, *([stopped] if stopped else ())]
-        return Found(self._ordered(), left_out, rest, self.records, self.size)
+        return FindResult(self._ordered(), left_out, rest, self.records, self.size)

@@ -19,15 +19,15 @@ from reconsume.topics.render_headers import without_ours
 from reconsume.topics.retry_headers import ID, LARGEST_LONG, BadHeader, RetryState, parse_retry_headers
 
 
-class Part(enum.StrEnum):
-    """A part of a record in which a text is searched."""
+class Field(enum.StrEnum):
+    """A field of a record in which a text is searched."""
 
     KEY = "key"
     VALUE = "value"
     HEADERS = "headers"
 
 
-EVERY_PART = frozenset(Part)
+EVERY_FIELD = frozenset(Field)
 RETRIES = frozenset({Kind.LEVEL, Kind.ORDERED, Kind.READY})
 """The kinds of topics where records wait for a retry."""
 EVERY_KIND = RETRIES | {Kind.MAIN, Kind.DLQ}
@@ -44,7 +44,7 @@ class Query(NamedTuple):
     text: bytes | None = None
     key: bytes | None = None
     id: str | None = None
-    parts: frozenset[Part] = EVERY_PART
+    fields: frozenset[Field] = EVERY_FIELD
     topic: str | None = None
     since: int | None = None
     kinds: frozenset[Kind] = EVERY_KIND
@@ -60,12 +60,12 @@ class Query(NamedTuple):
             return False
         if self.text is None:
             return True
-        text, parts = self.text, self.parts
+        text, fields = self.text, self.fields
         return (
-            (Part.KEY in parts and text in (record.key or b""))
-            or (Part.VALUE in parts and text in (record.value or b""))
+            (Field.KEY in fields and text in (record.key or b""))
+            or (Field.VALUE in fields and text in (record.value or b""))
             or (
-                Part.HEADERS in parts
+                Field.HEADERS in fields
                 and any(
                     text in name.encode() or text in (value or b"")
                     for name, value in without_ours(record.headers or [])
@@ -208,5 +208,5 @@ def letter_match(letter: Letter, verdict: Eligibility, *, is_held: bool, whole: 
 
 def origin_in(ident: str | None) -> tuple[str, int, int] | None:
     """Return the topic, partition and offset that an id consists of; None if it is not one."""
-    found = None if ident is None else ID.fullmatch(ident.encode(errors="replace"))
-    return None if found is None else (found[1].decode(), int(found[2]), int(found[3]))
+    match = None if ident is None else ID.fullmatch(ident.encode(errors="replace"))
+    return None if match is None else (match[1].decode(), int(match[2]), int(match[3]))

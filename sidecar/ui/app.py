@@ -147,8 +147,8 @@ class Dashboard:
         if is_ordered := self._looks.settings.order_by is not None:
             keys = KeyPages(self._render, self._scans, self._looks)
             routes += _pages(front, {"/keys": keys.keys, "/keys/queue": keys.queue})
-        found = FindPage(self._render, self._scans, self._looks, ValueGate(wanted.read))
-        routes += _pages(front, {"/find": found.find})
+        search = FindPage(self._render, self._scans, self._looks, ValueGate(wanted.read))
+        routes += _pages(front, {"/find": search.find})
         routes += _pages(front, {"/holds": HoldPage(self._render, self._asker, self._looks).holds})
         if self._tokens is not None:
             if self._tokens.too_short():

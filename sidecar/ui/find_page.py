@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reconsume.sidecar.find.finder import Bounds, Found, Positions, ValuesHiddenError, find
+from reconsume.sidecar.find.finder import Bounds, FindResult, Positions, ValuesHiddenError, find
 from reconsume.sidecar.find.match import Match, Query, Where, origin_in
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
@@ -42,19 +42,19 @@ class FindPage:
         values = self._gate.opens_to(session)
         cursor = request.query_params.get("cursor")
         rest = None if cursor is None else positions_in(cursor)
-        found, hidden = None, ""
+        result, hidden = None, ""
         if text:
             try:
-                found = await self._scan(lambda: self._find(text, rest, values=values))
+                result = await self._scan(lambda: self._find(text, rest, values=values))
             except ValuesHiddenError as error:
                 hidden = str(error)
-        more = found and found.rest and f"/find?{urlencode({'text': text, 'cursor': cursor_of(found.rest)})}"
+        more = result and result.rest and f"/find?{urlencode({'text': text, 'cursor': cursor_of(result.rest)})}"
         return self._render(
-            "find.html", session=session, here="/records", text=text, found=found, hidden=hidden, more=more,
+            "find.html", session=session, here="/records", text=text, result=result, hidden=hidden, more=more,
             values=values, link=link_of, is_id=origin_in(text) is not None,
         )  # fmt: skip
 
-    def _find(self, text: str, rest: Positions | None, *, values: bool) -> Found:
+    def _find(self, text: str, rest: Positions | None, *, values: bool) -> FindResult:
         looks = self._looks
         query = Query(text.encode(errors="surrogatepass"))
         if origin_in(text) is not None:
