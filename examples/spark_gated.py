@@ -29,7 +29,7 @@ def handle(record: Record) -> object:
         return dead_letter("not-json")
     if order.get("stock") == 0:
         return retry(level=16, reason="out-of-stock")
-    # Your work. It must bear to be done twice: id, redrives and times together tell one try from another.
+    # Your work. It must bear to be done twice: id, cycle, redrives and times together tell one try from another.
     return None
 
 

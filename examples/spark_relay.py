@@ -27,7 +27,7 @@ def handle(record: Record) -> object:
         return dead_letter("not-json")
     if order.get("stock") == 0:
         return retry(delay="10m", reason="out-of-stock")
-    # Your work. It must bear to be done twice: id, redrives and times together tell one try from another.
+    # Your work. It must bear to be done twice: id, cycle, redrives and times together tell one try from another.
     return None
 
 

@@ -1,4 +1,4 @@
-"""The key that is the same in two deliveries with one effect: group, id and redrives. Pure.
+"""The key that is the same in two deliveries with one effect: group, id, cycle and redrives. Pure.
 
 It is read as strictly as the sidecar writes it. The retries are not part of it. If the effect has happened and the
 service's answer was lost, the record is retried, and the retry must not repeat the effect.
@@ -14,8 +14,9 @@ from typing import Protocol
 # No leading zeros: one record must not have two ids.
 ID = re.compile(r"[a-zA-Z0-9._-]{1,249}:(?:0|[1-9][0-9]{0,9}):(?:0|[1-9][0-9]{0,18})")
 GROUP = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-COUNT = re.compile(r"0|[1-9][0-9]{0,5}")
-MOST_REDRIVES = 999_999
+SERIES = re.compile(r"(?:([1-9][0-9]{0,5})\.)?(0|[1-9][0-9]{0,5})")
+"""The redrives, behind the cycle if there is one."""
+LARGEST_COUNT = 999_999
 
 
 class Headers(Protocol):
@@ -27,9 +28,9 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryKey:
-    """One record, since its last redrive, for one group.
+    """One record, since its last redrive or reset, for one group.
 
-    Raises ValueError unless all three fields are in the contract's form.
+    Raises ValueError unless all four fields are in the contract's form.
     """
 
     group: str
@@ -37,15 +38,18 @@ class DeliveryKey:
     """`topic:partition:offset` of the record's first copy."""
     redrives: int = 0
     """How often the record was redriven from the dead-letter topic. Each redrive asks for the effect again."""
+    cycle: int = 0
+    """How often the position of its partition was reset. Each reset asks for the effect again."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str) or GROUP.fullmatch(self.group) is None:
             raise ValueError(f"the group is {self.group!r:.60}, not a Kafka name")
         if not isinstance(self.id, str) or ID.fullmatch(self.id) is None:
             raise ValueError(f"the id is {self.id!r:.60}, not topic:partition:offset")
-        # `True` would be stored as 1, which is the key of another delivery.
-        if type(self.redrives) is not int or not 0 <= self.redrives <= MOST_REDRIVES:
-            raise ValueError(f"redrives is {self.redrives!r:.60}, not a number from 0 to {MOST_REDRIVES}")
+        for name, count in (("redrives", self.redrives), ("cycle", self.cycle)):
+            # `True` would be stored as 1, which is the key of another delivery.
+            if type(count) is not int or not 0 <= count <= LARGEST_COUNT:
+                raise ValueError(f"{name} is {count!r:.60}, not a number from 0 to {LARGEST_COUNT}")
 
 
 def delivery_key(headers: Headers) -> DeliveryKey:
@@ -54,10 +58,13 @@ def delivery_key(headers: Headers) -> DeliveryKey:
     Raises ValueError in one sentence if its headers are missing, duplicate or malformed.
     """
     text = only(headers, "Idempotency-Key")
-    identity, *counts = text.split("/")
-    if len(counts) != 2 or None in map(COUNT.fullmatch, counts):
-        raise ValueError(f"Idempotency-Key is {text!r:.60}, not id/redrives/times")
-    return DeliveryKey(only(headers, "Reconsume-Group"), identity, int(counts[0]))
+    text = only(headers, "Idempotency-Key")
+    group, _, rest = text.partition("/")
+    identity, _, series = rest.partition("/")
+    counts = SERIES.fullmatch(series)
+    if counts is None:
+        raise ValueError(f"Idempotency-Key is {text!r:.60}, not group/id/redrives")
+    return DeliveryKey(group, identity, int(counts[2]), int(counts[1] or 0))
 
 
 def only(headers: Headers, name: str) -> str:

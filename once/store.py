@@ -13,16 +13,17 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
-from reconsume.once.key import DeliveryKey
+from .key import DeliveryKey
 
 DDL = (
     "CREATE TABLE IF NOT EXISTS reconsume_once (consumer_group VARCHAR(249) NOT NULL, record_id VARCHAR(280) NOT NULL,"
-    " redrives INTEGER NOT NULL, done_at BIGINT NOT NULL, PRIMARY KEY (consumer_group, record_id, redrives))",
+    " cycle INTEGER NOT NULL, redrives INTEGER NOT NULL, done_at BIGINT NOT NULL,"
+    " PRIMARY KEY (consumer_group, record_id, cycle, redrives))",
     "CREATE INDEX IF NOT EXISTS reconsume_once_done_at ON reconsume_once (done_at)",
 )
 """Statements for the service's migrations. `done_at` is in epoch ms."""
 
-INSERT = "INSERT INTO reconsume_once (consumer_group, record_id, redrives, done_at) VALUES (%s, %s, %s, %s)"
+INSERT = "INSERT INTO reconsume_once (consumer_group, record_id, cycle, redrives, done_at) VALUES (%s, %s, %s, %s, %s)"
 IDLE, IN_ERROR = 0, 3  # libpq's transaction status
 
 
@@ -63,7 +64,7 @@ def claim(connection: Connection, key: DeliveryKey) -> bool:
     """
     if not begins(connection) and not is_open(connection):
         raise RuntimeError("the connection is in autocommit mode and no transaction is open: begin one first")
-    values = (key.group, key.id, key.redrives, time.time_ns() // 1_000_000)
+    values = (key.group, key.id, key.cycle, key.redrives, time.time_ns() // 1_000_000)
     rows = execute(connection, f"{INSERT} ON CONFLICT DO NOTHING", values)
     if rows not in (0, 1):
         raise RuntimeError(f"the driver says that {rows} rows were inserted, so nobody knows whether one was")

@@ -41,8 +41,8 @@ TEXTS = ("group", "id", "reason", "topic", "instance")
 COUNTS = ("times", "redrives", "partition")
 LONGS = ("due", "at", "offset", "first_failed_at")
 HISTORY = ("last_failed_at", "retries")
-"""The columns that a row of the view always has, and an event only if its writer knows them. BIGINT; the time is epoch
-ms."""
+"""The columns that a row of the view always has, and an event only where its other fields do not say them. BIGINT; the
+time is epoch ms."""
 ROW_ONLY = ("updated_at",)
 """The column of a row of the view that no event has. BIGINT, epoch ms."""
 FIELDS = (
@@ -50,7 +50,9 @@ FIELDS = (
     *("topic", "partition", "offset", "timestamp", "first_failed_at", "instance"),
 )
 """An event's fields, in the order in which the sidecar writes them."""
-OPTIONAL = ("text", "retries", "last_failed_at", "parked")
+CYCLE = "cycle"
+"""The column that neither an event nor a row has if it is 0. BIGINT."""
+OPTIONAL = ("text", "retries", "last_failed_at", "parked", CYCLE)
 """Fields that an event may have behind `v`, or null, in the order in which the sidecar writes them. Rows do not carry
 the text, nor `parked`: of such a record nothing is due."""
 POSITION = ("topic", "partition", "offset")
@@ -68,10 +70,10 @@ SURROGATE = r"(?i)\\ud[89a-f]"
 class Parsed(NamedTuple):
     """Records of event topics, split into good events and bad ones.
 
-    `good` has the columns FIELDS and HISTORY (`view.VALUE` gives their types), and ORIGIN: `from_topic` STRING,
-    `from_partition` INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). HISTORY is null where an event lacks it.
-    A query over it reports OBSERVED. `bad` has `topic`, `partition`, `offset` and `timestamp` of the record as Spark's
-    Kafka source gives them, and `fault` STRING, a short sentence.
+    `good` has the columns FIELDS, HISTORY and CYCLE (`view.VALUE` gives their types), and ORIGIN: `from_topic` STRING,
+    `from_partition` INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). HISTORY is null where an event leaves it
+    out. A query over it reports OBSERVED. `bad` has `topic`, `partition`, `offset` and `timestamp` of the record as
+    Spark's Kafka source gives them, and `fault` STRING, a short sentence.
     """
 
     good: DataFrame
@@ -122,11 +124,11 @@ def view_rows(raw: DataFrame) -> Parsed:
 def split_good_bad(records: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
     """Split parsed records by their `fault`."""
     bad = records.where(fn.col("fault").isNotNull()).select(*bad_columns())
-    return Parsed(records.where(fn.col("fault").isNull()).select(*FIELDS, *HISTORY, *more, *ORIGIN), bad)
+    return Parsed(records.where(fn.col("fault").isNull()).select(*FIELDS, *HISTORY, *more, CYCLE, *ORIGIN), bad)
 
 
 def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
-    """Parse every record into the columns FIELDS, HISTORY, `more` (BIGINT), ORIGIN, `record_time` and `fault`.
+    """Parse every record into the columns FIELDS, HISTORY, `more` (BIGINT), CYCLE, ORIGIN, `record_time` and `fault`.
 
     With `more` it is a row of the view, else an event. `fault` is null if the record is good.
 
@@ -135,7 +137,7 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
     """
     needed = (*FIELDS, *HISTORY, *more) if more else FIELDS
     # The order of the view's rows, and of the sidecar's events.
-    order = ("v", *needed) if more else (*needed, "v", *OPTIONAL)
+    order = ("v", *needed, CYCLE) if more else (*needed, "v", *OPTIONAL)
     read = raw.select(
         *(fn.col(name).alias(f"from_{name}") for name in POSITION),
         fn.col("timestamp").alias("record_time"),
@@ -147,19 +149,18 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
     )
     # `from_json` accepts numbers as text, and JSON that goes on after its end. So a value counts as usual only if
     # writing it again gives the same text; all others take the strict way, which is bounded.
-    same = written_again(fn.col("event"), () if more else OPTIONAL) == fn.col("record_text")
+    same = written_again(fn.col("event"), (CYCLE,) if more else OPTIONAL) == fn.col("record_text")
     event = read.select("*", "event.*", fn.coalesce(same, fn.lit(False)).alias("usual"))
     written = fn.greatest(fn.col("at"), fn.least(fn.col("record_ms"), fn.col("now")))
     fault = fn.coalesce(*(fn.when(bad, fn.lit(sentence)) for sentence, bad in faults(suffix, needed)))
     source = (written.alias("written_at"), fn.col("record_time"), fault.alias("fault"))
-    return event.select(*FIELDS, *HISTORY, *more, *ORIGIN[:3], *source)
+    cycle = fn.coalesce(CYCLE, fn.lit(0)).alias(CYCLE)
+    return event.select(*FIELDS, *HISTORY, *more, cycle, *ORIGIN[:3], *source)
 
 
 def written_again(event: Column, optional: Sequence[str]) -> Column:
     """Return the event as the sidecar writes it: its level also if it is null, and of `optional` only what is there."""
     whole = {"ignoreNullFields": "false"}
-    if not optional:
-        return fn.to_json(event, whole)
     # The fields that are there follow the needed ones: `{…,"v":1` and `,"text":"…"}`, or `}` if there are none.
     needed = fn.to_json(event.dropFields(*optional), whole)
     there = fn.to_json(fn.struct(*(event[name].alias(name) for name in optional)))
@@ -237,8 +238,8 @@ def optional_of(needed: Sequence[str]) -> list[str]:
 
 
 def given_kind(name: Column, said: Column, needed: Sequence[str]) -> Column:
-    """Return the type of a field; a `level` or an optional field of null counts as one of its type."""
-    meant = {field: kind(field) for field in ("level", *optional_of(needed))}
+    """Return the type of a field; a `level` or an optional field, except CYCLE, of null counts as one of its type."""
+    meant = {field: kind(field) for field in ("level", *optional_of(needed)) if field != CYCLE}
     null = said
     for type_name in sorted(set(meant.values())):
         of_it = [field for field, meaning in meant.items() if meaning == type_name]
@@ -261,8 +262,11 @@ def faults(suffix: str, needed: Sequence[str]) -> Iterator[tuple[str, Column]]:
     yield "a field is missing or of another type", wrong
     yield "not version 1", ~fn.coalesce(fn.col("v") == 1, fn.lit(True))
     yield "not a state", ~fn.col("state").isin([state.value for state in RANKS])
-    yield "a count out of range", fn.greatest(*COUNTS, "retries") > 2**31 - 1
-    yield "a number below 0", fn.least(*COUNTS, *LONGS, *HISTORY, *(name for name in needed if name in ROW_ONLY)) < 0
+    yield "a count out of range", fn.greatest(*COUNTS, "retries", CYCLE) > 2**31 - 1
+    yield (
+        "a number below 0",
+        fn.least(*COUNTS, *LONGS, *HISTORY, CYCLE, *(name for name in needed if name in ROW_ONLY)) < 0,
+    )
     yield "not of this topic's group", fn.col("from_topic") != fn.concat(fn.col("group"), fn.lit(suffix))
     # A negative timestamp means that the record has none. `now` is the batch's time, so that a replayed batch decides
     # in the same way.

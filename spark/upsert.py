@@ -19,12 +19,13 @@ __all__ = ["upsert"]
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-ORDER = ("redrives", "times", "rank", "at", "updated_at")
+ORDER = ("cycle", "redrives", "times", "rank", "at", "updated_at")
 """The columns that decide which of two rows of a record is the newer one, as in the view's order of states."""
 COLUMNS = (*VALUE, "rank")
 """The columns of the table: those of the view, and the rank of the state."""
 TYPES = dict.fromkeys(("group", "id", "state", "level", "reason", "topic", "instance"), "text") | {
     "times": "integer",
+    "cycle": "integer",
     "redrives": "integer",
     "partition": "integer",
     "rank": "smallint",

@@ -8,7 +8,6 @@ that topic's `retention.ms`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from pyspark.sql import functions as fn
 
 from reconsume.spark import names, schema
 from reconsume.spark.names import VIEW_SUFFIX
-from reconsume.spark.schema import FIELDS, HISTORY, ROW_ONLY, Parsed
+from reconsume.spark.schema import CYCLE, FIELDS, HISTORY, ROW_ONLY, Parsed
 from reconsume.topics.events import FAILURES, RANKS
 
 __all__ = ["VALUE", "events", "newest", "outputs", "present", "records", "table", "view"]
@@ -25,15 +24,15 @@ __all__ = ["VALUE", "events", "newest", "outputs", "present", "records", "table"
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VALUE = (*FIELDS, *HISTORY, *ROW_ONLY)
+VALUE = (*FIELDS, *HISTORY, *ROW_ONLY, CYCLE)
 """The columns of the view, in the order of its JSON.
 
-`times`, `redrives`, `partition`, `offset` and `retries` are BIGINT. `due`, `at`, `timestamp`, `first_failed_at`,
-`last_failed_at` and `updated_at` are BIGINT, in epoch ms. All others are STRING. `level` is a duration such as `10s`,
-and null if there is none.
+`times`, `redrives`, `cycle`, `partition`, `offset` and `retries` are BIGINT. `due`, `at`, `timestamp`,
+`first_failed_at`, `last_failed_at` and `updated_at` are BIGINT, in epoch ms. All others are STRING. `level` is a
+duration such as `10s`, and null if there is none.
 """
-ORDER_KEY = ("redrives", "times", "rank", "at", "from_view", "from_partition", "from_offset")
-"""The order of events: the first four columns as in `topics.events.order`, then the position of the event's own record.
+ORDER_KEY = ("cycle", "redrives", "times", "rank", "at", "from_view", "from_partition", "from_offset")
+"""The order of events: the first five columns as in `topics.events.order`, then the position of the event's own record.
 
 The position makes all events different. If both of a group's topics hold an event, that in the view topic is the
 greater, by name and here.
@@ -52,25 +51,22 @@ def events(raw: DataFrame) -> Parsed:
     return schema.events(raw)
 
 
-def view(good: DataFrame, keep: str | None = None) -> DataFrame:
+def view(good: DataFrame) -> DataFrame:
     """Return the row of each event.
 
     `good` is the `good` of `events`, from a batch or a stream; write a stream in output mode append. Of several rows of
-    a record readers keep the one with the greatest `place`. `keep` has no effect: rows were forgotten by it, and no row
-    is remembered now. It will be removed.
+    a record readers keep the one with the greatest `place`.
 
-    The columns are VALUE and `place`, a STRUCT of ORDER_KEY: `redrives` BIGINT, `times` BIGINT, `rank` INT, `at` BIGINT
-    (epoch ms), `from_view` BOOLEAN, `from_partition` INT, `from_offset` BIGINT.
+    The columns are VALUE and `place`, a STRUCT of ORDER_KEY: `cycle` BIGINT, `redrives` BIGINT, `times` BIGINT,
+    `rank` INT, `at` BIGINT (epoch ms), `from_view` BOOLEAN, `from_partition` INT, `from_offset` BIGINT.
 
     Raises pyspark.errors.PySparkException if `good` lacks a column.
     """
-    if keep is not None:
-        warnings.warn("keep has no effect: no row is remembered", DeprecationWarning, stacklevel=2)
     return good.select(*row_columns(), order_key())
 
 
 def row_columns() -> list[Column]:
-    """Return VALUE as columns of a good event. What an older event lacks is taken from what it has."""
+    """Return VALUE as columns of a good event. What the event leaves out is said by its other fields."""
     failed = fn.when(fn.col("state").isin([state.value for state in FAILURES]), fn.col("at"))
     history = {
         "last_failed_at": fn.coalesce("last_failed_at", failed, "first_failed_at"),
@@ -123,8 +119,10 @@ def outputs(raw: DataFrame, bad_topic: str | None = None) -> DataFrame:
 
 def row_json(columns: Iterable[Column | str]) -> Column:
     """Return the columns of VALUE as the JSON of a record of the view."""
-    # A level of null is written, not left out: a record without the field is not an event.
-    return fn.to_json(fn.struct(fn.lit(1).alias("v"), *columns), {"ignoreNullFields": "false"})
+    # A level of null is written, not left out: a record without the field is not an event. A cycle of 0 is left out.
+    row = fn.struct(fn.lit(1).alias("v"), *columns)
+    whole = {"ignoreNullFields": "false"}
+    return fn.when(row[CYCLE] == 0, fn.to_json(row.dropFields(CYCLE), whole)).otherwise(fn.to_json(row, whole))
 
 
 def view_topic() -> Column:

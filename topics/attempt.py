@@ -1,13 +1,48 @@
-"""What a decision needs to know of a record and of its failed attempt, as protocols: sidecar and Spark have their own
-types."""
+"""Which attempt of a record something is about, and what a decision needs to know of a record and its failed attempt.
+
+The latter are protocols, because sidecar and Spark have their own types.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from reconsume.topics.expiry import Expiry
 from reconsume.topics.partition import Partition
 from reconsume.topics.retry_headers import Headers, RetryState
+
+
+class Attempt(NamedTuple):
+    """One attempt at a record. Of two attempts at the same record the greater is the later one (contract 11.2).
+
+    `cycle`: how often the position of the record's partition was reset. `redrives`: those within the cycle. `times`:
+    the retries since. Attempts with the same cycle and redrives have the same Idempotency-Key.
+    """
+
+    cycle: int
+    redrives: int
+    times: int
+
+    @property
+    def series(self) -> str:
+        """The cycle and the redrives as texts name them: `<redrives>`, with a cycle `<cycle>.<redrives>`."""
+        return f"{self.cycle}.{self.redrives}" if self.cycle else str(self.redrives)
+
+
+class HasCounts(Protocol):
+    """A value that names an attempt: a retry state, a record, an event, a decision, a fact of an audit."""
+
+    @property
+    def cycle(self) -> int: ...
+    @property
+    def redrives(self) -> int: ...
+    @property
+    def times(self) -> int: ...
+
+
+def attempt_of(counts: HasCounts) -> Attempt:
+    """Return the attempt that a value is about."""
+    return Attempt(counts.cycle, counts.redrives, counts.times)
 
 
 class ReadRecord(Protocol):

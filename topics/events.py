@@ -14,6 +14,7 @@ import msgspec
 
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
+from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.durations import render_duration
 from reconsume.topics.reasons import reason_class, text_of
 from reconsume.topics.retry_headers import LARGEST_COUNT, RetryState
@@ -37,13 +38,10 @@ RANKS: dict[State, int] = {
     State.DLQ: 3,
     State.DISMISSED: 4,
 }
-"""The rank of each state. Among events with the same redrives and times, the higher rank is the later state. REDRIVEN
+"""The rank of each state. Among events of the same attempt, the higher rank is the later state. REDRIVEN
 is the lowest, because the retries start anew with it. DISMISSED is above DLQ, whose counts it has."""
 FAILURES = (State.WAITING_RETRY, State.DLQ)
 """The states that a failure causes."""
-DISMISSALS = "dismissed"
-"""What a heartbeat says of an instance that knows the state DISMISSED. Older readers take its events for bad ones, so
-none is written while an instance lives that does not say it."""
 
 LARGEST = 64 * 1024
 """Bytes of an event. Ours have about 400."""
@@ -56,17 +54,18 @@ Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Timestamp: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One change of state. Times are epoch ms; topic, partition and offset are those of the first copy.
 
     `level` is the level's delay as it is written (`10s`), None without a level. `due` is 0 if nothing is due. `reason`
     is the class alone. `text` is what a person should know beside it, on one line. No sum and no metric has it.
 
     `retries`: the most retries that the record had in one life so far. `last_failed_at`: when it failed last; in a life
-    without a failure, the last one of the life before. With both, a row of the view is a function of one event. Without
-    `retries` an event means its `times`, and without `last_failed_at` its `at`, if a failure caused it, else its
-    `first_failed_at` (`fold.row_of`). `parked`: its retries are used up, nothing is due, and its key waits for a
-    person. An optional field that is not known is left out, and a reader may find null.
+    without a failure, the last one of the life before. With both, a row of the view is a function of one event. To be
+    short, an event leaves out `retries` where it is its `times`, and `last_failed_at` where it is its `at`, if a
+    failure caused it, else its `first_failed_at` (`fold.row_of`). `parked`: its retries are used up, nothing is due,
+    and its key waits for a person. `cycle` is left out when it is 0. A reader may find null for an optional field that
+    is left out.
     """
 
     group: str
@@ -84,11 +83,15 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     timestamp: Timestamp
     first_failed_at: Long
     instance: str
-    v: Literal[1] = 1
+    v: Literal[1] = msgspec.field(default_factory=lambda: 1)  # a default would be omitted
     text: str | msgspec.UnsetType | None = msgspec.UNSET
     retries: Count | msgspec.UnsetType | None = msgspec.UNSET
     last_failed_at: Long | msgspec.UnsetType | None = msgspec.UNSET
     parked: bool | msgspec.UnsetType | None = msgspec.UNSET
+    cycle: Count = 0
+
+
+Order: TypeAlias = tuple[Attempt, int, int]
 
 
 class BadEvent(msgspec.Struct, frozen=True):
@@ -122,9 +125,9 @@ def decode_event(data: bytes | None) -> Event | BadEvent:
         return BadEvent(f"not an event: {fault}"[:300] if v is None else versions.sentence(v))
 
 
-def order(event: Event) -> tuple[int, int, int, int]:
-    """Return the sort key of an event among those of its record: redrives, times, rank of state, event time."""
-    return event.redrives, event.times, RANKS[event.state], event.at
+def order(event: Event) -> Order:
+    """Return the sort key of an event among those of its record: its attempt, rank of state, event time."""
+    return attempt_of(event), RANKS[event.state], event.at
 
 
 def latest(events: Iterable[Event]) -> Event | None:
@@ -139,8 +142,7 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
     """Return the event that says that a record is in `state` at `at` (epoch ms).
 
     `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry. What a
-    reader would take for `last_failed_at` and `retries` is left out, and so is what a copy of an older writer does not
-    say.
+    reader takes for `last_failed_at` and `retries` in any case is left out.
     """
     topic, partition, offset = retry_state.id.rsplit(":", 2)
     most, failed_at = retry_state.most_times, retry_state.last_failed_at
@@ -166,4 +168,5 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
         retries=min(most, LARGEST_COUNT) if most > retry_state.times else msgspec.UNSET,
         last_failed_at=failed_at or msgspec.UNSET,
         parked=(state is State.WAITING_RETRY and retry_state.parked) or msgspec.UNSET,
+        cycle=min(retry_state.cycle, LARGEST_COUNT),
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from reconsume.topics.events import AHEAD, FAILURES, BadEvent, Event, State, decode_event, order
+from reconsume.topics.events import AHEAD, FAILURES, BadEvent, Event, Order, State, decode_event, order
 from reconsume.topics.retry_headers import LARGEST_COUNT
 from reconsume.topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
 
@@ -56,8 +56,7 @@ def read_event(group: str, value: bytes | None, stamp: int, clock: int) -> Event
 def row_of(event: Event, partition: int, offset: int, written: int) -> Folded:
     """Return the row of a record whose latest event this is. `written`: when the event's own record was (epoch ms).
 
-    Of an event of an older writer the row takes what the event has: its own count, and its own time if a failure caused
-    it, else that of the first failure.
+    What the event leaves out is its own count, and its own time if a failure caused it, else that of the first failure.
     """
     failed, retries = event.last_failed_at, event.retries
     if not isinstance(failed, int):
@@ -70,9 +69,9 @@ def row_of(event: Event, partition: int, offset: int, written: int) -> Folded:
     return Folded(row, partition, offset)
 
 
-def order_key(folded: Folded) -> tuple[int, ...]:
+def order_key(folded: Folded) -> tuple[Order, int, int]:
     """Return the sort key of a row's state: the order of its event, then where that lies, so that no two are equal."""
-    return (*order(folded.row), folded.partition, folded.offset)
+    return order(folded.row), folded.partition, folded.offset
 
 
 def merged(one: Folded, other: Folded) -> Folded:

@@ -13,17 +13,21 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_headers import ID, Headers
 from reconsume.topics.transition_records import Copy
 
 OUTPUT_REFUSED = "output-refused"
 """The reason of a failure whose answer asked for a record that may not, or cannot, be written."""
 RETRY_OUTPUT_OF = "RETRY_OUTPUT_OF"
-"""The attempt that asked for a record, `<origin id>/<redrives>/<times>#<n>`: readers recognise a repeated one by it."""
+"""The attempt that asked for a record, `<origin id>/<redrives>/<times>#<n>`, with a cycle
+`<origin id>/<cycle>.<redrives>/<times>#<n>`: readers recognise a repeated one by it."""
 RETRY_OUTPUT_BY = "RETRY_OUTPUT_BY"
 """The group whose attempt it was: two groups may consume one topic, and write to one topic."""
 STAMPS = frozenset({RETRY_OUTPUT_OF, RETRY_OUTPUT_BY})
-_ATTEMPT = re.compile(rb"(?P<id>%s)/(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5})#(0|[1-9][0-9]{0,5})" % ID.pattern)
+_ATTEMPT = re.compile(
+    rb"(?P<id>%s)/(?:([1-9][0-9]{0,5})\.)?(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5})#(0|[1-9][0-9]{0,5})" % ID.pattern
+)
 TRACEPARENT = "traceparent"
 RESERVED = ("*-RETRY", "*-RETRY-*", "*-DLQ", "*-ORDERED", "*-ORDERED-*")
 """Names of topics that no glob covers: those of a group, of ours or of another."""
@@ -55,8 +59,7 @@ class OutputOf(NamedTuple):
 
     group: str
     id: str
-    redrives: int
-    times: int
+    attempt: Attempt
     number: int
 
 
@@ -68,18 +71,19 @@ def output_of(headers: Headers) -> OutputOf | None:
     group = values.get(RETRY_OUTPUT_BY)
     if len(stamps) != len(STAMPS) or attempt is None or group is None:
         return None
-    return OutputOf(group.decode(errors="replace"), attempt["id"].decode(), *map(int, attempt.groups()[-3:]))
+    cycle, redrives, times, number = (int(count or 0) for count in attempt.groups()[-4:])
+    return OutputOf(group.decode(errors="replace"), attempt["id"].decode(), Attempt(cycle, redrives, times), number)
 
 
 def stamped(
-    outputs: Iterable[Copy], group: str, record_id: str, redrives: int, times: int, traceparent: bytes | None
+    outputs: Iterable[Copy], group: str, record_id: str, attempt: Attempt, traceparent: bytes | None
 ) -> tuple[Copy, ...]:
     """Return the records with the attempt that asked for them, and with its trace where they have none."""
-    attempt, by = f"{record_id}/{redrives}/{times}", (RETRY_OUTPUT_BY, group.encode())
+    of, by = f"{record_id}/{attempt.series}/{attempt.times}", (RETRY_OUTPUT_BY, group.encode())
     copies = []
     for number, output in enumerate(outputs):
         headers = [header for header in output.headers if header[0] not in STAMPS]
-        headers += ((RETRY_OUTPUT_OF, f"{attempt}#{number}".encode()), by)
+        headers += ((RETRY_OUTPUT_OF, f"{of}#{number}".encode()), by)
         if traceparent is not None and all(name.lower() != TRACEPARENT for name, _ in headers):
             headers.append((TRACEPARENT, traceparent))
         copies.append(replace(output, headers=headers))

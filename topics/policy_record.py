@@ -27,12 +27,7 @@ SETTLE = b"settle/"
 LARGEST = 64 * 1024
 """Bytes of a value. Ours have a few hundred. A larger one would only cost every instance memory."""
 DEEPEST_POLICY = 5
-"""Objects and lists inside each other in a policy: a rule may have a formula. Older versions refuse more than 4, and so
-each policy with rules (`RULES`)."""
-RULES = "rules"
-"""The word in `reads` of an instance that knows a policy with rules."""
-QUEUES = "ordered-queues"
-"""The word in `reads` of an instance that reads the queue topics of ordered records."""
+"""Objects and lists inside each other in a policy: a rule may have a formula."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
 LONGEST_ID = 300
@@ -87,13 +82,21 @@ class PaceTold(msgspec.Struct, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
 
 
+class ReleaseTold(msgspec.Struct, frozen=True):
+    """What an instance runs: its version, the commit that it was built from, its Python and its Kafka client."""
+
+    version: Annotated[str, msgspec.Meta(max_length=64)]
+    commit: Annotated[str, msgspec.Meta(max_length=64)]
+    python: Annotated[str, msgspec.Meta(max_length=64)]
+    librdkafka: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class SubscriptionRecord(msgspec.Struct, frozen=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
-    `pace`: None if nothing is delivered, and in records of versions without it. `overdue`: by how many ms the most
-    overdue retry was late; 0 in records of versions without it. `well`: it is a member of the group, and its service
-    can be reached; unset in records of versions without it, which count as well. `reads`: new forms of records that
-    this version knows (`events.DISMISSALS`); unset in records of versions without it.
+    `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
+    member of the group, and its service can be reached; unset where that is not known, which counts as well.
+    `release`: None if the instance does not know it.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -102,15 +105,15 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     overdue: Long = 0
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
-    reads: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+    release: ReleaseTold | None = None
 
 
-class SettlementRecord(msgspec.Struct, frozen=True):
-    """A person's decision about one record. It is meant for these `redrives` and `times` alone.
+class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person's decision about one record. It is meant for the attempt with these counts alone.
 
     `how`: one of WAYS, or a word of a newer version. `why` and `who` are for people. `at` is epoch ms. `nonce` is new
     in each settlement, so that one acts once. `position`: where the dead letter is, `topic:partition:offset`; empty for
-    a record that waits.
+    a record that waits. `cycle` is left out when it is 0.
     """
 
     redrives: Long
@@ -120,8 +123,9 @@ class SettlementRecord(msgspec.Struct, frozen=True):
     who: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
     at: Long
     nonce: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default="")
-    v: Literal[1] = 1
+    position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default_factory=str)
+    v: Literal[1] = msgspec.field(default_factory=lambda: 1)  # a default would be omitted
+    cycle: Long = 0
 
 
 def fault_of_settlement(ident: str, record: SettlementRecord) -> str:

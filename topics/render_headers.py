@@ -14,6 +14,7 @@ from reconsume.topics.retry_headers import (
     OURS,
     REAL_TOPIC,
     RECONSUMETIMES,
+    RETRY_CYCLE,
     RETRY_DUE_AT,
     RETRY_EXPIRES_AT,
     RETRY_FIRST_FAILED_AT,
@@ -52,7 +53,7 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
 
     `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
     """
-    # Those that not every copy has are before the others, where an older reader looks for headers of later versions.
+    # Those that not every copy has are before the others, where a reader looks for headers of later versions.
     headers = _rare_headers(retry_state)
     headers += (
         _name(REAL_TOPIC, retry_state.topic),
@@ -92,7 +93,7 @@ def _reason(reason: str) -> tuple[str, bytes]:
 def as_read(retry_state: RetryState) -> RetryState:
     """Return the retry state that `parse_retry_headers` reads from the headers of `render_retry_headers`."""
     known = retry_state.last_failed_at != retry_state.first_failed_at
-    counts = max(retry_state.times, retry_state.redrives, retry_state.most_times)
+    counts = max(retry_state.times, retry_state.redrives, retry_state.most_times, retry_state.cycle)
     if counts <= LARGEST_COUNT and retry_state.timestamp >= 0:  # all that a running group writes
         return retry_state if known else replace(retry_state, last_failed_at=0)
     return replace(
@@ -102,6 +103,7 @@ def as_read(retry_state: RetryState) -> RetryState:
         timestamp=max(retry_state.timestamp, 0),
         last_failed_at=retry_state.last_failed_at if known else 0,
         most_times=min(retry_state.most_times, LARGEST_COUNT),
+        cycle=min(retry_state.cycle, LARGEST_COUNT),
     )
 
 
@@ -120,6 +122,8 @@ def _rare_headers(retry_state: RetryState) -> Headers:
         rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
     if retry_state.most_times:
         rare.append((RETRY_MOST_TIMES, b"%d" % min(retry_state.most_times, LARGEST_COUNT)))
+    if retry_state.cycle:
+        rare.append(_count(RETRY_CYCLE, retry_state.cycle))
     if retry_state.expires_at:
         rare.append((RETRY_EXPIRES_AT, b"%d" % retry_state.expires_at))
     if retry_state.last_failed_at not in (0, retry_state.first_failed_at):  # most records fail once

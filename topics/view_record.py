@@ -12,7 +12,7 @@ import msgspec
 
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
-from reconsume.topics.events import Count, Event, Long, State, order
+from reconsume.topics.events import Count, Event, Long, Order, State, order
 
 LARGEST = 16 * 1024
 """Bytes of a value. Ours have about 500. A larger one would only cost every reader memory and disk."""
@@ -70,7 +70,6 @@ class BadRow(msgspec.Struct, frozen=True):
 
 ViewHeard: TypeAlias = ViewRow | Forgotten | BadRow
 StatsHeard: TypeAlias = StatsRow | Forgotten | BadRow
-Order: TypeAlias = tuple[int, int, int, int, int]
 R = TypeVar("R", ViewRow, StatsRow)
 
 _ENCODER = msgspec.json.Encoder()
@@ -124,12 +123,12 @@ def _names(key: str, row: StatsRow) -> bool:
     return key.startswith(f"{row.minute}|{row.topic}|") and key.endswith(f"|{row.reason}")
 
 
-def view_order(row: ViewRow) -> Order:
+def view_order(row: ViewRow) -> tuple[Order, int]:
     """Return the sort key of a state: the order of its event, then when the row was written.
 
     On a tie the later offset is the greater.
     """
-    return (*order(row), row.updated_at)
+    return order(row), row.updated_at
 
 
 def _row_of(

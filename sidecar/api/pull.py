@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import asdict
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,6 +23,8 @@ from reconsume.sidecar.http.problems import problem
 from reconsume.topics.outputs import OutputTopics
 
 MOST_RECORDS = 1_024
+MOST_WAITING = 1_024
+"""Calls of `receive` that may wait for a record at once. Each takes some 40 KB."""
 USUAL_RECORDS = 32
 LONGEST_INVISIBLE = 43_200_000
 """ms: 12 h (contract 6.4)."""
@@ -42,12 +44,15 @@ OVER = {
 class PullCalls:
     """The endpoints of pull mode.
 
-    `shortest`: the shortest invisible duration that a caller may ask for, in ms. `most_waiting`: callers that may wait.
-    `outputs`: where records may go that an ack asks to be written; None: nowhere.
+    `group`: whose records these are, for `idempotency_key`. `shortest`: the shortest invisible duration that a caller
+    may ask for, in ms. `most_waiting`: callers that may wait. `outputs`: where records may go that an ack asks to be
+    written; None: nowhere.
     """
 
-    def __init__(self, leases: PullQueue, shortest: int, most_waiting: int, outputs: OutputTopics | None) -> None:
-        self._leases, self._outputs = leases, outputs
+    def __init__(
+        self, leases: PullQueue, group: str, shortest: int, outputs: OutputTopics | None, most_waiting: int
+    ) -> None:
+        self._leases, self._group, self._outputs = leases, group, outputs
         self._shortest, self._most_waiting = shortest, most_waiting
 
     async def receive(self, request: Request) -> Response:
@@ -60,7 +65,7 @@ class PullCalls:
         if self._leases.closed:
             return problem(503, "The sidecar drains and gives out no more records.")
         if self._leases.waiting >= self._most_waiting:
-            return problem(503, "As many callers wait as may (pull.max_waiting); receive again.", {"retry-after": "1"})
+            return problem(503, "As many callers wait as may; receive again.", {"retry-after": "1"})
         gone = asyncio.ensure_future(_hang_up(request))
         try:
             async with self._leases.turn(wait / 1000, gone):
@@ -68,7 +73,7 @@ class PullCalls:
                 received = [] if gone.done() else self._leases.receive(most, invisible)
         finally:
             gone.cancel()
-        return json_answer({"records": [_written(one) for one in received]})
+        return json_answer({"records": [_written(one, self._group) for one in received]})
 
     async def ack(self, request: Request) -> Response:
         """Commit records; `produce` beside one handle has records written in the same transaction."""
@@ -132,10 +137,10 @@ def _only_handle(handles: Sequence[str]) -> str:
 
 
 def pull_routes(
-    leases: PullQueue, shortest: int, most_waiting: int = 1_024, outputs: OutputTopics | None = None
+    leases: PullQueue, group: str, shortest: int, outputs: OutputTopics | None = None, most_waiting: int = MOST_WAITING
 ) -> list[Route]:
     """Return the routes of a sidecar in pull mode."""
-    calls = PullCalls(leases, shortest, most_waiting, outputs)
+    calls = PullCalls(leases, group, shortest, outputs, most_waiting)
     endpoints = (
         calls.receive,
         calls.ack,
@@ -162,8 +167,8 @@ async def _hang_up(request: Request) -> None:
         pass
 
 
-def _written(one: Received) -> dict[str, Any]:
-    return {"handle": one.handle, **asdict(envelope(one.record))}
+def _written(one: Received, group: str) -> dict[str, Any]:
+    return {"handle": one.handle, **msgspec.to_builtins(envelope(one.record, group))}
 
 
 def _refusal(handle: str, status: HandleStatus) -> Response:

@@ -36,12 +36,14 @@ def raw_record(headers: Mapping[str, str], body: bytes, wall: Callable[[], int])
     timestamp = _number(headers, "reconsume-timestamp", LARGEST_LONG, -1)
     times = _number(headers, "reconsume-times", MOST_TIMES, 0)
     redrives = _number(headers, "reconsume-redrives", MOST_TIMES, 0)
+    cycle = _number(headers, "reconsume-cycle", MOST_TIMES, 0)
     identity = f"{topic}:{partition}:{offset}"
     if headers.get("reconsume-id", identity) != identity:
         raise ValueError(f"Reconsume-Id must be {identity}, of the three headers for topic, partition and offset")
     retry_state = None
-    if times or redrives:
-        retry_state = RetryState(identity, topic, times, redrives, timestamp=timestamp, first_failed_at=wall())
+    if times or redrives or cycle:
+        counts = (times, redrives)
+        retry_state = RetryState(identity, topic, *counts, timestamp=timestamp, first_failed_at=wall(), cycle=cycle)
     value = None if headers.get("reconsume-null", "").lower() == "value" else body
     return Record(Partition(topic, partition), offset, 0, timestamp, _key(headers), value, _own(headers), retry_state)
 

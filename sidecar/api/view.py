@@ -20,7 +20,7 @@ from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
 from reconsume.sidecar.view.query_pool import Origin, QueryPool, UnknownError, age
-from reconsume.sidecar.view.storm import Rule, Storm, storm_of
+from reconsume.sidecar.view.storm import RULE, Rule, Storm, storm_of
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.events import State
 
@@ -80,7 +80,7 @@ class ViewCalls:
         return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
 
 
-def view_routes(readers: QueryPool, rule: Rule) -> list[Route]:
+def view_routes(readers: QueryPool, rule: Rule = RULE) -> list[Route]:
     """Return the routes of the view. The calls change nothing."""
     calls = ViewCalls(readers, rule)
     endpoints = (calls.messages, calls.message, calls.stats)

@@ -20,6 +20,8 @@ from reconsume.topics.transitions import BY_OPERATOR
 
 Number: TypeAlias = tuple[str, int]
 """A topic and a partition number."""
+Series: TypeAlias = tuple[int, int]
+"""The cycle and the redrives of one life of a record."""
 
 
 class FactKind(enum.IntEnum):
@@ -66,6 +68,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     level: str | None = None
     parked: bool = False
     postponed: bool = False
+    cycle: int = 0
 
     @property
     def by_hand(self) -> bool:
@@ -188,9 +191,10 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class RecordHistory(NamedTuple):
-    """One life of one record (id and redrives). All facts are in the order of their times."""
+    """One life of one record (id, cycle and redrives). All facts are in the order of their times."""
 
     id: str
+    cycle: int
     redrives: int
     copies: tuple[Fact, ...]
     dead: tuple[Fact, ...]
@@ -230,23 +234,28 @@ class RecordHistory(NamedTuple):
 
 def histories_of(facts: Iterable[Fact]) -> list[RecordHistory]:
     """Return the lives of one record, from all facts with its id."""
-    by_redrives: dict[int, dict[FactKind, list[Fact]]] = {}
+    by_series: dict[Series, dict[FactKind, list[Fact]]] = {}
     main: Fact | None = None
     for fact in facts:
         if fact.what is FactKind.MAIN:
             main = fact
         else:
-            by_redrives.setdefault(fact.redrives, {}).setdefault(fact.what, []).append(fact)
-    return [_history(redrives, by_kind, main) for redrives, by_kind in sorted(by_redrives.items())]
+            by_series.setdefault(series_of(fact), {}).setdefault(fact.what, []).append(fact)
+    return [_history(series, by_kind, main) for series, by_kind in sorted(by_series.items())]
 
 
-def _history(redrives: int, by_kind: Mapping[FactKind, list[Fact]], main: Fact | None) -> RecordHistory:
+def series_of(fact: Fact) -> Series:
+    """Return the cycle and the redrives of the attempt that a fact is about."""
+    return fact.cycle, fact.redrives
+
+
+def _history(series: Series, by_kind: Mapping[FactKind, list[Fact]], main: Fact | None) -> RecordHistory:
     copies, dead, told, bad = (
         tuple(sorted(by_kind.get(what, ()), key=lambda fact: (fact.at, fact.topic, fact.partition, fact.offset)))
         for what in (FactKind.COPY, FactKind.DEAD, FactKind.TOLD, FactKind.BAD)
     )
     identity = next(fact.id for facts in (copies, dead, told, bad) for fact in facts)
-    return RecordHistory(identity, redrives, copies, dead, told, bad, main)
+    return RecordHistory(identity, *series, copies, dead, told, bad, main)
 
 
 def topics_of(names: Names, mains: Iterable[str], there: Iterable[str]) -> dict[Kind, dict[str, int]]:

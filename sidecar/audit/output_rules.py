@@ -12,6 +12,7 @@ from itertools import groupby
 
 from reconsume.sidecar.audit.facts import Breach, Fact, Finding, Known, RecordHistory, Terms, histories_of
 from reconsume.sidecar.audit.retry_chains import last_below, retry_chains
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.events import State
 
 SHOWN = 10
@@ -20,18 +21,15 @@ SHOWN = 10
 
 def judge_outputs(outputs: Iterable[Fact], facts: Iterable[Fact], terms: Terms) -> Iterator[Finding]:
     """Yield all findings about the outputs of one record. `facts` are all other facts with its id."""
-    histories = {history.redrives: history for history in histories_of(facts)}
-    for (redrives, times), group in groupby(sorted(outputs, key=attempt_of), key=attempt_of):
+    histories = {(history.cycle, history.redrives): history for history in histories_of(facts)}
+    for (cycle, redrives, times), group in groupby(sorted(outputs, key=attempt_of), key=attempt_of):
         its = tuple(group)
-        history = histories.get(redrives) or RecordHistory(its[0].id, redrives, (), (), (), (), None)
+        history = histories.get((cycle, redrives))
+        if history is None:
+            history = RecordHistory(its[0].id, cycle, redrives, (), (), (), (), None)
         if times < decided_from(history) and not any(map(terms.read_by_service, history.copies)):
             yield from output_torn(history, terms, times, its)
             yield from output_twice(history, terms, times, its)
-
-
-def attempt_of(output: Fact) -> tuple[int, int]:
-    """Return the redrives and the retries of the attempt that asked for an output."""
-    return output.redrives, output.times
 
 
 def decided_from(history: RecordHistory) -> int:

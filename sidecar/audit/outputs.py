@@ -45,7 +45,8 @@ def output_fact(row: TopicRecord, group: str, sources: Collection[str]) -> Fact 
     if stamp is None or stamp.group != group or stamp.id.rsplit(":", 2)[0] not in sources:
         return None
     position = row.topic, row.partition, row.offset, row.timestamp
-    return Fact(FactKind.OUTPUT, stamp.id, stamp.redrives, stamp.times, *position, level=str(stamp.number))
+    cycle, redrives, times = stamp.attempt
+    return Fact(FactKind.OUTPUT, stamp.id, redrives, times, *position, level=str(stamp.number), cycle=cycle)
 
 
 class OutputReading:

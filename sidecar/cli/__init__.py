@@ -24,10 +24,8 @@ from reconsume.sidecar.cli import (
     left_out,
     run,
     settle,
-    simulate,
     ui,
     view,
-    view_repair,
 )
 from reconsume.sidecar.cli.acls import commands as acls
 from reconsume.sidecar.cli.dlq import commands as dlq
@@ -102,7 +100,6 @@ app.add_typer(topics.app, name="topics", rich_help_panel=SET_UP)
 app.add_typer(acls.app, name="acls", rich_help_panel=SET_UP)
 command(app, "doctor", panel=SET_UP)(doctor.doctor)
 command(app, "explain", panel=SET_UP)(explain.explain)
-command(app, "simulate", panel=SET_UP)(simulate.simulate)
 command(app, "inject", panel=SET_UP)(inject.inject)
 command(app, "run", panel=RUN)(run.run)
 command(app, "drain", panel=RUN)(drain.drain)
@@ -117,4 +114,3 @@ command(app, "hold", panel=RUN)(holds.hold)
 command(app, "release", panel=RUN)(holds.release)
 command(app, "holds", panel=RUN)(holds.holds)
 command(app, "audit", panel=LOOK)(audit.audit)
-command(view.app, "repair")(view_repair.repair)

@@ -29,6 +29,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.errors import LetterError
 from reconsume.sidecar.printable import printable
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.events import State
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
@@ -92,10 +93,10 @@ def settle(
     `dlq show` still have it, and the DLQ keeps it as long as any other. The decision is a record in the group's policy
     topic, and an event DISMISSED in the record's journey, with who made it and why. What was dismissed once is not
     dismissed again, and keeps its first reason.
-    It is about this death alone: if the record is redriven by an older version and dies again, it is listed again.
+    It is about this death alone: if a redrive had the record in hand meanwhile and it dies again, it is listed again.
 
-    Refused while an instance lives that does not know the state, and where 10 000 letters of the group are dismissed:
-    `dlq purge` makes room. Ends with 3 if the decision is written and its event is not: the same command writes it.
+    Refused where 10 000 letters of the group are dismissed: `dlq purge` makes room. Ends with 3 if the decision is
+    written and its event is not: the same command writes it.
 
     \b
     Examples:
@@ -179,12 +180,12 @@ def carry_out(
 
 
 def has_event(there: DlqTopics, letter: Letter, kept: SettlementRecord) -> bool:
-    """Whether the record's journey has this dismissal, with whatever words: an older version had others."""
+    """Whether the record's journey has this dismissal, with whatever words."""
     from reconsume.sidecar.view.journey import read_journey
 
     events = read_journey(there.kafka, there.names, letter.id, kept.at, MOST_EVENTS, lambda _read, _of: None).events
-    same = (State.DISMISSED, kept.redrives, kept.times)
-    return any((one.state, one.redrives, one.times) == same for one in events)
+    same = (State.DISMISSED, attempt_of(kept))
+    return any((one.state, attempt_of(one)) == same for one in events)
 
 
 def before_text(ident: str, kept: SettlementRecord, why: str) -> str:

@@ -121,6 +121,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return self if self.postponed_at_ms else replace(self, postponed_at_ms=now_ms)
 
     @property
+    def cycle(self) -> int:
+        """RETRY_CYCLE: how often the position of its main partition was reset."""
+        return self.retry_state.cycle if self.retry_state is not None else 0
+
+    @property
     def redrives(self) -> int:
         """RETRY_REDRIVES: how often the record was redriven from the DLQ."""
         return self.retry_state.redrives if self.retry_state is not None else 0

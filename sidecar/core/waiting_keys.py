@@ -1,6 +1,6 @@
 """What waits in queue topics, by key, gathered from copies in any order. Pure; `kafka/queues/queue_listing.py` reads.
 
-Of several copies of a record the one with the greatest counts stands, then the last (contract 5.5). The records of a
+Of several copies of a record the one with the latest attempt stands, then the last (contract 5.5). The records of a
 key are in the order of RETRY_ORDER.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy, line_of
 from reconsume.sidecar.core.record import Record
+from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.group_rules import offset_of
 from reconsume.topics.reasons import reason_class
 from reconsume.topics.retry_headers import RetryState
@@ -38,6 +39,7 @@ class WaitingRecord(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     order: Order
+    cycle: int
     redrives: int
     times: int
     due: int
@@ -99,8 +101,8 @@ class WaitingKey:
         del self._records[self._most :]
 
 
-def _rank(record: WaitingRecord) -> tuple[int, int, int]:
-    return record.redrives, record.times, record.offset
+def _rank(record: WaitingRecord) -> tuple[Attempt, int]:
+    return attempt_of(record), record.offset
 
 
 class WaitingKeys:
@@ -143,6 +145,7 @@ def _waiting(record: Record, state: RetryState, order: Order) -> WaitingRecord:
     return WaitingRecord(
         id=state.id,
         order=order,
+        cycle=state.cycle,
         redrives=state.redrives,
         times=state.times,
         due=0 if state.behind else state.due_at,

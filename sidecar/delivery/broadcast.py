@@ -91,7 +91,7 @@ class AllPartitions(Assignment):
         try:
             self._look(consumer)
         except KafkaException as failure:
-            text, extra = "cannot list the partitions of the topics: %s", {"event": "partitions-unlisted"}
+            text, extra = "cannot list the partitions of the topics: %s", {"event": "topics-unlisted"}
             _LOG.warning(text, failure, extra=extra)
         self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
 

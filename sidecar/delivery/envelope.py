@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from reconsume.sidecar.core.record import Record
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.render_headers import DROPPED, RETRY_TRACEPARENT
 from reconsume.topics.retry_headers import Headers
 
@@ -12,10 +13,11 @@ NOT_A_RECORDS_OWN = frozenset({RETRY_TRACEPARENT})
 """What tracing adds to a record of a main topic in memory."""
 
 
-class Envelope(msgspec.Struct, gc=False):
-    """One record of the envelope form; msgspec writes bytes as base64."""
+class Envelope(msgspec.Struct, gc=False, omit_defaults=True):
+    """One record of the envelope form; msgspec writes bytes as base64, and no `cycle` of 0."""
 
     id: str
+    idempotency_key: str
     times: int
     redrives: int
     topic: str
@@ -25,6 +27,7 @@ class Envelope(msgspec.Struct, gc=False):
     key_base64: bytes | None
     value_base64: bytes | None
     headers: Headers
+    cycle: int = 0
 
 
 class Letter(msgspec.Struct, gc=False):
@@ -45,8 +48,8 @@ def origin(record: Record) -> tuple[int, int]:
     return record.source.number, record.offset
 
 
-def envelope(record: Record) -> Envelope:
-    """Return the record in the envelope form, with its own headers but without ours."""
+def envelope(record: Record, group: str) -> Envelope:
+    """Return the record in the envelope form, with its own headers but without ours. `group`: a Kafka name."""
     retry_state, headers = record.retry_state, record.headers
     own = own_headers(headers, ours=retry_state is not None) if headers else []
     key, value, timestamp = record.key, record.value, record.timestamp
@@ -55,11 +58,25 @@ def envelope(record: Record) -> Envelope:
         if not topic.isascii():
             topic = encodable(topic)
         identity = f"{topic}:{number}:{offset}"
-        return Envelope(identity, record.again, 0, topic, number, offset, timestamp, key, value, own)
+        idempotency_key = f"{group}/{identity}/0"
+        return Envelope(identity, idempotency_key, record.again, 0, topic, number, offset, timestamp, key, value, own)
     number, offset = origin(record)
     topic, identity = encodable(retry_state.topic), encodable(retry_state.id)
-    times, redrives = record.times, retry_state.redrives
-    return Envelope(identity, times, redrives, topic, number, offset, retry_state.timestamp, key, value, own)
+    attempt = attempt_of(record)
+    return Envelope(
+        identity,
+        f"{group}/{identity}/{attempt.series}",
+        attempt.times,
+        attempt.redrives,
+        topic,
+        number,
+        offset,
+        retry_state.timestamp,
+        key,
+        value,
+        own,
+        attempt.cycle,
+    )
 
 
 def own_headers(headers: Headers, *, ours: bool) -> Headers:

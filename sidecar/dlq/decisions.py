@@ -22,7 +22,7 @@ from reconsume.sidecar.dlq.settlements import Settlements, SettlementWriter
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.dlq.waiting import WaitingRecord, waiting_in
 from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.events import Event, State
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, MOST_OPEN, RETRY_NOW, SettlementRecord
@@ -39,7 +39,7 @@ STATES = {COMMIT: State.COMMIT, DEAD_LETTER: State.DLQ, RETRY_NOW: State.WAITING
 """The state of the event that tells of each decision."""
 
 Wait: TypeAlias = RetryState | WaitingCopy
-"""What a copy says of the wait of its record: its redrives and times, and the decision that it has come of."""
+"""What a copy says of the wait of its record: its attempt, and the decision that it has come of."""
 Look: TypeAlias = Callable[[], tuple[Event, ...]]
 
 
@@ -58,20 +58,19 @@ def fault_of_decision(waiting: WaitingRecord, how: str) -> str:
     return ""
 
 
-def expect_decidable(there: DlqTopics, policy: Policy, ident: str = "") -> Settlements:
-    """Return the group's settlements. Raises ContractError if no record but `ident` may be settled now."""
+def expect_decidable(there: DlqTopics, policy: Policy, ident: str = "") -> None:
+    """Raise ContractError if no record but `ident` may be settled now."""
     needed = {there.names.policy, there.names.events}
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
     settlements = there.settlements()
     if len(settlements.waiting.keys() - {ident}) < MOST_OPEN:
-        return settlements
+        return
     ended = ended_of(there, policy, settlements)
     if not ended:
         raise ContractError(f"{MOST_OPEN} records are settled and not done yet: are the instances of the group well?")
     with SettlementWriter(there.kafka, there.names) as writer:
         writer.forget(ended)
-    return settlements
 
 
 def ended_of(there: DlqTopics, policy: Policy, settlements: Settlements) -> list[str]:
@@ -91,7 +90,7 @@ def has_ended(decision: SettlementRecord, state: Wait | None) -> bool:
     """Return whether nobody will carry out a decision any more. `state`: of the copy that waits, if one does."""
     if state is None or decision.nonce == state.settled:
         return True
-    return (state.redrives, state.times) != (decision.redrives, decision.times)
+    return attempt_of(state) != attempt_of(decision)
 
 
 def decide(there: DlqTopics, waiting: WaitingRecord, decision: SettlementRecord, look: Look, within: float) -> Decided:
@@ -123,7 +122,8 @@ def _awaited(decision: SettlementRecord, look: Look, earlier: Sequence[Event], w
 
 def decision_about(state: Wait, how: str, why: str, by: str) -> SettlementRecord:
     """Return a decision about this wait of a record, by a person's name."""
-    return SettlementRecord(state.redrives, state.times, how, why, by, wall(), secrets.token_hex(8))
+    counts, nonce = (state.redrives, state.times), secrets.token_hex(8)
+    return SettlementRecord(*counts, how, why, by, wall(), nonce, cycle=state.cycle)
 
 
 def outcome_of(decision: SettlementRecord, events: Sequence[Event]) -> Decided:

@@ -22,6 +22,7 @@ from reconsume.sidecar.dlq.settlements import (
 )
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.policy_record import LONGEST_WHY, SettlementRecord
 
 
@@ -55,11 +56,6 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
     settlements = there.settlements()
-    if settlements.unaware:
-        raise ContractError(
-            f"instances of an older version do not know dismissed letters: {', '.join(settlements.unaware[:10])}; "
-            "finish the roll-out first"
-        )
     if more and len(settlements.commits) - len(_gone(there, settlements)) + more > MOST:
         raise ContractError(f"{MOST} letters of the group are dismissed already: make room by `reconsume dlq purge`")
     return settlements
@@ -68,7 +64,7 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
 def stay_of(letter: Letter) -> LetterKey | None:
     """Return what a decision about a letter is for; None if its headers do not say it."""
     state = letter.retry_state
-    return None if state is None else LetterKey(state.id, state.redrives, state.times)
+    return None if state is None else LetterKey(state.id, attempt_of(state))
 
 
 def decision_of(letter: Letter, settlements: Settlements) -> SettlementRecord | None:
@@ -89,7 +85,15 @@ def dismiss(there: DlqTopics, letters: Sequence[Letter], settlements: Settlement
     new = {stay: letter for stay, letter in stays.items() if stay not in settlements.commits}
     records = {
         stay.id: SettlementRecord(
-            stay.redrives, stay.times, "commit", why, by, at, secrets.token_hex(8), letter.position
+            stay.attempt.redrives,
+            stay.attempt.times,
+            "commit",
+            why,
+            by,
+            at,
+            secrets.token_hex(8),
+            letter.position,
+            cycle=stay.attempt.cycle,
         )
         for stay, letter in new.items()
     }

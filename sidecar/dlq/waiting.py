@@ -19,7 +19,7 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import Attempt, attempt_of, retry_state_of
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.retry_headers import ID, RetryState
 from reconsume.topics.retry_order import Order
@@ -85,7 +85,7 @@ def waiting_in(there: DlqTopics, policy: Policy, queue: Partition, deadline: flo
             raise BrokerError(f"{queue} could not be read to its end in time; nothing was decided")
         state = retry_state_of(record)
         before = newest.get(state.id)
-        if record.fault == "" and (before is None or _counts(before) <= _counts(record)):
+        if record.fault == "" and (before is None or _attempt(before) <= _attempt(record)):
             newest[state.id] = replace(record, value=None, headers=None)
     return newest
 
@@ -111,9 +111,8 @@ def _progress_in(there: DlqTopics, queue: Partition) -> Progress | None:
     return answers[queue]
 
 
-def _counts(record: Record) -> tuple[int, int]:
-    state = retry_state_of(record)
-    return state.redrives, state.times
+def _attempt(record: Record) -> Attempt:
+    return attempt_of(retry_state_of(record))
 
 
 def _order_of(record: Record) -> tuple[tuple[int, int], int]:

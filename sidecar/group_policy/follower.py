@@ -165,7 +165,7 @@ class PolicyFollower(threading.Thread):
             except KafkaException as failure:
                 self._say(f"the group's policy cannot be followed: {failure}")
             except Exception:  # noqa: BLE001 - the policy must never stop the records, not even by a bug of ours
-                _LOG.exception("the group's policy cannot be followed", extra={"event": "policy-fault"})
+                _LOG.exception("the group's policy cannot be followed", extra={"event": "fault"})
             self._stopping.wait(AGAIN)
         self._heartbeat.take_back()
 

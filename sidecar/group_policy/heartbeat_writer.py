@@ -16,25 +16,19 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.progress_codec import FAR_PROGRESS
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
-from reconsume.topics.events import DISMISSALS
-from reconsume.topics.hold_record import HOLDS
 from reconsume.topics.policy_record import (
     PARTITION,
-    QUEUES,
-    RULES,
     Heard,
     InstanceHeard,
     PaceTold,
+    ReleaseTold,
     SubscriptionRecord,
     instance_key,
     render_record,
 )
 
-READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES, HOLDS)
-"""New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
 others drop an instance (SILENT_AFTER)."""
@@ -54,7 +48,7 @@ class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind.
+    returns whether the instance works; None if that is not known of its kind. `release`: what it runs.
     """
 
     instance: str
@@ -62,6 +56,7 @@ class InstanceInfo(NamedTuple):
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
+    release: ReleaseTold | None = None
 
 
 class Heartbeat:
@@ -141,7 +136,8 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, reads=READS)
+        subscription = dict(self._own.subscription)
+        record = SubscriptionRecord(subscription, wall(), pace, overdue, well=well, release=self._own.release)
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

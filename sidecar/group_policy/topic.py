@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, Message
@@ -78,14 +78,6 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
         record = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
         latest.add(record, len(message.value() or b""))
     return latest.records()
-
-
-def unaware(records: Iterable[PolicyTopicRecord], word: str, after: int) -> list[str]:
-    """Return the instances that do not say in `reads` that they know `word`. `after`: epoch ms; an older heartbeat says
-    nothing of now."""
-    beats = [beat for beat, _ in records if isinstance(beat, InstanceHeard)]
-    living = [beat for beat in beats if beat.record is not None and beat.record.at > after]
-    return sorted(beat.instance for beat in living if beat.record and word not in (beat.record.reads or ()))
 
 
 def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconsume.sidecar.core.counters import Histogram
@@ -42,8 +42,8 @@ class LaneSource:
     """One lane, with the counts of its threads.
 
     `rebalances`: by kind. `unread_progress`: how often committed progress could not be read.
-    `misplaced_progress`: how often it was made for another one. `unanswered`: the partitions of which Kafka does not
-    say what they hold. `replaced`: how many clients of the consumer were replaced, by why.
+    `misplaced_progress`: how often it was made for another one. `replaced`: how many clients of the consumer were
+    replaced, by why.
     """
 
     lane: Lane
@@ -53,7 +53,6 @@ class LaneSource:
     standing: Standing = field(default_factory=Standing)
     unread_progress: Callable[[], int] = lambda: 0
     misplaced_progress: Callable[[], int] = lambda: 0
-    unanswered: Callable[[], Collection[Partition]] = frozenset
     replaced: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -93,5 +92,3 @@ class Sources:
     """Seconds for which the instance has waited for its service, outside the group; 0 for a member."""
     loop_errors: Callable[[], Mapping[str, int]] = dict
     """Uncaught exceptions on the event loop, by what they belong to."""
-    credentials_reloaded: Callable[[], int] = lambda: 0
-    """How often newer credentials have reached the Kafka clients."""

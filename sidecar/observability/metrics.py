@@ -42,7 +42,6 @@ REASONS = frozenset(
         "bad-header",
         "headers-unreadable",
         "crashed-service",
-        "too-large",
         "unknown-topic",
     }
 )
@@ -82,9 +81,7 @@ class _Collector(Collector):
         retries = added((lane.counters.retries for lane in lanes), {})
         yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
         yield self._dead_letters()
-        buffered = self._buffered(facts)
-        yield gauge("buffered_records", "Records that wait in memory.", ("level",), buffered)
-        yield gauge("held_records", "Older name of buffered_records.", ("level",), buffered)  # for one release
+        yield gauge("buffered_records", "Records that wait in memory.", ("level",), self._buffered(facts))
         yield gauge(
             "overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue(facts, moment)
         )
@@ -169,8 +166,6 @@ class _Collector(Collector):
         entered = {str(state): pace.changes[state] for state in State}
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
         limits = self._sources.dispatcher.limit_facts()
-        most = {(facts.limit, facts.topic or ""): facts.most for facts in limits}
-        yield gauge("limit", "Records a second, or in flight, that a limit allows.", ("limit", "topic"), most)
         waits = {(facts.limit, facts.topic or ""): int(facts.waits) for facts in limits}
         yield gauge("limit_waiting", "1 while records wait for a limit.", ("limit", "topic"), waits)
 
@@ -201,18 +196,12 @@ class _Collector(Collector):
         yield counter("unread_progress", "Partitions taken up without their done records.", (), {(): unread})
         misplaced = sum(source.misplaced_progress() for source in sources)
         yield counter("misplaced_progress", "Partitions whose progress was made elsewhere.", (), {(): misplaced})
-        unanswered = sum(len(source.unanswered()) for source in sources)
-        yield gauge("unanswered_partitions", "Partitions whose ends Kafka has not told.", (), {(): unanswered})
         bad = sum(counters.bad_headers for counters in all_counters)
         yield counter("bad_headers", "Records whose headers are broken or unreadable.", (), {(): bad})
-        strays = sum(counters.strays.total() for counters in all_counters)
-        yield counter("unknown_topic_records", "Copies of topics not consumed here.", (), {(): strays})
         odd = sum(counters.odd_requests for counters in all_counters)
         yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
         kinds = dict.fromkeys(ODD_KINDS, 0) | dict(self._sources.odd_verdicts())
         yield counter("odd_verdicts", "What looks like a verdict and is none.", ("kind",), singly(kinds))
-        unknown = kinds["unknown-id"]  # the older name of this kind, for one release
-        yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
         passed = added((counters.passed_over for counters in all_counters), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
         refused = sum(known.refused for known in facts)
@@ -239,5 +228,3 @@ class _Collector(Collector):
         yield gauge("waiting_seconds", "How long it waits for its service, outside the group.", (), {(): waiting})
         errors = {"connection": 0, "sidecar": 0, **self._sources.loop_errors()}
         yield counter("loop_errors", "Uncaught exceptions on the event loop.", ("scope",), singly(errors))
-        reloaded = self._sources.credentials_reloaded()
-        yield counter("credentials_reloaded", "New credentials taken up while running.", (), {(): reloaded})

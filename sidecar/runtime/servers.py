@@ -42,7 +42,7 @@ from reconsume.sidecar.settings.policy import output_topics_of
 from reconsume.topics.durations import render_duration
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.queue_settler import Settled
+    from reconsume.sidecar.dlq.decisions import Decided
 
 
 def build_metric_sources(
@@ -73,7 +73,7 @@ def odd_verdicts_of(delivery: Delivery) -> Mapping[str, int]:
 
 
 def _lane_source(runner: LaneRunner) -> LaneSource:
-    starts, looks = runner.assignment.starts, runner.consumer.looks
+    starts = runner.assignment.starts
     return LaneSource(
         runner.lane,
         runner.assignment.rebalances,
@@ -81,7 +81,6 @@ def _lane_source(runner: LaneRunner) -> LaneSource:
         runner.driver.standing,
         lambda: starts.unread_progress,
         lambda: starts.misplaced_progress,
-        lambda: looks.unanswered,
         runner.consumer.client_watch.replaced,
     )
 
@@ -99,7 +98,7 @@ def pull_calls(settings: Settings, delivery: Delivery) -> list[Route]:
     In other modes these calls answer with an error.
     """
     if isinstance(delivery, PullQueue):
-        return pull_routes(delivery, settings.pull.min_invisible, settings.pull.max_waiting, output_topics_of(settings))
+        return pull_routes(delivery, settings.group, settings.pull.min_invisible, output_topics_of(settings))
     return no_pull_routes(settings.deliver.mode)
 
 
@@ -125,7 +124,7 @@ def _settle(
     how: str,
     why: str,
     by: str,
-) -> Settled:
+) -> Decided:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
     from reconsume.sidecar.dlq.queue_settler import QueueSettler
     from reconsume.sidecar.dlq.topics import DlqTopics

@@ -20,7 +20,6 @@ from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query_pool import QueryPool, age
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.storm import Rule
 
 STOPPED_WITHIN = 2.0
 """Seconds that a stop waits for the thread. What it leaves behind is read again, or is in a temporary folder."""
@@ -32,7 +31,6 @@ class ViewService:
 
     topic: ViewFollower
     readers: QueryPool
-    rule: Rule
 
     def start(self) -> None:
         self.topic.start()
@@ -73,17 +71,16 @@ def build_view_service(settings: Settings, instance: str, registry: CredentialRe
     view = settings.view
     if not view.enabled:
         return None
-    rule = Rule(view.storm_window, view.storm_share, view.storm_min)
     folder = None if view.folder is None else Path(view.folder)
     client, credentials = f"reconsume-{settings.group}-view-{instance}", registry.register("view")
     source = Source(view.source)
     topic = ViewFollower(settings.kafka, settings.names, folder, client, credentials=credentials, source=source)
-    return ViewService(topic, QueryPool(topic), rule)
+    return ViewService(topic, QueryPool(topic))
 
 
 def view_calls(view_service: ViewService | None) -> list[Route]:
     """Return the API calls of the view. Without a view they answer that there is none."""
-    return no_view_routes() if view_service is None else view_routes(view_service.readers, view_service.rule)
+    return no_view_routes() if view_service is None else view_routes(view_service.readers)
 
 
 def with_view(sources: Sources, view_service: ViewService | None) -> Sources:

@@ -79,18 +79,6 @@ def whole(low: int, high: int) -> Checked:
     return Checked(read, allowed, {"type": "integer", "minimum": low, "maximum": high})
 
 
-def fraction(low: float, high: float) -> Checked:
-    """Return the kind of a part of a whole: a number from `low` to `high`."""
-    allowed = f"a number from {low:g} to {high:g}"
-
-    def read(value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ValueError(f"must be {allowed}")
-        return float(value)
-
-    return Checked(read, allowed, {"type": "number", "minimum": low, "maximum": high})
-
-
 def percent(low: int, high: int) -> Checked:
     """Return the kind of a percentage from `low` to `high`, kept as a whole number; the sign is never guessed."""
     allowed = f"a percentage from {low}% to {high}%"

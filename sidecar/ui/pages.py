@@ -25,7 +25,7 @@ from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters
 from reconsume.sidecar.view.query_pool import QueryPool, UnknownError
-from reconsume.sidecar.view.storm import Rule
+from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.events import State
 
 ROWS = 50
@@ -51,7 +51,6 @@ class Pages:
         self._topic, self._readers, self._last_alarms = topic, readers, last_alarms
         view = looks.settings.view
         self._source, self._delays = view.source, looks.settings.delays
-        self._rule = Rule(view.storm_window, view.storm_share, view.storm_min)
 
     async def group(self, request: Request, session: Session | None) -> Response:
         """Show the overview of the group."""
@@ -65,7 +64,7 @@ class Pages:
     async def _group(self) -> dict[str, Any]:
         now = wall()
         try:
-            summary, origin = await self._readers.ask(lambda query: summarize(query, now, self._rule, self._delays))
+            summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, self._delays))
         except UnknownError as unknown:
             return {"summary": None, "problem": str(unknown), "wish": self._source, "now": now}
         return {
@@ -76,7 +75,7 @@ class Pages:
             "bad": sum(self._topic.status.bad.values()),
             "picture": due_picture(summary.lanes, summary.known),
             "minutes": minutes_picture(summary.minutes, summary.first_minute, MINUTES),
-            "rule": self._rule,
+            "rule": RULE,
             "now": now,
         }
 

@@ -19,10 +19,10 @@ from reconsume.topics.view_record import StatsRow, ViewRow, encode_row, stats_ke
 MOST_KEYS = 50
 """Records that one query looks for. One by one they would cost a third more."""
 FIND = f"SELECT id, number, part, place, value FROM message WHERE id IN ({', '.join('?' * MOST_KEYS)})"
-INSERT = "INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT = "INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 UPDATE = """
-UPDATE message SET id = ?, state = ?, level = ?, topic = ?, reason = ?, due = ?, last_failed_at = ?, redrives = ?,
-    times = ?, rank = ?, at = ?, updated_at = ?, part = ?, place = ?, written = ?, value = ?
+UPDATE message SET id = ?, state = ?, level = ?, topic = ?, reason = ?, due = ?, last_failed_at = ?, cycle = ?,
+    redrives = ?, times = ?, rank = ?, at = ?, updated_at = ?, part = ?, place = ?, written = ?, value = ?
 WHERE number = ?
 """
 

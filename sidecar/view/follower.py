@@ -110,7 +110,7 @@ class ViewFollower(threading.Thread):
                 where = "a temporary folder, because view.folder names none" if self._folder is None else self._folder
                 self._say(f"the local copy of the view cannot be kept in {where}: {fault}")
             except Exception:  # noqa: BLE001 - the view must never stop the records, not even by a fault of its own
-                _LOG.exception("the view cannot be followed", extra={"event": "view-fault"})
+                _LOG.exception("the view cannot be followed", extra={"event": "fault"})
             self.status = self.status._replace(path=None)
             self._stopping.wait(RETRY_AFTER)
 

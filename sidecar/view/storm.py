@@ -17,6 +17,10 @@ class Rule(NamedTuple):
     least: int
 
 
+RULE = Rule(window=5 * 60_000, share=0.5, least=100)
+"""What counts as a storm in every group."""
+
+
 class Failures(NamedTuple):
     """Records whose last failure was within a window, by its reason. The most frequent reasons come first."""
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reconsume.topics import versions
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.events import RANKS, Event
 from reconsume.topics.names import Kind
 from reconsume.topics.view_record import Forgotten, StatsRow, ViewRow, encode_row
 
 # SQLite ends each index with `number`. Lists are ordered by it within one due time, at no cost. An additional index on
 # the id would double the cost of a write (measured: 45 against 80 µs).
-FORM = 3
+FORM = 4
 """The version of the schema. A file with another version is created anew."""
 PASSED_OVER = "passed-over"
 """The fact that holds the lowest `v` of the rows that no version which wrote the file could read."""
@@ -30,7 +31,8 @@ TABLES = f"""
 CREATE TABLE message (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, level TEXT, topic TEXT NOT NULL,
     reason TEXT NOT NULL, due INTEGER NOT NULL, last_failed_at INTEGER NOT NULL,
-    redrives INTEGER NOT NULL, times INTEGER NOT NULL, rank INTEGER NOT NULL, at INTEGER NOT NULL,
+    cycle INTEGER NOT NULL, redrives INTEGER NOT NULL, times INTEGER NOT NULL, rank INTEGER NOT NULL,
+    at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, part INTEGER NOT NULL, place INTEGER NOT NULL, written INTEGER NOT NULL,
     value BLOB NOT NULL
 );
@@ -55,14 +57,16 @@ CREATE TABLE fact (name TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
 PRAGMA user_version = {FORM};
 """
 PUT_MESSAGE = """
-INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     state = excluded.state, level = excluded.level, topic = excluded.topic, reason = excluded.reason,
-    due = excluded.due, last_failed_at = excluded.last_failed_at, redrives = excluded.redrives, times = excluded.times,
-    rank = excluded.rank, at = excluded.at, updated_at = excluded.updated_at, part = excluded.part,
-    place = excluded.place, written = excluded.written, value = excluded.value
-WHERE (excluded.redrives, excluded.times, excluded.rank, excluded.at, excluded.updated_at, excluded.place)
-    > (redrives, times, rank, at, updated_at, place)
+    due = excluded.due, last_failed_at = excluded.last_failed_at, cycle = excluded.cycle,
+    redrives = excluded.redrives, times = excluded.times, rank = excluded.rank,
+    at = excluded.at, updated_at = excluded.updated_at, part = excluded.part, place = excluded.place,
+    written = excluded.written, value = excluded.value
+WHERE (
+    excluded.cycle, excluded.redrives, excluded.times, excluded.rank, excluded.at, excluded.updated_at, excluded.place
+) > (cycle, redrives, times, rank, at, updated_at, place)
 """
 PUT_SUMS = """
 INSERT INTO sums VALUES (NULL, ?, ?, ?, ?)
@@ -136,8 +140,7 @@ def row_values(row: ViewRow, partition: int, offset: int, written: int) -> tuple
         row.reason,
         row.due,
         row.last_failed_at,
-        row.redrives,
-        row.times,
+        *attempt_of(row),
         RANKS[row.state],
         row.at,
         row.updated_at,

@@ -72,9 +72,10 @@ class Record(NamedTuple):
     - `headers` (list of name and bytes or None): the record's own, with order and duplicates, without the retry
       headers.
     - `times` (int): the number of retries so far; 0 for the first delivery, and again after a redrive.
-    - `redrives` (int): how many times it was redriven from the dead letters.
+    - `redrives` (int): how many times it was redriven from the dead letters, since the last reset.
+    - `cycle` (int): how many times the position of its partition was reset.
 
-    `id`, `times` and `redrives` together identify one attempt: the same three values again are a duplicate.
+    `id`, `cycle`, `redrives` and `times` together identify one attempt: the same values again are a duplicate.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Record(NamedTuple):
     headers: Headers
     times: int
     redrives: int
+    cycle: int
 
 
 def parse(row: Read, rules: Rules, now: int) -> ParsedRecord:
@@ -108,7 +110,8 @@ def for_handler(record: ParsedRecord) -> Record:
     source, headers, retry_state = record.source, record.headers or [], record.retry_state
     if retry_state is None:  # on a main topic, our names mean nothing
         position = (record.id, *source, record.offset, record.timestamp)
-        return Record(*position, record.key, record.value, headers, 0, 0)
+        return Record(*position, record.key, record.value, headers, 0, 0, 0)
     topic, partition, offset = retry_state.id.rsplit(":", 2)
     first = (retry_state.id, topic, int(partition), int(offset), retry_state.timestamp)
-    return Record(*first, record.key, record.value, without_ours(headers), retry_state.times, retry_state.redrives)
+    counts = (retry_state.times, retry_state.redrives, retry_state.cycle)
+    return Record(*first, record.key, record.value, without_ours(headers), *counts)

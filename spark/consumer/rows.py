@@ -26,6 +26,7 @@ ATTEMPT = StructType(
         StructField("id", StringType(), nullable=False),
         StructField("times", LongType(), nullable=False),
         StructField("redrives", LongType(), nullable=False),
+        StructField("cycle", LongType(), nullable=False),
     ]
 )
 """What tells one attempt at a record from another."""
@@ -38,18 +39,18 @@ Writes: TypeAlias = Callable[[Row], list[Written]]
 
 
 def due_rows(frame: DataFrame, rules: Rules) -> DataFrame:
-    """Return the rows of a batch that may be handled, with the columns `id`, `times` and `redrives` of `Record` added.
+    """Return the rows of a batch that may be handled, with `id`, `times`, `redrives` and `cycle` of `Record` added.
 
     `frame` is a batch of `read_relay`, `read_gated` or `with_batch_time`. Left out is what `passed_rows` writes.
     """
 
-    def attempt(row: Row) -> tuple[str, int, int] | None:
+    def attempt(row: Row) -> tuple[str, int, int, int] | None:
         record = parse(read_of(row), rules, row["now"])
         if before_handling(record, rules, row["now"]) is not None:
             return None
         await_due(record)
         known = for_handler(record)
-        return known.id, known.times, known.redrives
+        return known.id, known.times, known.redrives, known.cycle
 
     # Not deterministic for Spark: else it would call the function once for each of the columns, and for the filter.
     parsed = column_of(attempt, ATTEMPT).asNondeterministic()

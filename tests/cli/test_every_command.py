@@ -29,9 +29,7 @@ NEEDED = {
     "retries show": ["orders:0:1"],
     "view sql": ["SELECT 1"],
     "inject": ["-f", "deploy.yaml"],
-    "simulate": ["--rate=10", "--fail-rate=0.1"],
     "dlq show": ["orders:0:1"],
-    "dlq edit": ["orders:0:1", "--yes"],
     "dlq import": ["reconsume.yaml", "--yes"],
     "dlq purge": ["--until=30d", "--confirm=billing"],
     "dlq redrive": ["--yes"],
@@ -42,7 +40,7 @@ NEEDED = {
 }
 """What a command must be given; without --yes those that ask would be wrong usage here, where there is no terminal."""
 NO_CONFIGURATION = {"config schema", "dev broker", "dev up", "demo", "init", "inject"}
-NO_BROKER = {*NO_CONFIGURATION, "config check", "config show", "explain", "simulate", "acls export"}
+NO_BROKER = {*NO_CONFIGURATION, "config check", "config show", "explain", "acls export"}
 """Commands that connect to nothing."""
 OWN_WAY = {"doctor", "run", "ui", "view run", "view sql", "dlq import", "drain"}
 """Commands whose business it is that Kafka may be away, that have a process of their own, or that need a file first."""
@@ -51,9 +49,7 @@ SAME_WAY = {
     "topics check",
     "topics export",
     "acls plan",
-    "policy history",
     "retries stats",
-    "dlq edit",
 } | {
     "holds",
     "release",
@@ -64,14 +60,13 @@ INTERRUPTED = [
     "topics apply",
     "acls apply",
     "policy set",
-    "retries watch",
     "dlq show",
     "dlq redrive",
     "dlq purge",
     "audit",
 ]
 """One for each way in which a command waits for Kafka, and all that change something."""
-OFFLINE = ["config check", "config show", "config schema", "explain", "simulate"]
+OFFLINE = ["config check", "config show", "config schema", "explain"]
 
 
 def words_of(name: str) -> list[str]:
@@ -205,13 +200,6 @@ def test_properties_that_cannot_be_read_are_told_before_spark_starts(words: list
     assert (shown.exit_code, shown.stdout) == (78, "")
     told = f"--kafka-properties: {missing}: cannot be read: No such file or directory"
     assert shown.stderr == f"reconsume: configuration: {told}\n"
-
-
-@pytest.mark.parametrize(("form", "why"), [("json", "json has an end"), ("table", "a table is drawn on a terminal")])
-def test_watching_refuses_a_format_that_would_never_be_printed(form: str, why: str, tmp_path: Path) -> None:
-    shown = reconsume("retries", "watch", "-o", form, "-c", write_good(tmp_path))
-    assert (shown.exit_code, shown.stdout) == (2, "")
-    assert why in shown.stderr
 
 
 @pytest.mark.parametrize("words", [["dlq", "edit", "orders:0:1", "--value-file"], ["dlq", "import"]])

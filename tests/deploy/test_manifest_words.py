@@ -8,7 +8,6 @@ import yaml
 from reconsume.sidecar.deploy.annotations import SidecarAnnotations
 from reconsume.sidecar.deploy.container import container, memory_limit
 from reconsume.sidecar.deploy.workload import with_sidecar
-from reconsume.spark import options as spark_options
 from tests.support.kubernetes.kubectl import (
     CHART,
     K8S,
@@ -17,7 +16,6 @@ from tests.support.kubernetes.kubectl import (
     documents,
     kustomized,
     named,
-    of_kind,
     overlay,
     parts,
     pod_of,
@@ -27,12 +25,9 @@ from tests.support.kubernetes.kubectl import run as run_tool
 from tests.support.kubernetes.manifests import (
     WITH_SIDECAR,
     configured,
-    everything,
     settings_of,
 )
 from tests.support.sidecar.command_lines import parsed
-
-JOB = "local:///opt/reconsume/view.py"
 
 
 def grace(part: Part) -> int:
@@ -131,20 +126,6 @@ def test_every_file_that_is_named_is_mounted() -> None:
         named_files += [path for path in paths if path.startswith("/")]
         for path in named_files:
             assert any(path.startswith(f"{mount}/") for mount in mounts), f"{where}: {path}"
-
-
-def test_every_view_job_has_options_that_it_takes() -> None:
-    """Those of the operators are the job's own options, which `view run` hands on."""
-    applications = of_kind(everything(), "SparkApplication")
-    assert {one["apiVersion"] for one in applications} == {"spark.apache.org/v1", "sparkoperator.k8s.io/v1beta2"}
-    for one in applications:
-        spec = one["spec"]
-        assert JOB in (spec.get("mainApplicationFile"), spec.get("pyFiles"))
-        run = spark_options.parse(spec.get("arguments") or spec["driverArgs"])
-        assert isinstance(run, spark_options.Run)
-        assert (run.groups, run.metrics_listen) == (("billing",), ("0.0.0.0", 9404))
-        assert run.kafka_properties == "/etc/reconsume/kafka.properties"
-        assert run.checkpoint.startswith("/var/lib/reconsume/")
 
 
 def views() -> list[Part]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from importlib.metadata import version
 
@@ -38,8 +37,9 @@ EGRESS = ("networkPolicy.egress.enabled=true",)
 
 
 def test_the_overlays_are_those_that_are_told_of() -> None:
-    told = {"dev", "hardened", "injection", "injection-v1beta1", "keda", "plain-container", "strimzi"}
-    assert set(OVERLAYS) == told | {"view-apache", "view-kubeflow"}
+    assert set(OVERLAYS) == {
+        "dev", "hardened", "injection", "injection-v1beta1", "keda", "plain-container", "strimzi"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", inner("hardened", OVERLAYS))
@@ -60,7 +60,7 @@ def test_the_chart_is_valid_to_the_last_field(sets: tuple[str, ...]) -> None:
 
 def test_a_misspelled_field_would_be_seen() -> None:
     """Given a field that no API server knows, in a core kind and in custom ones, then the check fails."""
-    for kind, name in (("Deployment", "keda"), ("ScaledObject", "keda"), ("SparkApplication", "view-kubeflow")):
+    for kind, name in (("Deployment", "keda"), ("ScaledObject", "keda")):
         (document, *_) = of_kind(overlay(name), kind)
         with pytest.raises(Exception, match="restartPolcy"):
             check({**document, "spec": {**document["spec"], "restartPolcy": "Always"}}, NATIVE)
@@ -86,23 +86,18 @@ def test_every_container_of_ours_passes_the_restricted_profile_and_cannot_write_
 
 
 def templates() -> list[tuple[str, Object]]:
-    """The security context of every pod that the manifests lead to, those of Spark's operators too, by its place."""
+    """The security context of every pod that the manifests lead to, by its place."""
     found = []
     for document in everything():
         where, pod = f"{document['kind']}/{document['metadata']['name']}", pod_of(document)
         if pod is not None:
             found.append((where, pod["spec"].get("securityContext", {})))
-        elif document["kind"] == "SparkApplication" and "driverSpec" in document["spec"]:
-            for part in ("driverSpec", "executorSpec"):
-                found.append((where, document["spec"][part]["podTemplateSpec"]["spec"]["securityContext"]))
-        elif document["kind"] == "SparkApplication":
-            found += [(where, document["spec"][part]["podSecurityContext"]) for part in ("driver", "executor")]
     return found
 
 
 def test_every_pod_has_the_seccomp_profile_of_its_runtime_and_no_root() -> None:
     """Also for containers that are put in by others later: what a container does not say, its pod does."""
-    assert len(templates()) > 15
+    assert len(templates()) > 10
     for where, security in templates():
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}, where
         assert security["runAsNonRoot"] is True, where
@@ -127,24 +122,12 @@ def test_secrets_are_for_owner_and_group_alone_and_each_pod_has_that_group() -> 
     for document in everything():
         pod = pod_of(document)
         spec = {} if pod is None else pod["spec"]
-        if document["kind"] == "SparkApplication":
-            driver = document["spec"].get("driverSpec", {"podTemplateSpec": {"spec": {}}})["podTemplateSpec"]["spec"]
-            spec = driver or {**document["spec"], "securityContext": document["spec"]["driver"]["podSecurityContext"]}
         for volume in spec.get("volumes", []):
             if "secret" in volume:
                 assert volume["secret"]["defaultMode"] == 0o440, document["metadata"]["name"]
                 assert spec["securityContext"]["fsGroup"], document["metadata"]["name"]
                 seen.append(document["kind"])
-    assert {*seen} == {"Deployment", "SparkApplication"}
-
-
-def test_the_operators_take_kafkas_login_from_a_secret() -> None:
-    """Given `kafka.properties`, where the login stands, then no ConfigMap has it."""
-    for name in ("view-apache", "view-kubeflow"):
-        assert not of_kind(overlay(name), "ConfigMap")
-        (secret,) = of_kind(overlay(name), "Secret")
-        assert (secret["metadata"]["name"], [*secret["data"]]) == ("reconsume-view", ["kafka.properties"])
-        assert '"secretName": "reconsume-view"' in json.dumps(of_kind(overlay(name), "SparkApplication"))
+    assert {*seen} == {"Deployment"}
 
 
 def test_no_pod_of_ours_gets_a_token_or_the_host() -> None:
@@ -177,10 +160,6 @@ def test_images_are_of_this_version() -> None:
         name, _, tag = part.container["image"].rpartition(":")
         assert tag not in ("", "latest"), part.where
         assert name not in OURS or tag == version("reconsume"), part.where
-    applications = of_kind(everything(), "SparkApplication")
-    assert {re.findall(r"reconsume-spark:[\w.]+", json.dumps(one))[0] for one in applications} == {
-        f"reconsume-spark:{version('reconsume')}"
-    }
 
 
 def test_what_has_no_readiness_is_called_by_nobody_and_its_life_is_watched() -> None:

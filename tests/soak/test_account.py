@@ -52,7 +52,9 @@ def event_row(state: str, times: int, due: int, level: str | None, at: int) -> R
 
 
 def delivery(ident: str, times: int, received: int, means: str) -> Delivery:
-    return Delivery(0, received, ident, times, 0, f"{ident}/0/{times}", b"key", b"value", (), "", means, received + 5)
+    return Delivery(
+        0, received, ident, times, 0, f"{GROUP.group}/{ident}/0", b"key", b"value", (), "", means, received + 5
+    )
 
 
 def world(**changed: object) -> SoakEvidence:

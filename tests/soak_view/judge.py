@@ -43,4 +43,8 @@ def differences(what: str, found: Mapping[str, Any], expected: Mapping[str, Any]
 
 def order(row: Mapping[str, Any] | None) -> tuple[int, ...]:
     """The place of a state among those of its record."""
-    return (-1,) if row is None else (row["redrives"], row["times"], RANKS[State(row["state"])], row["at"])
+    return (
+        (-1,)
+        if row is None
+        else (row.get("cycle", 0), row["redrives"], row["times"], RANKS[State(row["state"])], row["at"])
+    )

@@ -253,7 +253,7 @@ def test_a_header_key_that_is_not_utf_8_is_dead_lettered_with_key_and_value() ->
 def test_a_handler_gets_the_first_copys_place_and_its_own_headers() -> None:
     rules = rules_of()
     record = for_handler(parse(retried_row(rules), rules, NOW))
-    assert record == ("orders:3:1024", "orders", 3, 1024, NOW - 9_000, None, None, OWN, 1, 2)
+    assert record == ("orders:3:1024", "orders", 3, 1024, NOW - 9_000, None, None, OWN, 1, 2, 0)
     assert for_handler(parse(main_row(), rules, NOW)).headers == main_row().headers
 
 

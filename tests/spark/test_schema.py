@@ -60,6 +60,10 @@ SAME: list[bytes | None] = [
         for name in ("retries", "last_failed_at")
         for number in ("1", "null", "-1", "2147483648", "9223372036854775808", '"1"', "true", "1.0", "[]", "1e0")
     ),
+    *(
+        added(f'"cycle":{number}')
+        for number in ("0", "1", "null", "-1", "2147483647", "2147483648", '"1"', "true", "1.0", "[]", "1e0")
+    ),
     *(added(f'"parked":{value}') for value in ("true", "false", "null", "1", '"true"', "[]")),
     *(added(f'"text":null,"retries":{number},"last_failed_at":7') for number in ("1", "null", '"1"')),
     TEXT.replace("{", '{"retries":7,"text":"in another place",', 1).encode(),
@@ -88,7 +92,8 @@ def verdicts(spark: SparkSession, values: list[bytes | None]) -> list[Event | st
     found: dict[int, Event | str] = {}
     for row in parsed.good.collect():
         history = {name: row[name] for name in schema.HISTORY if row[name] is not None}
-        found[row.from_offset] = msgspec.convert({name: row[name] for name in schema.FIELDS} | history, Event)
+        fields = {name: row[name] for name in (*schema.FIELDS, schema.CYCLE)}
+        found[row.from_offset] = msgspec.convert(fields | history, Event)
     for row in parsed.bad.collect():
         assert row.offset not in found, "both good and bad"
         found[row.offset] = row.fault

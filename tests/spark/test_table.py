@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from reconsume.spark import names, schema, view
 from reconsume.topics.events import Event, encode_event
 from tests.spark.frames import batch
-from tests.support.event_histories import changed, history, truth, written
+from tests.support.event_histories import as_told, changed, history, truth, written
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic
 
@@ -25,7 +25,7 @@ def life(group: str, records: int) -> list[Event]:
 
 def values(spark: SparkSession, kafka: Broker, group: str) -> dict[tuple[str, str], dict[str, object]]:
     """The table's rows, but for when Kafka was given them."""
-    rows = [row.asDict() for row in view.table(spark, kafka.bootstrap, group).collect()]
+    rows = [as_told(row.asDict()) for row in view.table(spark, kafka.bootstrap, group).collect()]
     return {(row["group"], row["id"]): {**row, "updated_at": 0} for row in rows}
 
 

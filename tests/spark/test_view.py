@@ -37,6 +37,7 @@ from tests.support.event_histories import (
     GROUPS,
     TOPIC,
     Record,
+    as_told,
     changed,
     disturbed,
     histories,
@@ -51,7 +52,7 @@ BAD = "aside"
 
 def values(frame: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     """The rows by group and id, each once."""
-    rows = [row.asDict() for row in frame.select(*view.VALUE).collect()]
+    rows = [as_told(row.asDict()) for row in frame.select(*view.VALUE).collect()]
     found = {(row["group"], row["id"]): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -159,6 +160,11 @@ CASES = {
         changed(state=State.COMMIT, at=BASE + 9, retries=None, last_failed_at=None)
     ],
     "one of the two alone": [changed(retries=7), changed(state=State.COMMIT, last_failed_at=BASE + 1)],
+    "a reset with an old clock": [
+        changed(cycle=1, times=1, at=BASE - 5),
+        changed(state=State.DLQ, redrives=2, times=9),
+        changed(cycle=1, times=2, at=BASE - 9),
+    ],
     "a redrive with an old clock": [
         changed(state=State.REDRIVEN, redrives=1, times=0, at=BASE - 5),
         changed(state=State.DLQ, times=9),
@@ -209,12 +215,6 @@ def test_a_record_of_the_view_is_the_documented_json(spark: SparkSession) -> Non
     found = json.loads(row.value)
     assert list(found) == ["v", *schema.FIELDS, "last_failed_at", "retries", "updated_at"]
     assert found["level"] is None
-
-
-def test_an_age_is_taken_without_effect_and_with_a_warning(spark: SparkSession) -> None:
-    good = schema.events(batch(spark, written([EVENT]))).good
-    with pytest.warns(DeprecationWarning, match="keep has no effect"):
-        assert view.view(good, "1 day").columns == [*view.VALUE, "place"]
 
 
 @pytest.mark.parametrize("split", inner(150, [0, 150, 10_000]))

@@ -47,9 +47,6 @@ MostRedrives = Annotated[
 Forgotten = Annotated[
     bool, typer.Option("--forgotten", help="Also those so old that Kafka no longer knows whether they were redriven.")
 ]
-ToReady = Annotated[
-    bool, typer.Option("--to-ready", help="To the ready topic: it is where all go.", show_default=False)
-]
 
 
 def redrive(
@@ -66,7 +63,6 @@ def redrive(
     rate: Rate = None,
     most_redrives: MostRedrives = MOST_REDRIVES,
     forgotten: Forgotten = False,
-    _to_ready: ToReady = True,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:

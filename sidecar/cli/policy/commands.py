@@ -1,5 +1,4 @@
-"""`policy show`, `policy set`, `policy history`: the retry policy of all instances of the group, changed while they
-run."""
+"""`policy show`, `policy set`: the retry policy of all instances of the group, changed while they run."""
 
 from __future__ import annotations
 
@@ -8,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconsume.sidecar.cli.explain_timeline import parks_in
-from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, expect_readers, fitting
-from reconsume.sidecar.cli.policy.plan import history_row, origin_of, parked_text, plan_of, read_pairs, rule_rows
+from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, fitting
+from reconsume.sidecar.cli.policy.plan import origin_of, parked_text, plan_of, read_pairs, rule_rows
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import ask
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
@@ -21,6 +20,7 @@ from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.group_policy import (
     KEYS,
     differences,
+    flow,
     overridden,
     policy_values,
     read_assignments,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
 RULE = ("rule", "topics", "reasons", "ladder", "max_reconsume_times", "max_age", "dead_letter")
-HISTORY = ("at", "who", "policy", "was", "offset", "fault")
 
 app = typer.Typer(cls=Group, help="The retry policy of the whole group.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -64,6 +63,8 @@ def show(options: Options) -> None:
         for key, value in policy_values(settings).items()
     ]
     talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}")
+    if record is not None and record.was:
+        talk(f"before: {', '.join(f'{key}={flow(value)}' for key, value in record.was.items())}")
     if loaded.settings.policy_mode == "strict" and differences(loaded.settings, settings):
         talk("warning: policy_mode is strict, and an instance with this configuration refuses to start")
     options.output.rows(SHOWN, rows)
@@ -82,7 +83,7 @@ Replace = Annotated[
     bool,
     typer.Option(
         "--replace",
-        help="Also where a newer version wrote the policy, and what it says is lost, or an older one refuses it.",
+        help="Also where a newer version wrote the policy, and what it says is lost.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
@@ -130,8 +131,6 @@ def set_(
     if parks_in(old_settings) and not parks_in(settings):
         talk(f"warning: {parked_text(settings)}; `retries list --blocked` shows it")
     expect_levels(settings)
-    if not replace:
-        expect_readers(settings, new)
     if not dry_run:
         if not yes:
             ask(f"Set {plural(len(rows), 'value')} for the whole group?")
@@ -142,23 +141,6 @@ def set_(
         talk("nothing was written")
     options.output.rows_after(rows, PLAN, rows)
     return None
-
-
-@command(app, "history")
-def history(options: Options) -> None:
-    """Show the policies that Kafka still has.
-
-    The topic is compacted: only the last policy is kept for certain, and older ones until the broker cleans up.
-    Each row says what its changed keys were before.
-
-    \b
-    Example:
-      reconsume policy history -o table
-    """
-    _, store = look(options)
-    entries = store.entries()
-    talk(f"{len(entries)} in the topic; compaction removes all but the last, in time")
-    options.output.rows(HISTORY, [history_row(entry.offset, entry.record, entry.fault) for entry in entries])
 
 
 def look(options: Options) -> tuple[Loaded, PolicyStore]:

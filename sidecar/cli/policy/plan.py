@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import typer
 
-from reconsume.sidecar.cli.terminal.output import Row, clock
+from reconsume.sidecar.cli.terminal.output import Row
 from reconsume.sidecar.settings.group_policy import KEYS, dotted, flow, policy_values
 from reconsume.sidecar.settings.load import Loaded
 from reconsume.sidecar.settings.model import Settings
@@ -57,14 +57,6 @@ def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
         return "record"
     layers, path = loaded.layers, KEYS[key]
     return (layers.origin(path) if layers.gives(path) else None) or "default"
-
-
-def history_row(offset: int, record: PolicyRecord | None, fault: str) -> Row:
-    """Return one policy as a row. A policy that is withdrawn or unreadable has no values."""
-    if record is None:
-        return {"at": None, "who": None, "policy": None, "was": None, "offset": offset, "fault": fault or "withdrawn"}
-    at, who = clock(record.at), record.who
-    return {"at": at, "who": who, "policy": record.policy, "was": record.was, "offset": offset, "fault": ""}
 
 
 def rule_rows(settings: Settings) -> Iterator[Row]:

@@ -1,9 +1,7 @@
-"""`retries list`, `show`, `stats`, `watch`: the group-wide view, read from Kafka in either of its forms."""
+"""`retries list`, `show`, `stats`: the group-wide view, read from Kafka in either of its forms."""
 
 from __future__ import annotations
 
-import sys
-import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +17,7 @@ from reconsume.sidecar.cli.find import (
     search,
 )
 from reconsume.sidecar.cli.retries.blocked import key_of, list_blocked, refuse_with_blocked, show_key
-from reconsume.sidecar.cli.retries.filters import ALL, filters_of, progress_line, rule_of
+from reconsume.sidecar.cli.retries.filters import ALL, filters_of, progress_line
 from reconsume.sidecar.cli.retries.rows import (
     CUT,
     JOURNEY,
@@ -43,6 +41,7 @@ from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.events import State
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def stats(
     """Show the sums by minute, topic, level and reason.
 
     The running minute is among them; Spark's are final ten minutes later. Whether there is a storm of failures is told
-    from the records' present states, by the configuration's view.storm_window, storm_share and storm_min.
+    from the records' present states: one reason with at least half of at least 100 failures in the last 5 minutes.
 
     \b
     Example:
@@ -198,50 +197,10 @@ def stats(
     span = duration(since, "--since")
     settings = settings_for_kafka(options)
     with view(settings, most) as look, look.questions() as ask:
-        now, rule = wall(), rule_of(settings)
-        talk(storm_text(ask.failures(now - rule.window, now), rule))
+        now = wall()
+        talk(storm_text(ask.failures(now - RULE.window, now), RULE))
         form = options.output.format
         options.output.rows(STATS, (for_people(sums_row(value), form) for value in ask.every_sum(now - span)), CUT)
-
-
-@command(app, "watch")
-def watch(
-    options: Options,
-    state: StateOption = State.WAITING_RETRY,
-    topic: TopicOption = None,
-    level: LevelOption = None,
-    reason: ReasonOption = None,
-    length: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="End after this; Ctrl-C ends it too.")
-    ] = None,
-    most: MostOption = None,
-) -> None:
-    """Watch the records in retry, live.
-
-    On a terminal a table of those that are due first, drawn anew each second; else each change of the view, a line.
-
-    \b
-    Example:
-      reconsume retries watch --topic orders
-    """
-    from reconsume.sidecar.cli.retries.watch import changes, draw
-
-    filters = filters_of(state, topic, level, reason, None)
-    end = None if length is None else time.monotonic() + duration(length, "--for") / 1000
-    form = options.output.format
-    if form is Format.JSON:
-        raise typer.BadParameter("json has an end, and watching has none: take -o jsonl")
-    drawn = form is Format.TABLE and sys.stdout.isatty()
-    # Without a terminal a table is printed at the end, and without --for there is no end.
-    if form is Format.TABLE and not drawn and end is None:
-        raise typer.BadParameter("a table is drawn on a terminal, and here is none: take -o jsonl, or --for")
-    settings = settings_for_kafka(options)
-    with view(settings, most) as look:
-        if drawn:
-            draw(look, filters, rule_of(settings), end, options.output)
-        else:
-            rows = (for_people(row, form) for row in changes(look, filters, end))
-            options.output.rows(LIST, rows, CUT)
 
 
 def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSnapshot]:

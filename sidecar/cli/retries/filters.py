@@ -1,4 +1,4 @@
-"""Shared by the `retries` commands: filters, durations, the storm rule, and the progress line."""
+"""Shared by the `retries` commands: filters, durations, and the progress line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import typer
 
 from reconsume.sidecar.cli.terminal.arguments import ahead
 from reconsume.sidecar.cli.terminal.output import each_second
-from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.view.storm import Rule
 from reconsume.topics.events import State
 
 if TYPE_CHECKING:
@@ -32,8 +30,3 @@ def filters_of(state: str, topic: str | None, level: str | None, reason: str | N
         raise typer.BadParameter(f"--state is {', '.join(State)} or {ALL}")
     wanted = None if state.lower() == ALL else State(state.upper())
     return Filters(wanted, level, topic, reason, None if due is None else ahead(due, "--due-before"))
-
-
-def rule_of(settings: Settings) -> Rule:
-    """Return the configured rule that decides what counts as a storm."""
-    return Rule(settings.view.storm_window, settings.view.storm_share, settings.view.storm_min)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reconsume.sidecar.cli.acls.strimzi import documents, topic_resource
-from reconsume.sidecar.cli.terminal.arguments import read_bytes
 from reconsume.sidecar.cli.terminal.confirm import ask
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
@@ -19,7 +17,7 @@ from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.cli.topics.export import commands, terraform
-from reconsume.sidecar.cli.topics.plan import Step, make_plan, moved, read_plan, to_row
+from reconsume.sidecar.cli.topics.plan import Step, make_plan, to_row
 from reconsume.sidecar.cli.topics.remarks import cost_of, missing_outputs, unused_levels, warnings_of
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.printable import plural
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
-LARGEST_PLAN = 16 * 1024 * 1024
-"""Bytes of a plan: some 20 000 topics."""
 
 app = typer.Typer(cls=Group, help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -81,10 +77,6 @@ def check(options: Options) -> int:
 @command(app, "apply")
 def apply(
     options: Options,
-    plan_file: Annotated[
-        Path | None,
-        typer.Option("--plan", metavar="FILE", help="A plan from `topics plan -o json`; fails if the world has moved."),
-    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker; change nothing.")] = False,
 ) -> int:
@@ -97,15 +89,12 @@ def apply(
     \b
     Examples:
       reconsume topics apply
-      reconsume topics apply --plan plan.json --yes
+      reconsume topics apply --yes
     """
-    planned = None if plan_file is None else read_plan(read_bytes(plan_file, LARGEST_PLAN))
     # Imported late, as in `look`.
     from reconsume.sidecar.kafka.admin.topics import TopicAdmin
 
     cluster, _, steps = look(options)
-    if planned is not None and (changes := moved(planned, steps)):
-        raise ContractError("the world has moved since the plan was made: " + "; ".join(changes))
     missing = [spec_of(step) for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [to_row(step) for step in steps])
     if missing and not dry_run and not yes:

@@ -1,16 +1,12 @@
-"""The plan of a group's topics: what must exist, what exists, and how a person can fix the difference. Pure.
-
-A plan is a value: it can be written to a file, read back, and compared with a later one.
-"""
+"""The plan of a group's topics: what must exist, what exists, and how a person can fix the difference. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.printable import plural
 from reconsume.topics.durations import render_duration
 from reconsume.topics.names import Kind
@@ -164,34 +160,6 @@ def alter(topic: str, key: str, value: str) -> str:
 
 
 def to_row(step: Step) -> dict[str, object]:
-    """Return a step as a row of plain values; `read_plan` reads it back."""
+    """Return a step as a row of plain values."""
     row: dict[str, object] = msgspec.to_builtins(step)
     return row | {"details": step.details}
-
-
-def read_plan(text: bytes) -> tuple[Step, ...]:
-    """Read a plan that `topics plan` printed as json or jsonl. Raises ConfigError if it is not a plan."""
-    try:
-        if text.lstrip().startswith(b"["):
-            return msgspec.json.decode(text, type=tuple[Step, ...])
-        return tuple(msgspec.json.decode(line, type=Step) for line in text.splitlines() if line.strip())
-    except msgspec.MsgspecError as error:
-        raise ConfigError([f"the plan cannot be read: {error}; make it with reconsume topics plan -o json"]) from error
-
-
-def moved(before: Sequence[Step], now: Sequence[Step]) -> list[str]:
-    """Return a sentence for each topic that has changed since the plan, or whose specification has changed."""
-    old, new = ({step.topic: step for step in plan} for plan in (before, now))
-    sentences: list[str] = []
-    for name in sorted(old | new):
-        if name not in new:
-            sentences.append(f"{name} is not a topic of the group any more")
-        elif name not in old:
-            sentences.append(f"{name} is not in the plan")
-        elif (old[name].shape is None) != (new[name].shape is None):
-            sentences.append(f"{name} {'exists now' if old[name].shape is None else 'does not exist any more'}")
-        elif old[name].shape != new[name].shape:
-            sentences.append(f"{name} has changed")
-        elif old[name].wanted != new[name].wanted:
-            sentences.append(f"{name} should be created otherwise now: the configuration or a main topic has changed")
-    return sentences

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.lane.ledger_entry import UNCOUNTED, identity_of
+from reconsume.sidecar.core.lane.ledger_entry import FIRST_ATTEMPT, identity_of
 from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from reconsume.sidecar.core.lane.owned_queues import OwnedQueues
 from reconsume.sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
@@ -111,7 +111,7 @@ class BehindKeys:
 
     def _put_behind(self, main: LanePartition, owned: OwnedQueue, record: Record) -> None:
         identity, line = identity_of(record), self._queues.line_of(record)
-        if obsolete := owned.ledger.writing(identity, line, Order(record.offset), UNCOUNTED):
+        if obsolete := owned.ledger.writing(identity, line, Order(record.offset), FIRST_ATTEMPT):
             self._queues.pass_over(owned, obsolete)
         # Not written here: the lane is amid a run of records, or of answers, and would be entered again.
         self.coming.append((main, record))

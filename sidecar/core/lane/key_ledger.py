@@ -1,7 +1,8 @@
 """What waits in one partition's queue, by key: which record of a key is its head, and whether it may go out.
 
 A record that failed waits in the queue topic, and later ones of its key behind it (`topics/retry_order.py`). The ledger
-knows of each its order among those of its key, its counts, and where its copy lies; the payload is read when it is due.
+knows of each its order among those of its key, its attempt, and where its copy lies; the payload is read when it is
+due.
 Order comes from RETRY_ORDER alone, so that copies may be read, repeated and written again in any order.
 
     phase     | what happens                        | then
@@ -36,10 +37,10 @@ from reconsume.sidecar.core.lane.due_heads import DueHeads
 from reconsume.sidecar.core.lane.key_lines import KeyLines
 from reconsume.sidecar.core.lane.ledger_entry import (
     BITS,
+    FIRST_ATTEMPT,
     IN_QUEUE,
     NO_COPY,
     OUT,
-    UNCOUNTED,
     Entry,
     Identity,
     Phase,
@@ -50,6 +51,7 @@ from reconsume.sidecar.core.lane.ledger_entry import (
     rank_of_copy,
 )
 from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 
 AGE_STEP_MS, WEIGHT_STEP = 60_000, 256
@@ -74,7 +76,7 @@ class KeyLedger:
         self.early: dict[int, QueuedCopy] = {}
         """By `packed`: copies that were read before the lane knows that they are committed."""
         self.later: dict[int, QueuedCopy] = {}
-        """By `packed`: copies with greater counts than those that the lane has."""
+        """By `packed`: copies of later attempts than those that the lane has."""
         self._extent = (0, 0)
         """That of the copy that was taken in last, as `_shared` rounds it."""
 
@@ -93,14 +95,14 @@ class KeyLedger:
         entry = self._entries.get(packed(identity))
         return entry is not None and entry.key != key
 
-    def fault_of(self, identity: Identity, key: bytes, counts: tuple[int, int]) -> str:
+    def fault_of(self, identity: Identity, key: bytes, attempt: Attempt) -> str:
         """Return why a copy in the queue cannot be one of what waits here; empty if it may be.
 
-        An owner writes each copy of a record behind the one before, and counts no less. So one that says less was
-        forged, or is of an earlier life: its dead letter was brought back twice, or while main was read anew.
+        An owner writes each copy of a record behind the one before, and of no earlier attempt. So one that names an
+        earlier attempt was forged, or its dead letter was brought back twice, or while main was read anew.
         """
         entry = self._entries.get(packed(identity))
-        if entry is None or (entry.key == key and entry.counts <= counts):
+        if entry is None or (entry.key == key and entry.attempt <= attempt):
             return ""
         return "its key is not the one of" if entry.key != key else "it says fewer attempts than"
 
@@ -128,22 +130,22 @@ class KeyLedger:
 
     # --- the lane writes copies --------------------------------------------------------------------------------------
 
-    def writing(self, identity: Identity, key: bytes, order: Order, counts: tuple[int, int]) -> list[int]:
+    def writing(self, identity: Identity, key: bytes, order: Order, attempt: Attempt) -> list[int]:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on. Return as `written`
         does. What waits under another key was forged: the lane has the record itself."""
         number = identity[0] << BITS | identity[1]  # `packed`, without a call for each failure
         entry = self._entries.get(number)
         if entry is not None and entry.key != key:
-            return self._forget(entry) + self.writing(identity, key, order, counts)
+            return self._forget(entry) + self.writing(identity, key, order, attempt)
         if entry is None:
-            entry = self._entries[number] = Entry(number, key, moved_order(identity, order), counts, Phase.WRITING)
+            entry = self._entries[number] = Entry(number, key, moved_order(identity, order), attempt, Phase.WRITING)
             self.lines.insert(entry)  # a head is offered only once its copy was read
             return []
         # While this owner was frozen the next one has written a copy, which was read before the answer came.
         early = self.early.pop(number, None)
         theirs = copy_of(entry) if entry.phase in IN_QUEUE else early
         line = self.lines.come_back(entry)
-        entry.phase, entry.counts, entry.offset = Phase.WRITING, counts, -1
+        entry.phase, entry.attempt, entry.offset = Phase.WRITING, attempt, -1
         self.heads.offer(line)  # a record that is written again as it is need not have been the head
         return [] if theirs is None else self.read(theirs)
 
@@ -193,14 +195,14 @@ class KeyLedger:
         if entry is None:
             self._insert(self._queued(copy))
             return []
-        if copy.counts < entry.counts or copy.key != entry.key:
+        if copy.attempt < entry.attempt or copy.key != entry.key:
             return [copy.offset]
-        if entry.phase is Phase.WRITING and copy.counts == entry.counts:
+        if entry.phase is Phase.WRITING and copy.attempt == entry.attempt:
             before, self.early[number] = self.early.get(number), copy
             return [] if before is None else [before.offset]
         if entry.phase in (Phase.EXPECTED, Phase.QUEUED):
             return self._replace(entry, copy) if number not in self.later else self._replace_late(entry, copy)
-        if copy.counts == entry.counts:  # the lane has the same record already
+        if copy.attempt == entry.attempt:  # the lane has the same record already
             return [copy.offset]
         before = self.later.get(number)
         self.later[number] = copy if before is None else max(before, copy, key=rank_of_copy)
@@ -234,17 +236,20 @@ class KeyLedger:
     def _lies(self, entry: Entry, copy: QueuedCopy) -> None:
         """Note where a record lies of which no copy was known, so that the heads have never had it."""
         entry.phase, entry.offset = Phase.QUEUED, copy.offset
-        if copy.counts != entry.counts:  # else those are held already
-            entry.counts = copy.counts
+        if copy.attempt != entry.attempt:  # else those are held already
+            entry.attempt = copy.attempt
         entry.due_ms, entry.extent = copy.due_ms, self._shared(copy)
         if self._parked or copy.due_ms >= NEVER:
             self._note(entry)
         self.heads.offer(self.lines.by_key[entry.key])
 
     def _queued(self, copy: QueuedCopy) -> Entry:
-        moved, counts = moved_order(copy.identity, copy.order), UNCOUNTED if copy.counts == UNCOUNTED else copy.counts
+        moved, attempt = (
+            moved_order(copy.identity, copy.order),
+            FIRST_ATTEMPT if copy.attempt == FIRST_ATTEMPT else copy.attempt,
+        )
         where = (copy.offset, copy.due_ms, self._shared(copy))
-        return Entry(packed(copy.identity), copy.key, moved, counts, Phase.QUEUED, *where)
+        return Entry(packed(copy.identity), copy.key, moved, attempt, Phase.QUEUED, *where)
 
     def _shared(self, copy: QueuedCopy) -> tuple[int, int]:
         """Return time and weight of a copy, rounded so that most records share them with others."""

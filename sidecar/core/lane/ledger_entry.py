@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from reconsume.sidecar.core.record import NEVER, Record
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.group_rules import offset_of
 from reconsume.topics.retry_order import LARGEST_OFFSET, LAST, Order
 
@@ -40,8 +41,8 @@ IN_QUEUE = (Phase.QUEUED, Phase.REQUESTED)
 """The phases in which the lane has not the record, but its copy alone."""
 NO_COPY = -1
 """The due time of a record whose copies were never read."""
-UNCOUNTED = (0, 0)
-"""The counts of a record that was never delivered."""
+FIRST_ATTEMPT = Attempt(0, 0, 0)
+"""The first attempt at a record, which was never delivered."""
 
 
 class QueuedCopy(msgspec.Struct, frozen=True, gc=False):
@@ -51,8 +52,8 @@ class QueuedCopy(msgspec.Struct, frozen=True, gc=False):
     identity: Identity
     key: bytes
     order: Order
-    counts: tuple[int, int]
-    """Redrives and retries: of several copies of a record the greatest counts, then the last one."""
+    attempt: Attempt
+    """Of several copies of a record the one with the latest attempt counts, then the last one."""
     due_ms: int
     """NEVER: it is parked, and waits for a person."""
     written_ms: int = 0
@@ -73,7 +74,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     number: int
     key: bytes
     moved: Order | None
-    counts: tuple[int, int]
+    attempt: Attempt
     phase: Phase
     offset: int = -1
     due_ms: int = NO_COPY
@@ -130,13 +131,13 @@ def moved_order(identity: Identity, order: Order) -> Order | None:
 
 def copy_of(entry: Entry) -> QueuedCopy:
     """Return the copy at which a record lies in the queue."""
-    what = (entry.offset, entry.identity, entry.key, entry.order, entry.counts)
+    what = (entry.offset, entry.identity, entry.key, entry.order, entry.attempt)
     return QueuedCopy(*what, entry.due_ms, *entry.extent)
 
 
-def rank_of_copy(copy: QueuedCopy) -> tuple[tuple[int, int], int]:
+def rank_of_copy(copy: QueuedCopy) -> tuple[Attempt, int]:
     """Return what copies of one record are compared by: the greatest stands."""
-    return copy.counts, copy.offset
+    return copy.attempt, copy.offset
 
 
 def identity_of(record: Record) -> Identity:

@@ -18,6 +18,7 @@ from reconsume.sidecar.core.commit_batch import SettledRecord, WrittenAt
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.lane.ledger_entry import Identity, QueuedCopy
 from reconsume.sidecar.core.record import NEVER, OUR_HEADERS, Now, Partition, Record, weight_of
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.render_headers import as_read
 from reconsume.topics.retry_headers import RetryState
 
@@ -93,13 +94,13 @@ def located_copy(
     entry: SettledRecord, state: RetryState, identity: Identity, line: bytes, where: WrittenAt, now: Now
 ) -> QueuedCopy:
     """Return what a ledger knows of the copy of an entry, without the payload. Its weight is about that."""
-    record, counts, (offset, written_ms) = entry.record, (state.redrives, state.times), where
+    record, (offset, written_ms) = entry.record, where
     assert state.order is not None, "a copy in a queue has its order"
     due_ms = NEVER if state.parked else now.steady_ms  # which all share that are due already
     if due_ms != NEVER and state.due_at > now.wall_ms:
         due_ms += state.due_at - now.wall_ms
     weight = record.weight if record.retry_state is not None else record.weight + OUR_HEADERS
-    return QueuedCopy(offset, identity, line, state.order, counts, due_ms, written_ms, weight)
+    return QueuedCopy(offset, identity, line, state.order, attempt_of(state), due_ms, written_ms, weight)
 
 
 def as_read_back(entry: SettledRecord, state: RetryState, source: Partition, where: WrittenAt) -> Record:

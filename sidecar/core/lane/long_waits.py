@@ -30,11 +30,11 @@ from reconsume.sidecar.core.lane.queue_facts import LARGEST_NAMED, QueueFacts, b
 from reconsume.sidecar.core.lane.queue_heads import QueueHeads
 from reconsume.sidecar.core.lane.queue_hops import Spans, hop
 from reconsume.sidecar.core.lane.read_aside import read_aside
-from reconsume.sidecar.core.lane.settled_by_hand import OpenSettlements, counts_of
+from reconsume.sidecar.core.lane.settled_by_hand import OpenSettlements
 from reconsume.sidecar.core.lane.short_main import look_for_former
 from reconsume.sidecar.core.lane.unseen_copies import await_unseen, take_lost
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.group_rules import number_of, offset_of
 from reconsume.topics.policy_record import SettlementRecord
 
@@ -131,14 +131,16 @@ class LongWaits:
             due_ms = NEVER if state.parked else now.steady_ms
             if state.due_at > now.wall_ms:  # else all of them share the number of this call
                 due_ms += state.due_at - now.wall_ms
-            identity, line, count = identity_of(record), self._queues.line_of(record), (state.redrives, state.times)
+            identity, line, attempt = identity_of(record), self._queues.line_of(record), attempt_of(state)
             at, weight = record.timestamp, record.weight
-            if fault := owned.ledger.fault_of(identity, line, count):
+            if fault := owned.ledger.fault_of(identity, line, attempt):
                 why = f"bad-header: {fault} {record.id}, which waits here"
                 self._give_up(queue, replace(record, retry_state=None, fault=why), now)
                 return
             self._settlements.bind(owned, identity, state)
-            self._queues.know(owned, QueuedCopy(record.offset, identity, line, state.order, count, due_ms, at, weight))
+            self._queues.know(
+                owned, QueuedCopy(record.offset, identity, line, state.order, attempt, due_ms, at, weight)
+            )
 
     def _give_up(self, queue: LanePartition, record: Record, now: Now) -> None:
         """Have a copy dead-lettered that is none of what waits, unless it was done already."""
@@ -179,7 +181,7 @@ class LongWaits:
         for entry in about:
             if settlement is None:
                 owned.settling.pop(entry.identity, None)
-            elif entry.counts == counts_of(settlement):
+            elif entry.attempt == attempt_of(settlement):
                 owned.settling[entry.identity] = settlement
                 if entry.phase is Phase.TAKEN:
                     settle_from_memory(self._ties, owned, entry, now)

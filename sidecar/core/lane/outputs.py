@@ -8,20 +8,19 @@ from reconsume.sidecar.core.commit_batch import Refusal
 from reconsume.sidecar.core.outcome import Outputs
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Record, weight_of
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.outputs import stamped
 from reconsume.topics.render_headers import attempt_before
 
 
 def with_outputs(record: Record, outputs: Outputs, policy: Policy) -> tuple[Record, Outputs]:
     """Return the record with the weight of its outputs, which it has until it is done, and the outputs stamped."""
-    redrives = retry_state_of(record).redrives
     trace = attempt_before(record.headers or []) if policy.traced else None
     more_bytes = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in outputs)
     group = policy.names.group
     # Contract 13.2: what a service asks to be written is memory of the lane too, until it is in Kafka.
     return replace(record, weight=record.weight + more_bytes), stamped(
-        outputs, group, record.id, redrives, record.times, trace
+        outputs, group, record.id, attempt_of(record), trace
     )
 
 

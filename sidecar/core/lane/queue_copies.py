@@ -17,6 +17,7 @@ from reconsume.sidecar.core.lane.owned_queues import OwnedQueues
 from reconsume.sidecar.core.lane.partition import LanePartition
 from reconsume.sidecar.core.lane.settled_by_hand import OpenSettlements
 from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.transitions import DONE, Commit, Hop, Requeue, Retry, Written
 
@@ -57,8 +58,7 @@ class QueueCopies:
                 return False
             state, line = decision.retry_state, self._queues.line_of(record)
             assert state.order is not None, "a copy in a queue has its order"
-            counts = (state.redrives, state.times)
-            if obsolete := owned.ledger.writing(identity_of(record), line, state.order, counts):
+            if obsolete := owned.ledger.writing(identity_of(record), line, state.order, attempt_of(state)):
                 self._queues.pass_over(owned, obsolete)
         elif decision == DONE and partition.under is not None and not self._is_other(owned, record):
             self._ended(owned, record, owned.ledger.done(identity_of(record)))

@@ -12,9 +12,9 @@ from reconsume.sidecar.core.lane.from_memory import decision_by_hand, write_agai
 from reconsume.sidecar.core.lane.ledger_entry import Entry, Identity, Phase
 from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from reconsume.sidecar.core.lane.partition import LanePartition
-from reconsume.sidecar.core.lane.settled_by_hand import counts_of, unparked
+from reconsume.sidecar.core.lane.settled_by_hand import unparked
 from reconsume.sidecar.core.record import Now, Record
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.transitions import Commit, Hop, Written
 
 MOST_OUT = 64
@@ -52,7 +52,7 @@ def read_aside(ties: LaneTies, queue: LanePartition, owned: OwnedQueue, span: in
 def _settling(owned: OwnedQueue) -> list[Entry]:
     """Return the records about which somebody has decided; what is meant for another wait of them is forgotten."""
     about = ((owned.ledger.entry(identity), one) for identity, one in owned.settling.items())
-    meant = {entry.identity: (entry, one) for entry, one in about if entry and entry.counts == counts_of(one)}
+    meant = {entry.identity: (entry, one) for entry, one in about if entry and entry.attempt == attempt_of(one)}
     owned.settling = {identity: one for identity, (_, one) in meant.items()}
     return [entry for entry, _ in meant.values()]
 

@@ -1,6 +1,6 @@
 """What people have decided about records that wait in queues: each decision acts once, on the copy that it names.
 
-A decision names the redrives and retries that it is meant for. It is a record of the policy topic, which every instance
+A decision names the attempt that it is meant for. It is a record of the policy topic, which every instance
 reads; the owner of the partition carries it out.
 """
 
@@ -13,7 +13,7 @@ from reconsume.sidecar.core.lane.owned_queue import OwnedQueue
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Now, Record
 from reconsume.topics import transitions
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, SettlementRecord
 from reconsume.topics.reasons import reason_class, text_of
 from reconsume.topics.retry_headers import RetryState
@@ -49,15 +49,10 @@ def meant_for(settlements: Mapping[str, SettlementRecord], state: RetryState) ->
     `settlements`: those that are open, by the id of the record.
     """
     settlement = settlements.get(state.id)
-    # Contract 5.7: it is meant for these redrives and retries alone; a later copy of the record is another question.
-    if settlement is None or counts_of(settlement) != (state.redrives, state.times):
+    # Contract 5.7: it is meant for this attempt alone; a later copy of the record is another question.
+    if settlement is None or attempt_of(settlement) != attempt_of(state):
         return None
     return None if settlement.nonce == state.settled else settlement
-
-
-def counts_of(settlement: SettlementRecord) -> tuple[int, int]:
-    """Return the redrives and retries that a decision is meant for."""
-    return settlement.redrives, settlement.times
 
 
 def decided_by_hand(record: Record, settlement: SettlementRecord, now: Now) -> Commit | Written:

@@ -20,7 +20,7 @@ from reconsume.sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encod
 from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.retry_headers import RetryState
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
@@ -84,7 +84,7 @@ class Render:
         forward = self._forward if record.retry_state is not None else self._forward_first
         lines, content_type = forward(headers, self._room - len(head)) if headers else NO_HEADERS
         if self._envelope:
-            body = self._encode(Letter(self._group, [envelope(record)]))
+            body = self._encode(Letter(self._group, [envelope(record, self._group)]))
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
         value = record.value
         if value is None:
@@ -97,7 +97,7 @@ class Render:
         source, offset = record.source, str(record.offset)  # written once, used three times
         to_id, to_key = self._openings.get(source) or self._open(source)
         return (
-            f"{to_id}{offset}{to_key}{offset}/0/0\r\n"
+            f"{to_id}{offset}{to_key}{offset}/0\r\n"
             f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {record.timestamp}\r\n"
         )
 
@@ -110,19 +110,20 @@ class Render:
         opening = self._openings[source] = (
             f"{head}Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: {topic}\r\n"
             f"Reconsume-Partition: {source.number}\r\nReconsume-Id: {prefix}",
-            f"\r\nIdempotency-Key: {prefix}",
+            f"\r\nIdempotency-Key: {visible(self._group)}/{prefix}",
         )
         return opening
 
     def _again(self, record: Record, retry_state: RetryState) -> str:
         """Return the head of a retried record: topic, partition and offset are those of its first copy."""
-        identity, times = visible(retry_state.id), record.times
+        identity, attempt = visible(retry_state.id), attempt_of(record)
+        cycle = f"Reconsume-Cycle: {attempt.cycle}\r\n" if attempt.cycle else ""
         partition, offset = origin(record)
         return (
             f"{self._heads.get(retry_state.topic, self._head)}"
-            f"Reconsume-Times: {times}\r\nReconsume-Redrives: {retry_state.redrives}\r\n"
+            f"Reconsume-Times: {attempt.times}\r\nReconsume-Redrives: {attempt.redrives}\r\n{cycle}"
             f"Reconsume-Topic: {visible(retry_state.topic)}\r\nReconsume-Partition: {partition}\r\n"
-            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {identity}/{retry_state.redrives}/{times}\r\n"
+            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {visible(self._group)}/{identity}/{attempt.series}\r\n"
             f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {retry_state.timestamp}\r\n"
         )
 
@@ -149,7 +150,7 @@ class RenderBatch:
 
     def part(self, record: Record) -> bytes:
         """Return one record as it is written in the body. Never raises, whatever the record holds."""
-        return self._encode(envelope(record))
+        return self._encode(envelope(record, self._group))
 
     def __call__(self, parts: Sequence[bytes], path: str | None = None) -> bytes:
         """Return the whole request. `path`: None for that of the target."""

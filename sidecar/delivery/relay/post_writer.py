@@ -232,7 +232,8 @@ class PostWriter(threading.Thread):
         if isinstance(outcome, Aborted):
             return self._after_abort(entries, outcome), "aborted"
         if isinstance(outcome, OutcomeUnknown):
-            self._supply.warn("posts-unsure", "it is not known whether %d posts were written: %s", len(jobs), outcome)
+            text = "it is not known whether %d posts were written: %s"
+            self._supply.warn("transaction-unsure", text, len(jobs), outcome)
             _fail(jobs, Failure(UnknownError, str(outcome)))
             self._supply.replace()
             return None, "unknown"
@@ -247,7 +248,7 @@ class PostWriter(threading.Thread):
         if adapted:
             return {}
         text = "a transaction of %d posts was aborted: %s"
-        self._supply.warn("posts-aborted", text, len(entries), aborted, about=aborted.about)
+        self._supply.warn("transaction-aborted", text, len(entries), aborted, about=aborted.about)
         self._supply.refused(aborted.refusals)
         if not aborted.refusals:
             self._stopping.wait(AGAIN_AFTER)

@@ -68,7 +68,7 @@ class ConsumerThread(threading.Thread):
         self.last_error = ""
         self.last_poll_at = time.monotonic()
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
-        self.looks = Looks()
+        self.looks = Looks(log_ids=assignment.starts.log_ids)
         self.client_watch = ClientWatch()
         self._poll = POLL
         self._config = dict(config)
@@ -125,7 +125,7 @@ class ConsumerThread(threading.Thread):
                     self._stay_outside()
             self._leave()
         except BaseException as failure:  # noqa: BLE001 - a thread that fails must end the process, whatever the cause
-            _LOG.exception("the consumer thread has ended", extra={"event": "consumer-ended"})
+            _LOG.exception("the consumer thread has ended", extra={"event": "thread-ended"})
             self.failure = failure
 
     def _begin(self) -> None:

@@ -67,8 +67,6 @@ class CredentialWatcher(threading.Thread):
         super().__init__(name="credentials", daemon=True)
         self.problem = ""
         """Why Kafka cannot be reached, and the remedy; empty while it answers."""
-        self.reloads = 0
-        """How often newer credentials have reached the clients."""
         self._kafka, self._registry, self._waiting = kafka, registry, waiting
         self._worn = digest_of(kafka)
         self._stopping = StopRequest()
@@ -93,9 +91,7 @@ class CredentialWatcher(threading.Thread):
                 if time.monotonic() >= self._ask_at and (self._waiting() or self.problem or self._hint.heard.is_set()):
                     self._ask()
             except Exception:  # noqa: BLE001 - even a fault of ours here must never stop the records
-                _LOG.exception(
-                    "watching the credentials failed; it is tried again", extra={"event": "credentials-fault"}
-                )
+                _LOG.exception("watching the credentials failed; it is tried again", extra={"event": "fault"})
         logging.getLogger(KAFKA).removeHandler(self._hint)
 
     # --- the files ---------------------------------------------------------------------------------------------------
@@ -120,7 +116,6 @@ class CredentialWatcher(threading.Thread):
             return
         self._hand_out(fresh, by_login=digest.rest == self._worn.rest)
         self._worn, self._kafka, self._said = digest, fresh, {}
-        self.reloads += 1
         self._ask_at = 0.0  # a problem may be over
 
     # A separate client has tried them first. A login goes to all clients at once: a committer that waits in a call

@@ -126,7 +126,7 @@ class QueueThread(threading.Thread):
             while not self._stopping.is_set():
                 self._turn()
         except BaseException as failure:  # noqa: BLE001 - a thread that fails must end the process, whatever the cause
-            _LOG.exception("the thread that reads the queues has ended", extra={"event": "queues-ended"})
+            _LOG.exception("the thread that reads the queues has ended", extra={"event": "thread-ended"})
             self.failure = failure
         finally:
             self._clients.drop()

@@ -30,10 +30,3 @@ class Pull(Section):
             "bounds their bytes."
         ),
     )
-    max_waiting: Annotated[int, whole(1, 65_536)] = Field(
-        default=1024,
-        description=(
-            "Calls of `receive` that may wait for a record at once; a further one is answered 503. They take no place "
-            "from other calls: an answer to a record is never refused because others wait. Each takes some 40 KB."
-        ),
-    )

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reconsume.sidecar.settings.values import Section, duration, fraction, text, whole
-from reconsume.topics.durations import parse_duration as ms
+from reconsume.sidecar.settings.values import Section, text
 
 FOLDER = text("the absolute path of a folder", r"/.{0,4095}")
 
@@ -36,24 +35,5 @@ class View(Section):
         description=(
             "Where the file is kept, so that a restart goes on where it was. Sidecars may share it: each has a file "
             "of its own. null is a temporary folder: each start then reads the whole view anew."
-        ),
-    )
-    storm_window: Annotated[int, duration("10s", "1h")] = Field(
-        default=ms("5m"),
-        description="How far back failures count for the storm signal.",
-    )
-    storm_share: Annotated[float, fraction(0.01, 1)] = Field(
-        default=0.5,
-        description="A storm is one reason with this part of all failures of the whole group within `storm_window`.",
-    )
-    storm_min: Annotated[int, whole(1, 1_000_000)] = Field(
-        default=100,
-        description="The fewest failures of one reason that are a storm; less is an ordinary day.",
-    )
-    storm_outage: bool = Field(
-        default=False,
-        description=(
-            "Has no effect any more, and goes with the next release: each instance finds out by itself whether its "
-            "service is away. The sign of a storm stays, on the dashboard and in `GET /v1/view/stats`."
         ),
     )

@@ -1,18 +1,14 @@
-"""Every command's help, word for word. Renew the files by UPDATE_GOLDEN=1 and read the difference."""
+"""Every command has help with an example; its words are held by `docs/reference.md`, which is made from them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import typer
 
 from reconsume.sidecar.cli import app
 from tests.support.sidecar.cli import reconsume
-
-GOLDEN = Path(__file__).parent / "golden"
 
 
 def commands(group: typer.Typer, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -30,18 +26,11 @@ GROUPS = {words[:-1] for words in COMMANDS if words}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words) or "reconsume")
-def test_help_is_as_it_was_agreed(words: tuple[str, ...]) -> None:
+def test_help_is_printed_by_every_command_and_group(words: tuple[str, ...]) -> None:
     shown = reconsume(*words, "--help")
-    file = GOLDEN / f"{'-'.join(('reconsume', *words))}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        file.write_text(shown.stdout, encoding="utf-8")
     assert shown.exit_code == 0
     assert shown.stderr == ""
-    assert shown.stdout == file.read_text(encoding="utf-8")
-
-
-def test_no_golden_file_is_left_over() -> None:
-    assert {file.stem for file in GOLDEN.iterdir()} == {"-".join(("reconsume", *words)) for words in COMMANDS}
+    assert shown.stdout.startswith(f"Usage: {' '.join(('reconsume', *words))} ")
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words not in GROUPS], ids=" ".join)

@@ -13,9 +13,9 @@ from typer.testing import Result
 
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
-from tests.support.deadline import SOON, until
+from tests.support.deadline import SOON
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import SECONDS, create_topic
+from tests.support.kafka.topic_io import create_topic
 from tests.support.sidecar.cli import reconsume
 
 Call = Callable[..., Result]
@@ -145,22 +145,6 @@ def test_apply_without_a_terminal_needs_yes(topics: Call) -> None:
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert "--yes" in shown.stderr
     assert {row["action"] for row in rows(topics("plan")).values()} == {"create"}
-
-
-@pytest.mark.parametrize("format_", ["json", "jsonl"])
-def test_apply_carries_out_a_plan_as_long_as_the_world_stands_still(topics: Call, tmp_path: Path, format_: str) -> None:
-    plan = tmp_path / "plan"
-    plan.write_text(topics("plan", "-o", format_).stdout, encoding="utf-8")
-    assert topics("apply", "--plan", str(plan), "--yes").exit_code == 0
-    # The controller answers first; the broker that is asked hears of the topics a moment later.
-    until(lambda: topics("check").exit_code == 0, SECONDS, "the broker knows the topics")
-    moved = topics("apply", "--plan", str(plan), "--yes")
-    assert (moved.exit_code, moved.stdout) == (1, "")
-    assert "the world has moved since the plan was made" in moved.stderr
-
-
-def test_a_plan_that_cannot_be_read_is_a_bad_configuration(topics: Call, tmp_path: Path) -> None:
-    assert topics("apply", "--plan", str(tmp_path / "nowhere"), "--yes").exit_code == 78
 
 
 def test_a_topic_that_the_broker_refuses_is_partly_done(topics: Call, kafka: Broker, group: str) -> None:

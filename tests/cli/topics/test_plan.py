@@ -1,15 +1,12 @@
-"""The plan of topics as a value: each rule of comparing, and when the world has moved."""
+"""The plan of topics as a value: each rule of comparing."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from reconsume.sidecar.cli.topics.plan import make_plan, make_step, moved, read_plan, to_row
-from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.cli.topics.plan import make_plan, make_step
 from reconsume.sidecar.kafka.admin.descriptions import Topic
 from reconsume.topics.names import Kind, Names
 from reconsume.topics.specs import Source, TopicSpec, group_specs
@@ -128,39 +125,3 @@ def test_too_few_or_too_many_partitions_and_replicas(kind: Kind, change: dict[st
 
 def test_more_partitions_are_ok_where_order_does_not_matter() -> None:
     assert make_step(LEVEL, as_wanted(LEVEL)._replace(partitions=50)).action == "ok"
-
-
-@pytest.mark.parametrize("lines", [True, False])
-def test_a_plan_comes_back_from_its_json_as_it_was(lines: bool) -> None:
-    plan = make_plan(SPECS, {LEVEL.name: with_config(LEVEL, cleanup_policy="compact")})
-    rows = [to_row(step) for step in plan]
-    text = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows, indent=2)
-    assert read_plan(text.encode()) == plan
-
-
-@pytest.mark.parametrize("text", [b"{", b"[1]", b'{"topic": 5}', b"\xff", b"topic\taction\n"])
-def test_a_file_that_is_no_plan_is_said_so(text: bytes) -> None:
-    with pytest.raises(ConfigError, match="the plan cannot be read"):
-        read_plan(text)
-
-
-def test_an_unchanged_world_has_not_moved() -> None:
-    found = {LEVEL.name: as_wanted(LEVEL)}
-    assert moved(make_plan(SPECS, found), make_plan(SPECS, found)) == []
-
-
-def test_a_setting_that_is_not_ours_does_not_move_the_world() -> None:
-    other = with_config(LEVEL, flush_ms="9")
-    assert moved(make_plan([LEVEL], {LEVEL.name: as_wanted(LEVEL)}), make_plan([LEVEL], {LEVEL.name: other})) == []
-
-
-def test_each_way_in_which_the_world_can_move() -> None:
-    absent, there = make_plan([LEVEL], {}), make_plan([LEVEL], {LEVEL.name: as_wanted(LEVEL)})
-    changed = make_plan([LEVEL], {LEVEL.name: with_config(LEVEL, retention_ms="-1")})
-    other = make_plan([msgspec.structs.replace(LEVEL, partitions=9)], {})
-    assert moved(absent, there) == ["billing-RETRY-10s exists now"]
-    assert moved(there, absent) == ["billing-RETRY-10s does not exist any more"]
-    assert moved(there, changed) == ["billing-RETRY-10s has changed"]
-    assert moved(absent, ()) == ["billing-RETRY-10s is not a topic of the group any more"]
-    assert moved((), absent) == ["billing-RETRY-10s is not in the plan"]
-    assert moved(absent, other)[0].startswith("billing-RETRY-10s should be created otherwise now")

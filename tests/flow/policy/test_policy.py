@@ -71,8 +71,6 @@ def test_two_sidecars_follow_what_the_command_line_sets_within_seconds(
         follows(pod, max_reconsume_times=2, concurrency=7)
     shown = {row["key"]: row for row in map(json.loads, policy(group, "show").stdout.splitlines())}
     assert shown["concurrency"] == {"key": "concurrency", "value": 7, "origin": "record"}
-    history = [json.loads(line) for line in policy(group, "history").stdout.splitlines()]
-    assert [row["policy"] for row in history] == [{"max_reconsume_times": 0, "concurrency": 7}, {"concurrency": 7}]
 
 
 def test_a_new_timeout_and_ladder_hold_for_what_fails_from_then_on_and_what_waits_keeps_its_time(

@@ -119,7 +119,7 @@ class SparkJob(NamedTuple):
         """Every call of the handler, in order."""
         file = self.folder / "ledger.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return tuple(_delivery(number, line) for number, line in enumerate(lines))
+        return tuple(_delivery(self.group.group, number, line) for number, line in enumerate(lines))
 
     def progress(self) -> dict[PartitionName, Progress]:
         """How far it has come, by its checkpoint: the offsets of the last batch that is committed."""
@@ -211,12 +211,12 @@ class SparkProcess:
         return self._log.read_bytes()[self._said :].decode(errors="replace")
 
 
-def _delivery(number: int, line: dict[str, Any]) -> Delivery:
+def _delivery(group: str, number: int, line: dict[str, Any]) -> Delivery:
     key, value = (None if line[name] is None else base64.b64decode(line[name]) for name in ("key", "value"))
-    attempt = f"{line['id']}/{line['redrives']}/{line['times']}"
+    idempotency_key = f"{group}/{line['id']}/{line['redrives']}"
     means = TOOK if line["took"] else FAILED
     place = (number, line["received"], line["id"], line["times"], line["redrives"])
-    return Delivery(*place, attempt, key, value, (), means, means, line["answered"])
+    return Delivery(*place, idempotency_key, key, value, (), means, means, line["answered"])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ def test_a_received_record_carries_all_that_the_envelope_does(api: PullApi) -> N
     assert len(handle) < 64
     assert one.pop("times") == 2
     assert one.pop("redrives") == 1
+    assert one.pop("idempotency_key") == "billing/orders:0:7/1"
     assert base64.b64decode(one.pop("key_base64")) == b"\x00k"
     assert one.pop("value_base64") is None
     assert one.pop("headers") == [["a", "MQ=="], ["a", None]]
@@ -79,7 +80,7 @@ def test_callers_that_wait_take_no_place_from_an_answer_and_one_too_many_is_told
         assert api.call("ack", {"handles": [handle]}).status == 200
         refused = api.call("receive", {"wait": "30s"})
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-        assert "pull.max_waiting" in refused.json["detail"]
+        assert "As many callers wait as may" in refused.json["detail"]
 
 
 def test_a_receive_that_waits_in_vain_is_empty_when_its_wait_is_over(api: PullApi) -> None:

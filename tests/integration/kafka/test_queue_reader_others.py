@@ -17,6 +17,7 @@ from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
 from reconsume.sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
 from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 from tests.sim.ladder_rig import rules
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
@@ -72,7 +73,9 @@ class Owner:
         """Know where the copies of a transaction of our own lie, and tell the reader what a lane does."""
         self.transaction += 1
         for offset in range(begin, begin + count):
-            self.own.add((0, self.transaction), QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 1), 0))
+            self.own.add(
+                (0, self.transaction), QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 1), 0)
+            )
         self._go_on()
         now_ms = int(time.time() * 1_000)
         self.thread.known(self.queue, 1, self.next, now_ms, [], awaited=self.own.are_waiting)

@@ -32,6 +32,9 @@ def test_the_greater_state_is_kept_whatever_came_last(store: ViewStore, ask: Vie
     for rows in ([first, dead, redriven], [redriven, first, dead], [dead, redriven, first]):
         take(store, Forgotten(first.id), *rows)
         assert ask.message(first.id) == encode_row(redriven)
+    reset = view_row(1, at=first.at - 1, cycle=1)
+    take(store, reset, redriven)
+    assert ask.message(first.id) == encode_row(reset)
 
 
 def test_on_a_tie_the_later_update_wins_then_the_later_offset(store: ViewStore, ask: ViewQuery) -> None:

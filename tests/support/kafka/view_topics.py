@@ -75,7 +75,7 @@ def view_of(bootstrap: str, group: str) -> dict[str, Value]:
     kept: dict[str, tuple[tuple[Any, ...], Value]] = {}
     for row in dump(bootstrap, Names(group).view):
         value = json.loads(row.value or b"null")
-        place = (value["redrives"], value["times"], RANKS[State(value["state"])], value["at"])
+        place = (value.get("cycle", 0), value["redrives"], value["times"], RANKS[State(value["state"])], value["at"])
         order = (*place, value["updated_at"], row.offset)
         assert (row.key or b"").decode() == value["id"]
         if value["id"] not in kept or order > kept[value["id"]][0]:
@@ -103,7 +103,7 @@ def present(told: list[tuple[Value, Row]]) -> Value:
     def place(one: tuple[Value, Row]) -> tuple[Any, ...]:
         value, row = one
         return (
-            *(value["redrives"], value["times"], RANKS[State(value["state"])], value["at"]),
+            *(value.get("cycle", 0), value["redrives"], value["times"], RANKS[State(value["state"])], value["at"]),
             *(row.partition, row.offset),
         )
 

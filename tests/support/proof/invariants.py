@@ -216,7 +216,7 @@ def altered(evidence: Evidence) -> Violations:
         place = evidence.sources.get(delivery.id)
         if place is None or (delivery.key, delivery.value) != (place[1].key, place[1].value):
             yield f"I5 altered: {delivery.idempotency_key} was delivered with another key or value"
-        if delivery.idempotency_key != f"{delivery.id}/{delivery.redrives}/{delivery.times}":
+        if delivery.idempotency_key != f"{evidence.group.group}/{delivery.id}/{delivery.redrives}":
             yield f"I5 idempotency key: {delivery.idempotency_key} for {delivery.id} times={delivery.times}"
 
 

@@ -67,7 +67,7 @@ def _delivery(record: Mapping[str, Any], headers: tuple[tuple[str, str], ...], r
         id=record["id"],
         times=record["times"],
         redrives=record["redrives"],
-        idempotency_key=f"{record['id']}/{record['redrives']}/{record['times']}",
+        idempotency_key=record["idempotency_key"],
         key=_bytes(record["key_base64"]),
         value=_bytes(record["value_base64"]),
         headers=headers,

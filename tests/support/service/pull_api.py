@@ -99,7 +99,12 @@ def pull_api(
 
     async def make() -> tuple[PullQueue, Server]:
         leases = PullQueue(now)
-        app = build_app(Operation(), lambda: b"", access or Access(), calls=pull_routes(leases, SHORTEST, most_waiting))
+        app = build_app(
+            Operation(),
+            lambda: b"",
+            access or Access(),
+            calls=pull_routes(leases, "billing", SHORTEST, most_waiting=most_waiting),
+        )
         server = Server(app, parse_listen(listen), limits)
         await server.start()
         return leases, server

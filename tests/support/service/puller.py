@@ -103,8 +103,7 @@ class Puller:
 
     def _got(self, one: dict[str, Any]) -> Got:
         key, value = (_bytes(one[f"{name}_base64"]) for name in ("key", "value"))
-        attempt = f"{one['id']}/{one['redrives']}/{one['times']}"
-        delivery = Delivery(0, _now(), one["id"], one["times"], one["redrives"], attempt, key, value, ())
+        delivery = Delivery(0, _now(), one["id"], one["times"], one["redrives"], one["idempotency_key"], key, value, ())
         return Got(one["handle"], one["id"], one["times"], value, self.ledger.received(delivery))
 
     def _says(self, one: Got, answer: str, means: str) -> None:

@@ -111,7 +111,6 @@ class World:
                         lambda: self.ends,
                         unread_progress=lambda: self.told.get("unread_progress", 0),
                         misplaced_progress=lambda: self.told.get("misplaced_progress", 0),
-                        unanswered=lambda: [Partition("orders", n) for n in range(self.told.get("unanswered", 0))],
                         replaced=self.replaced,
                     ),
                     LaneSource(self.retry, {"assigned": 1}),
@@ -133,7 +132,6 @@ class World:
                 odd_verdicts=lambda: {"unknown-id": self.told.get("odd_verdicts", 0)},
                 waiting=lambda: self.told.get("waiting", 0),
                 loop_errors=lambda: {"sidecar": self.told.get("loop_errors", 0)},
-                credentials_reloaded=lambda: self.told.get("credentials_reloaded", 0),
             )
         )
 

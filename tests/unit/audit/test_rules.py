@@ -125,6 +125,13 @@ def test_counts_of_another_system_are_gone_on_from() -> None:
     assert kinds(later, replace(TERMS, foreign=True)) == []
 
 
+def test_a_record_of_a_later_cycle_begins_with_its_main_record_again() -> None:
+    first = (copy(), waits(), dead(1), told("DLQ", 1, 5_000, due=5_000))
+    again = [replace(fact, cycle=1) for fact in ONCE]
+    assert kinds((*first, *again)) == []
+    assert kinds((*first, *(replace(fact, cycle=0) for fact in again))) != []
+
+
 def test_a_redriven_record_begins_at_0_on_the_ready_topic() -> None:
     first = (dead(0), told("DLQ", 0, 5_000, due=5_000))
     again = copy(0, 6_000, READY, 6_000, redrives=1), told("REDRIVEN", 0, 6_000, due=6_000, redrives=1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from reconsume.sidecar.core import waiting_keys
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys, WaitingRecord
+from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
 from tests.sim.samples import WALL, record
@@ -18,11 +20,12 @@ QUEUE = Partition("billing-ORDERED-orders", 0)
 
 
 def copy(
-    at: int, origin: int, key: bytes | None, times: int = 0, redrives: int = 0
+    at: int, origin: int, key: bytes | None, times: int = 0, redrives: int = 0, cycle: int = 0
 ) -> tuple[Record, RetryState, Order]:
     """A copy at offset `at` of the queue, of the record at `origin` of the main partition."""
     order = Order(origin)
     state = RetryState(f"orders:0:{origin}", "orders", times, redrives, WALL + at, WALL + origin, WALL, order=order)
+    state = replace(state, cycle=cycle)
     return record(at, source=QUEUE, key=key, life=state), state, order
 
 
@@ -66,6 +69,8 @@ def test_only_the_first_is_kept_and_all_are_counted() -> None:
 def test_a_redrive_stands_before_what_is_left_of_an_earlier_life() -> None:
     [key] = keys_of(copy(5, 0, b"a", times=9), copy(1, 0, b"a", times=1, redrives=1)).by_due()
     assert (key.first.redrives, key.first.times) == (1, 1)
+    [key] = keys_of(copy(5, 0, b"a", times=9, redrives=2), copy(1, 0, b"a", times=1, cycle=1)).by_due()
+    assert attempt_of(key.first) == Attempt(1, 0, 1)
 
 
 def test_keys_come_by_when_they_are_due_and_a_partition_may_be_one_key() -> None:
@@ -95,7 +100,7 @@ def test_a_record_that_waits_is_shown_with_its_class_of_reason_and_without_a_tim
     state: RetryState, due: int, reason: str
 ) -> None:
     [key] = keys_of((record(3, source=QUEUE, key=None, life=state), state, Order(7))).by_due()
-    waits = WaitingRecord("orders:0:7", Order(7), 0, 0, due, 5, reason, state.behind, 3, state.parked, state.settled)
+    waits = WaitingRecord("orders:0:7", Order(7), 0, 0, 0, due, 5, reason, state.behind, 3, state.parked, state.settled)
     assert key.first == waits
     assert (key.key, key.key_bytes, key.whole) == (None, 0, None)
     [key] = keys_of((record(3, source=QUEUE, key=b"a", life=state), state, Order(7))).by_due()

@@ -14,6 +14,7 @@ from reconsume.sidecar.core.outcome import COMMITTED, Committed, Failed, Rejecte
 from reconsume.sidecar.delivery.outputs import MOST, OutputsRefusedError, read_outputs
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, read_answer
 from reconsume.sidecar.delivery.verdict import OddAnswer, VerdictRules, verdict_from_response
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.outputs import OUTPUT_REFUSED, OutputOf, OutputTopics, output_of, stamped
 from reconsume.topics.transition_records import Copy
 
@@ -152,11 +153,18 @@ def test_an_output_says_which_attempt_asked_for_it_and_keeps_a_trace_that_it_has
         Copy("a", None, None, [("RETRY_OUTPUT_OF", b"forged"), ("RETRY_OUTPUT_BY", b"forged")]),
         Copy("b", None, None, [("TraceParent", b"own")]),
     )
-    first, second = stamped((plain, traced), "billing", "orders:3:7", 1, 2, b"00-aa-bb-01")
+    first, second = stamped((plain, traced), "billing", "orders:3:7", Attempt(0, 1, 2), b"00-aa-bb-01")
     by = ("RETRY_OUTPUT_BY", b"billing")
     assert first.headers == [("RETRY_OUTPUT_OF", b"orders:3:7/1/2#0"), by, ("traceparent", b"00-aa-bb-01")]
     assert second.headers == [("TraceParent", b"own"), ("RETRY_OUTPUT_OF", b"orders:3:7/1/2#1"), by]
-    assert output_of(second.headers) == OutputOf("billing", "orders:3:7", 1, 2, 1)
+    assert output_of(second.headers) == OutputOf("billing", "orders:3:7", Attempt(0, 1, 2), 1)
+
+
+def test_an_output_of_a_later_cycle_is_another_one() -> None:
+    attempt = Attempt(3, 1, 2)
+    (found,) = stamped((Copy("a", None, None, []),), "billing", "orders:3:7", attempt, None)
+    assert found.headers == [("RETRY_OUTPUT_OF", b"orders:3:7/3.1/2#0"), ("RETRY_OUTPUT_BY", b"billing")]
+    assert output_of(found.headers) == OutputOf("billing", "orders:3:7", attempt, 0)
 
 
 BY = ("RETRY_OUTPUT_BY", b"billing")

@@ -18,6 +18,7 @@ THEIRS = replace(OURS, who="bob", nonce="theirs")
 PARKED = WaitingRecord(
     id=ID,
     order=Order(1),
+    cycle=0,
     redrives=0,
     times=3,
     due=0,

@@ -9,6 +9,7 @@ import pytest
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dlq.redrive_history import CLOCKS_DIFFER, RedriveHistory
 from reconsume.sidecar.dlq.settlements import LetterKey, Settlements, gone_of
+from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.policy_record import SettlementRecord
 from tests.unit.dlq.test_redrive_history import WALL, letters
 
@@ -22,7 +23,7 @@ class Span(NamedTuple):
 
 def settled(place: str) -> Settlements:
     return Settlements(
-        {LetterKey("orders:0:7", 0, 16): SettlementRecord(0, 16, "commit", "seen", "ann", WALL, "n", place)}
+        {LetterKey("orders:0:7", Attempt(0, 0, 16)): SettlementRecord(0, 16, "commit", "seen", "ann", WALL, "n", place)}
     )
 
 
@@ -50,5 +51,5 @@ def test_a_letter_of_the_same_name_that_died_later_is_another_death(later: int, 
     assert letter.retry_state is not None
     at = letter.record.timestamp - later
     state = letter.retry_state
-    past = RedriveHistory("t", 0, dismissed={(state.id, state.redrives, state.times): at})
+    past = RedriveHistory("t", 0, dismissed={LetterKey(state.id, attempt_of(state)): at})
     assert past.dismisses(letter) is dismissed

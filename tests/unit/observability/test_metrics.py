@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from reconsume.sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
 from reconsume.sidecar.core.record import Now, Partition
@@ -16,62 +15,6 @@ from tests.support.sidecar.metrics_world import LEVELS, START, World, fresh, par
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def test_every_name_of_the_interface_is_there_from_the_start(world: World) -> None:
-    """Given nothing happened yet, then each family that can be counted here exists already."""
-    families = {family.name: family.type for family in text_string_to_metric_families(world.scrape().decode())}
-    expected = {
-        "deliveries": "counter",
-        "delivery_duration_seconds": "histogram",
-        "in_flight": "gauge",
-        "retries_scheduled": "counter",
-        "dead_lettered": "counter",
-        "buffered_records": "gauge",
-        "held_records": "gauge",
-        "overdue_seconds": "gauge",
-        "lateness_seconds": "histogram",
-        "transactions": "counter",
-        "transaction_duration_seconds": "histogram",
-        "progress_lag": "gauge",
-        "blocked_keys": "gauge",
-        "behind_records": "gauge",
-        "parked_keys": "gauge",
-        "queue_fill_ratio": "gauge",
-        "pace": "gauge",
-        "pace_changes": "counter",
-        "limit": "gauge",
-        "limit_waiting": "gauge",
-        "rebalances": "counter",
-        "fenced_answers": "counter",
-        "records_lost": "counter",
-        "unread_progress": "counter",
-        "misplaced_progress": "counter",
-        "clients_replaced": "counter",
-        "unanswered_partitions": "gauge",
-        "bad_headers": "counter",
-        "unknown_topic_records": "counter",
-        "odd_requests": "counter",
-        "odd_verdicts": "counter",
-        "unknown_verdicts": "counter",
-        "hops": "counter",
-        "forwarded": "counter",
-        "passed_over": "counter",
-        "bad_policy_records": "counter",
-        "removed_levels": "gauge",
-        "subscriptions_differ": "gauge",
-        "holds": "gauge",
-        "oldest_hold_seconds": "gauge",
-        "on_hold_records": "gauge",
-        "view_lag_seconds": "gauge",
-        "bad_view_records": "counter",
-        "refused_records": "gauge",
-        "waiting_seconds": "gauge",
-        "loop_errors": "counter",
-        "credentials_reloaded": "counter",
-        "build_info": "gauge",
-    }
-    assert families == {f"reconsume_{name}": kind for name, kind in expected.items()}
 
 
 def test_everything_bounded_starts_at_zero(world: World) -> None:

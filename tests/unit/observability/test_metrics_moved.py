@@ -119,14 +119,6 @@ def broken_headers(world: World) -> None:
     world.give(world.retry, "billing-RETRY-10s", record)
 
 
-def of_another_instances_topic(world: World) -> None:
-    copy = due_retry()
-    assert copy.retry_state is not None
-    life = replace(copy.retry_state, id="parcels:0:1", topic="parcels")
-    world.give(world.retry, "billing-RETRY-10s", replace(copy, retry_state=life))
-    world.commit(world.retry)
-
-
 def not_wanted(world: World) -> None:
     world.give(world.main, "orders", fresh("orders"))
 
@@ -163,7 +155,6 @@ MOVES: dict[str, Move] = {
     "retries_scheduled": failed_and_committed,
     "dead_lettered": rejected_and_committed,
     "buffered_records": held_back,
-    "held_records": held_back,
     "overdue_seconds": behind_a_full_service,
     "lateness_seconds": lambda world: world.give(world.retry, "billing-RETRY-10s", due_retry()),
     "transactions": transactions,
@@ -175,7 +166,6 @@ MOVES: dict[str, Move] = {
     "queue_fill_ratio": behind_a_key,
     "pace": lambda world: delivered(world, NotSent("connection-refused")),
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
-    "limit": behind_a_rate,
     "limit_waiting": behind_a_rate,
     "clients_replaced": lambda world: world.replaced.update({"deaf": 1}),
     "rebalances": lambda world: world.rebalances.update({"revoked": 1}),
@@ -183,12 +173,9 @@ MOVES: dict[str, Move] = {
     "records_lost": lambda world: world.main.ownership.records_lost.update({"orders": 17}),
     "unread_progress": told("unread_progress"),
     "misplaced_progress": told("misplaced_progress"),
-    "unanswered_partitions": told("unanswered"),
     "bad_headers": broken_headers,
-    "unknown_topic_records": of_another_instances_topic,
     "odd_requests": lambda world: delivered(world, Failed("retry-asked", delay=1)),
     "odd_verdicts": told("odd_verdicts"),
-    "unknown_verdicts": told("odd_verdicts"),
     "passed_over": not_wanted,
     "hops": not_due_yet,
     "forwarded": due_for_a_relay,
@@ -201,7 +188,6 @@ MOVES: dict[str, Move] = {
     "view_lag_seconds": told("view_lag", 7),
     "bad_view_records": told("bad_view_records"),
     "refused_records": failed_and_refused,
-    "credentials_reloaded": told("credentials_reloaded"),
     "waiting_seconds": told("waiting", 7),
     "loop_errors": told("loop_errors"),
 }

@@ -337,7 +337,7 @@ def test_each_record_of_a_batch_carries_its_own_attempt(rig: Rig) -> None:
     """Given two records gathered for one request, then the envelope has a context for each."""
     for offset in (1, 2):
         rig.attempts(record(offset, headers=list(OWN)), lambda _record, _outcome, _now: None)
-    parts = [dict(envelope(sent).headers)["traceparent"] for sent, _ in rig.service.out]
+    parts = [dict(envelope(sent, "billing").headers)["traceparent"] for sent, _ in rig.service.out]
     for sent, reply in rig.service.out:
         reply(sent, COMMITTED, NOW)
     assert parts == [f"00-{place(span)}-01".encode() for span in rig.spans]
@@ -357,7 +357,7 @@ def test_in_pull_mode_the_attempt_goes_out_with_the_record_and_ends_with_its_lea
         leases.settle(received.handle, LeaseEnd.ACKED, COMMITTED)
         leases.close()
         await asyncio.sleep(0)
-        return envelope(received.record).headers
+        return envelope(received.record, "billing").headers
 
     headers = asyncio.run(pulled())
     [span] = rig.spans

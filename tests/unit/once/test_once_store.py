@@ -82,6 +82,11 @@ def test_a_redrive_is_a_new_effect_unless_the_service_leaves_redrives_out(target
     assert not deliver(target, replace(redriven, redrives=0))
 
 
+def test_a_reset_is_a_new_effect(target: str) -> None:
+    keys = (KEY, replace(KEY, cycle=1), replace(KEY, cycle=2), replace(KEY, cycle=1, redrives=1))
+    assert [deliver(target, key) for key in keys * 2] == [True] * 4 + [False] * 4
+
+
 def test_groups_that_share_a_database_each_have_their_effect(target: str) -> None:
     assert deliver(target, KEY)
     assert deliver(target, replace(KEY, group="mailing"))

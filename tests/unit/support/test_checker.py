@@ -46,7 +46,7 @@ def event_row(ident: str, state: str, times: int, due: int = 0, level: str | Non
 
 def delivery(number: int, ident: str, times: int, received: int, means: str) -> Delivery:
     row = main_row(int(ident.rpartition(":")[2]))
-    key = f"{ident}/0/{times}"
+    key = f"{GROUP.group}/{ident}/0"
     return Delivery(number, received, ident, times, 0, key, row.key, row.value, (), "", means, received + 5)
 
 
@@ -238,9 +238,9 @@ def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
 def test_progress_is_read_as_it_is_written() -> None:
     from reconsume.sidecar.core.progress import Progress as Written
     from reconsume.sidecar.core.progress_codec import encode
+    from reconsume.sidecar.core.record import Partition
 
-    assert read_progress(100, encode(Written(100, frozenset({101, 105, 4_000})))) == Progress(
-        100, frozenset({101, 105, 4_000})
-    )
-    assert read_progress(7, encode(Written(7))) == Progress(7)
+    done, here = frozenset({101, 105, 4_000, 40_000}), Partition("orders", 0)
+    assert read_progress(100, encode(here, Written(100, done))) == Progress(100, done)
+    assert read_progress(7, encode(here, Written(7))) == Progress(7)
     assert read_progress(7, "foreign") == Progress(7)

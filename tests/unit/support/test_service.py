@@ -21,7 +21,7 @@ HEADERS = {
     "Reconsume-Id": "orders:0:0",
     "Reconsume-Times": "0",
     "Reconsume-Redrives": "0",
-    "Idempotency-Key": "orders:0:0/0/0",
+    "Idempotency-Key": "billing/orders:0:0/0",
 }
 
 

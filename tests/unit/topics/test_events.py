@@ -48,14 +48,16 @@ EVENTS = st.builds(
     first_failed_at=LONG,
     instance=st.text(),
     text=st.text() | st.none() | st.just(msgspec.UNSET),
+    cycle=COUNT,
 )
 # Few values, so that lives cross and places are shared.
 CROWDED = st.builds(
-    lambda state, times, redrives, at, level, instance: msgspec.structs.replace(
-        EVENT, state=state, times=times, redrives=redrives, at=at, level=level, instance=instance
+    lambda state, times, redrives, cycle, at, level, instance: msgspec.structs.replace(
+        EVENT, state=state, times=times, redrives=redrives, cycle=cycle, at=at, level=level, instance=instance
     ),
     st.sampled_from(State),
     st.integers(0, 2),
+    st.integers(0, 1),
     st.integers(0, 1),
     st.integers(0, 2),
     st.sampled_from([None, "10s", "1m"]),
@@ -86,6 +88,10 @@ def test_an_event_is_the_json_of_the_interface() -> None:
         "first_failed_at": 1763690000000,
         "instance": "billing-7c9f-x2x",
     }
+
+
+def test_an_event_names_its_cycle_unless_it_is_0() -> None:
+    assert json.loads(encode_event(msgspec.structs.replace(EVENT, cycle=2))) == {**FIELDS, "cycle": 2}
 
 
 @given(EVENTS)
@@ -141,6 +147,9 @@ HOSTILE_FIELDS: list[dict[str, object]] = [
     {"times": True},
     {"times": 2**31},
     {"redrives": -1},
+    {"cycle": -1},
+    {"cycle": 2**31},
+    {"cycle": "1"},
     {"offset": 2**63},
     {"offset": -1},
     {"partition": 10**30},
@@ -218,13 +227,14 @@ def test_the_states_of_one_retry_rise_from_redriven_to_dlq() -> None:
 @pytest.mark.parametrize(
     ("earlier", "later"),
     [
+        ({"redrives": 3, "times": 16, "state": State.DLQ}, {"cycle": 1, "redrives": 0, "times": 1}),
         ({"redrives": 0, "times": 16, "state": State.DLQ}, {"redrives": 1, "times": 0, "state": State.REDRIVEN}),
         ({"times": 1, "state": State.DLQ, "at": 9}, {"times": 2, "state": State.WAITING_RETRY, "at": 1}),
         ({"state": State.WAITING_RETRY, "at": 9}, {"state": State.COMMIT, "at": 1}),
         ({"at": 1}, {"at": 2}),
     ],
 )
-def test_redrives_come_before_times_before_state_before_event_time(
+def test_cycles_come_before_redrives_before_times_before_state_before_event_time(
     earlier: dict[str, object], later: dict[str, object]
 ) -> None:
     first, second = (msgspec.structs.replace(EVENT, **fields) for fields in (earlier, later))

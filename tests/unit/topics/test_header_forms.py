@@ -78,7 +78,11 @@ NO_NUMBERS = [
 
 
 @pytest.mark.parametrize(
-    "key", ["RECONSUMETIMES", "RETRY_REDRIVES", "RETRY_DUE_AT", "RETRY_REAL_TIMESTAMP", "RETRY_FIRST_FAILED_AT"]
+    "key",
+    [
+        *("RECONSUMETIMES", "RETRY_REDRIVES", "RETRY_CYCLE"),
+        *("RETRY_DUE_AT", "RETRY_REAL_TIMESTAMP", "RETRY_FIRST_FAILED_AT"),
+    ],
 )
 @pytest.mark.parametrize("value", NO_NUMBERS)
 def test_a_number_of_any_other_form_is_a_bad_header(key: str, value: bytes) -> None:
@@ -92,6 +96,7 @@ def test_a_number_of_any_other_form_is_a_bad_header(key: str, value: bytes) -> N
     [
         ("RECONSUMETIMES", b"9" * 6),
         ("RETRY_REDRIVES", b"9" * 6),
+        ("RETRY_CYCLE", b"9" * 6),
         ("RETRY_DUE_AT", b"9" * 16),
         ("RETRY_FIRST_FAILED_AT", b"9" * 16),
         ("RETRY_REAL_TIMESTAMP", b"%d" % (2**63 - 1)),
@@ -140,20 +145,6 @@ def test_an_origin_id_names_one_record_of_the_real_topic(value: bytes) -> None:
     found = parse_retry_headers(with_header("ORIGIN_MESSAGE_ID", value), TOPICS, LATEST)
     assert isinstance(found, BadHeader)
     assert found.text.startswith("ORIGIN_MESSAGE_ID is ")
-
-
-def test_the_old_pulsar_key_is_read_as_the_id() -> None:
-    headers = [*without_header("ORIGIN_MESSAGE_ID"), ("ORIGIN_MESSAGE_IDY_TIME", b"orders:3:1024")]
-    assert parse_retry_headers(headers, TOPICS, LATEST) == LIFE
-
-
-def test_the_old_pulsar_key_is_as_strict() -> None:
-    headers = [*without_header("ORIGIN_MESSAGE_ID"), ("ORIGIN_MESSAGE_IDY_TIME", b"3:1024")]
-    assert isinstance(parse_retry_headers(headers, TOPICS, LATEST), BadHeader)
-
-
-def test_the_id_of_today_wins_over_the_old_key() -> None:
-    assert parse_retry_headers([*RENDERED, ("ORIGIN_MESSAGE_IDY_TIME", b"invoices:9:9")], TOPICS, LATEST) == LIFE
 
 
 def test_a_due_time_further_off_than_allowed_is_a_bad_header() -> None:

@@ -139,10 +139,13 @@ def test_a_settlement_is_read_back_and_withdrawn() -> None:
     key = settlement_key("orders:3:1024")
     assert parse_record(key, render_record(SETTLEMENT)) == SettlementHeard("orders:3:1024", SETTLEMENT)
     assert parse_record(key, None) == SettlementHeard("orders:3:1024", None)
+    assert b"cycle" not in render_record(SETTLEMENT)
+    later = replace(SETTLEMENT, cycle=3)
+    assert parse_record(key, render_record(later)) == SettlementHeard("orders:3:1024", later)
 
 
 BAD_SETTLEMENTS: list[dict[str, object]] = [
-    *({name: wrong} for name in ("redrives", "times", "at") for wrong in (-1, "1", None, 2**63)),
+    *({name: wrong} for name in ("redrives", "times", "at", "cycle") for wrong in (-1, "1", None, 2**63)),
     *({name: wrong} for name in ("how", "why", "who", "nonce") for wrong in (5, None, "x" * 5_000)),
     *({"why": ""}, {"nonce": ""}, {"v": 2}, {"place": "x" * 400}),
 ]
@@ -157,9 +160,3 @@ def test_a_settlement_of_another_form_is_bad_and_never_a_policy(fields: dict[str
 @pytest.mark.parametrize("ident", ["", "\x1b[2J", "x" * 301])
 def test_a_settlement_of_no_record_is_bad(ident: str) -> None:
     assert isinstance(parse_record(settlement_key(ident), render_record(SETTLEMENT)), BadRecord)
-
-
-def test_a_heartbeat_says_what_its_version_reads() -> None:
-    told = SubscriptionRecord({"orders": "*"}, 7, reads=("dismissed",))
-    assert parse_record(b"instance/a", render_record(told)) == InstanceHeard("a", told)
-    assert b"reads" not in render_record(SubscriptionRecord({"orders": "*"}, 7))

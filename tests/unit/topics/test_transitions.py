@@ -79,13 +79,26 @@ def test_a_success_is_told_of_a_record_that_was_told_of_before_and_of_no_other()
         assert transitions.after_success(readings(state)[0]) == Commit(state if told else None)
 
 
+@pytest.mark.parametrize("state", [replace(state, cycle=3) for state in STATES if state is not None])
+def test_the_cycle_stays_whatever_happens_to_a_record(state: RetryState) -> None:
+    read, _ = readings(state)
+    rules = policy(retries=4)
+    nexts = [transitions.after_failure(read, failure, rules, WALL) for failure in FAILURES]
+    nexts += [transitions.after_wait(read, rules, WALL), transitions.after_success(read)]
+    nexts += [transitions.redriven(state, WALL), transitions.dead_by_hand(read, "seen", WALL)]
+    nexts += [transitions.tried_now(read, "seen", "n1", WALL), transitions.put_behind(read, rules)]
+    kept = [after.retry_state for after in nexts if getattr(after, "retry_state", None) is not None]
+    assert len(kept) >= len(FAILURES) + 4
+    assert {after.cycle for after in kept} == {3}
+
+
 def test_a_redrive_begins_the_retries_again() -> None:
     for state in STATES[1:]:
         assert state is not None
         entry = redrive(
             Letter(record(7, source=Partition("billing-DLQ", 0), life=None, headers=[]), state), RULES, WALL
         )
-        most, failed = max(state.times, state.most_times), state.last_failed_at or state.due_at
+        most, failed = max(state.times, state.most_times), state.last_failed_at or state.first_failed_at
         again = {"redrives": state.redrives + 1, "due_at": WALL, "most_times": most, "last_failed_at": failed}
         assert entry.decision == Retry(replace(state, times=0, **again), None)
         assert entry.writes[0].topic == "billing-RETRY"

@@ -112,4 +112,4 @@ def test_the_order_is_that_of_events_then_when_it_was_written() -> None:
     assert view_order(later) > view_order(ROW)
     again = view_row(1, at=ROW.at, updated_at=ROW.updated_at + 1)
     assert view_order(again) > view_order(ROW)
-    assert view_order(ROW)[:4] == order(ROW)
+    assert view_order(ROW)[0] == order(ROW)

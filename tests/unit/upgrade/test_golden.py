@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from reconsume.sidecar.core.progress_codec import decode, unread
 from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
@@ -23,7 +24,9 @@ from tests.golden.files import golden, unpacked
 from tests.golden.written import (
     EVENTS,
     FORMATS,
+    HERE,
     INCARNATION,
+    LATER_CYCLE,
     LIFE,
     PARKED,
     POLICY,
@@ -43,7 +46,7 @@ def test_what_is_written_today_is_the_golden_set(name: str) -> None:
 
 def test_its_progress_is_read_as_it_was_meant() -> None:
     for one in golden("progress"):
-        assert meaning(decode(one["offset"], one["metadata"])) == one["means"], one["what"]
+        assert meaning(decode(HERE, one["offset"], one["metadata"])) == one["means"], one["what"]
         assert unread(one["metadata"]) == ""
 
 
@@ -55,6 +58,7 @@ def test_its_headers_are_read_by_both_ways() -> None:
         assert parse_rendered(headers, TOPICS, 2**60) in (life, None)
     redriven = lives.pop("redrive")
     assert lives.pop("parked") == PARKED
+    assert lives.pop("retry in a later cycle") == LATER_CYCLE
     assert set(lives.values()) == {LIFE}
     assert (redriven.id, redriven.topic, redriven.redrives) == (LIFE.id, LIFE.topic, LIFE.redrives)  # type: ignore[union-attr]
 
@@ -73,8 +77,9 @@ def test_its_policies_and_heartbeats_are_read() -> None:
 
 def test_its_rows_are_read() -> None:
     rows = golden("view")
-    (view,), (sums,) = rows["view"], rows["stats"]
+    (view, later), (sums,) = rows["view"], rows["stats"]
     assert decode_view("billing", view["key"].encode(), view["value"].encode()) == ROW
+    assert decode_view("billing", later["key"].encode(), later["value"].encode()) == replace(ROW, cycle=3)
     assert decode_stats("billing", sums["key"].encode(), sums["value"].encode()) == SUMS
     as_spark = json.dumps({"v": 1} | json.loads(view["value"]), separators=(",", ":"))
     assert decode_view("billing", view["key"].encode(), as_spark.encode()) == ROW, "in the order of Spark's fields"

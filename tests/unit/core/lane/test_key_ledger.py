@@ -14,13 +14,14 @@ from reconsume.sidecar.core.lane import key_ledger as module
 from reconsume.sidecar.core.lane.key_ledger import KeyLedger
 from reconsume.sidecar.core.lane.ledger_entry import Phase, QueuedCopy
 from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 
 KEY, ONE = b"k", (7, 1)
 
 
 def copy(offset: int = 3, times: int = 1, due: int = 0, identity: tuple[int, int] = ONE) -> QueuedCopy:
-    return QueuedCopy(offset, identity, KEY, Order(identity[0]), (0, times), due)
+    return QueuedCopy(offset, identity, KEY, Order(identity[0]), Attempt(0, 0, times), due)
 
 
 def idle(_key: bytes) -> bool:
@@ -28,7 +29,7 @@ def idle(_key: bytes) -> bool:
 
 
 def writing(ledger: KeyLedger) -> None:
-    ledger.writing(ONE, KEY, Order(7), (0, 1))
+    ledger.writing(ONE, KEY, Order(7), Attempt(0, 0, 1))
 
 
 def ask(ledger: KeyLedger) -> None:
@@ -43,7 +44,7 @@ def place_of(ledger: KeyLedger) -> str:
 
 ACTS: dict[str, Callable[[KeyLedger], object]] = {
     "it fails, or comes behind its head": writing,
-    "it fails": lambda ledger: ledger.writing(ONE, KEY, Order(7), (0, 2)),
+    "it fails": lambda ledger: ledger.writing(ONE, KEY, Order(7), Attempt(0, 0, 2)),
     "its copy is read in the queue": lambda ledger: ledger.read(copy()),
     "its copy is committed": lambda ledger: ledger.written(ONE),
     "the same, and all before it is read": lambda ledger: ledger.written(ONE, copy()),
@@ -179,7 +180,7 @@ def test_a_copy_of_the_next_owner_is_known_while_a_frozen_one_writes_its_own(tim
     """It is read before the answer of the frozen owner comes, and lies where no other copy lies (found by a story)."""
     ledger = KeyLedger()
     ledger.read(copy(3, times=times))
-    assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 1)) == gone
+    assert ledger.writing(ONE, KEY, Order(ONE[0]), Attempt(0, 0, 1)) == gone
     ledger.check()
     assert ledger.written(ONE) == []
     ledger.check()
@@ -201,7 +202,7 @@ def test_a_copy_with_another_order_takes_the_record_there(phase: str, order: Ord
     ledger = brought(phase)
     behind = copy(5, identity=(8, 1))
     ledger.read(behind)
-    gone = ledger.read(QueuedCopy(10, ONE, KEY, order, (0, 1), 0))
+    gone = ledger.read(QueuedCopy(10, ONE, KEY, order, Attempt(0, 0, 1), 0))
     ledger.check()
     assert (len(ledger), gone) == (2, [3] if phase == "queued" else [])
     first = min((8, 1), ONE, key=lambda one: order.rank if one == ONE else Order(8).rank)
@@ -229,13 +230,13 @@ class Model:
         key, offset = b"k%d" % self.random.randrange(3), self.main
         self.main += self.random.choice((1, 1, 2))
         if self.ledger.lines.blocks(key, offset):
-            self.write((offset, 1), key, (0, 0), self.steady_ms)
+            self.write((offset, 1), key, Attempt(0, 0, 0), self.steady_ms)
         else:
             self.under_way.setdefault(key, []).append((offset, 1))
 
-    def write(self, identity: tuple[int, int], key: bytes, count: tuple[int, int], due: int) -> None:
-        self.ledger.writing(identity, key, Order(identity[0]), count)
-        self.writing[identity] = QueuedCopy(-1, identity, key, Order(identity[0]), count, due)
+    def write(self, identity: tuple[int, int], key: bytes, attempt: Attempt, due: int) -> None:
+        self.ledger.writing(identity, key, Order(identity[0]), attempt)
+        self.writing[identity] = QueuedCopy(-1, identity, key, Order(identity[0]), attempt, due)
 
     def main_answers(self) -> None:
         if not self.under_way:
@@ -244,10 +245,10 @@ class Model:
         first, *rest = self.under_way[key]
         assert not any(other.key == key for other in self.out.values()), "two of a key are out"
         if self.random.random() < 0.5:
-            self.write(first, key, (0, 1), self.steady_ms + self.random.choice((0, 5, 50)))
+            self.write(first, key, Attempt(0, 0, 1), self.steady_ms + self.random.choice((0, 5, 50)))
             for later in rest:
                 assert self.ledger.lines.blocks(key, later[0])
-                self.write(later, key, (0, 0), self.steady_ms)
+                self.write(later, key, Attempt(0, 0, 0), self.steady_ms)
             rest = []
         else:
             self.end(key, first)
@@ -311,7 +312,7 @@ class Model:
             if self.ledger.take_aside(entry) and self.ledger.taken(entry.identity, entry.offset):
                 copied = self.log[entry.offset]
                 self.open.discard(entry.offset)
-                self.write(entry.identity, copied.key, copied.counts, copied.due_ms)
+                self.write(entry.identity, copied.key, copied.attempt, copied.due_ms)
 
     def queue_answers(self) -> None:
         if not self.out:
@@ -319,9 +320,9 @@ class Model:
         identity = self.random.choice(sorted(self.out))
         copied = self.out.pop(identity)
         self.open.discard(copied.offset)
-        times = copied.counts[1] + 1
+        times = copied.attempt.times + 1
         if self.random.random() < 0.4 and times < 5:
-            self.write(identity, copied.key, (0, times), self.steady_ms + self.random.choice((0, 5, 50)))
+            self.write(identity, copied.key, Attempt(0, 0, times), self.steady_ms + self.random.choice((0, 5, 50)))
         else:
             self.end(copied.key, identity)
             self.finish(self.ledger.done(identity))

@@ -8,6 +8,7 @@ from msgspec.structs import astuple
 from reconsume.sidecar.core.lane.key_ledger import KeyLedger
 from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
 from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 
 KEY, OTHER, ONE = b"k", b"other", (7, 1)
@@ -16,7 +17,7 @@ KEY, OTHER, ONE = b"k", b"other", (7, 1)
 def copy(
     offset: int, times: int, *, key: bytes = KEY, order: Order | None = None, due_ms: int = 0, at: int = ONE[0]
 ) -> QueuedCopy:
-    return QueuedCopy(offset, (at, 1), key, order or Order(at), (0, times), due_ms)
+    return QueuedCopy(offset, (at, 1), key, order or Order(at), Attempt(0, 0, times), due_ms)
 
 
 def idle(_key: bytes) -> bool:
@@ -68,11 +69,11 @@ def test_the_record_itself_takes_the_way_of_a_copy_with_another_key(phase: str) 
     if phase == "later":
         ledger.read(copy(4, 5, key=OTHER))
     if phase in ("writing", "early"):
-        ledger.writing(ONE, OTHER, Order(ONE[0]), (0, 2))
+        ledger.writing(ONE, OTHER, Order(ONE[0]), Attempt(0, 0, 2))
     if phase == "early":
         ledger.read(copy(4, 2, key=OTHER))
     lies = {"queued": [3], "requested": [3], "early": [4], "later": [4]}.get(phase, [])
-    assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 1)) == lies
+    assert ledger.writing(ONE, KEY, Order(ONE[0]), Attempt(0, 0, 1)) == lies
     ledger.check()
     assert (ledger.lines.blocks(KEY, 8), OTHER in ledger.lines.by_key, len(ledger)) == (True, False, 1)
     assert not ledger.taken(ONE, 3), "the copy that was asked for is wanted no more"
@@ -82,7 +83,7 @@ def test_a_copy_that_was_read_before_the_commit_is_kept_when_its_record_is_writt
     ledger = KeyLedger()
     ledger.read(copy(3, 0))
     for _ in range(2):
-        assert ledger.writing(ONE, KEY, Order(ONE[0]), (0, 0)) == []
+        assert ledger.writing(ONE, KEY, Order(ONE[0]), Attempt(0, 0, 0)) == []
     ledger.written(ONE)
     ledger.check()
     assert [entry.offset for entry in ledger.entries()] == [3]
@@ -106,7 +107,7 @@ def test_a_copy_that_is_told_with_its_commit_is_taken_in_as_if_it_were_read_afte
     own = copy(9, 1, due_ms=NEVER if parks else 60)
     for ledger in (told, read):
         ledger.read(copy(2, 0, at=8, due_ms=NEVER))
-        ledger.writing(ONE, KEY, own.order, own.counts)
+        ledger.writing(ONE, KEY, own.order, own.attempt)
         for one in before:
             ledger.read(one)
     assert told.written(ONE, own) == read.written(ONE) + read.read(own)

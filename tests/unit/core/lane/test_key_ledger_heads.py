@@ -7,6 +7,7 @@ import pytest
 from reconsume.sidecar.core.lane.key_ledger import KeyLedger
 from reconsume.sidecar.core.lane.ledger_entry import Entry, Identity, QueuedCopy
 from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 
 KEY = b"k"
@@ -14,7 +15,7 @@ LOW, HIGH = (3, 1), (7, 1)
 
 
 def copy(identity: Identity = HIGH, offset: int = 0, *, times: int = 1, due: int = 0, key: bytes = KEY) -> QueuedCopy:
-    return QueuedCopy(offset, identity, key, Order(identity[0]), (0, times), due)
+    return QueuedCopy(offset, identity, key, Order(identity[0]), Attempt(0, 0, times), due)
 
 
 def idle(_key: bytes) -> bool:
@@ -149,7 +150,7 @@ def test_a_head_that_is_written_again_goes_out_once_its_copy_was_read() -> None:
     (head,) = ledger.lowest(1)
     ledger.take_aside(head)
     ledger.taken(LOW, 0)
-    ledger.writing(LOW, KEY, Order(3), (0, 1))
+    ledger.writing(LOW, KEY, Order(3), Attempt(0, 0, 1))
     assert ledger.written(LOW) == []
     assert asked(ledger) == [], "the next of its key does not pass it"
     assert ledger.read(copy(LOW, 2)) == []
@@ -192,7 +193,7 @@ def test_the_copy_that_is_read_last_stands_with_its_time_and_the_one_before_is_d
 
 def test_a_copy_that_is_read_while_it_is_written_is_done_if_its_record_ends_otherwise() -> None:
     ledger = KeyLedger()
-    ledger.writing(HIGH, KEY, Order(7), (0, 1))
+    ledger.writing(HIGH, KEY, Order(7), Attempt(0, 0, 1))
     assert ledger.read(copy(HIGH, 5)) == []
     assert ledger.read(copy(HIGH, 6)) == [5], "the last one stands"
     assert ledger.done(HIGH) == [6]
@@ -214,7 +215,7 @@ def test_copies_with_greater_counts_wait_until_the_record_that_is_out_has_ended(
 
 def test_a_greater_copy_that_is_read_while_one_is_written_stands_once_that_is_in_kafka() -> None:
     ledger = KeyLedger()
-    ledger.writing(HIGH, KEY, Order(7), (0, 1))
+    ledger.writing(HIGH, KEY, Order(7), Attempt(0, 0, 1))
     assert ledger.read(copy(HIGH, 4, times=1)) == []
     assert ledger.read(copy(HIGH, 5, times=2)) == []
     assert ledger.written(HIGH) == [4]
@@ -226,6 +227,6 @@ def test_records_of_a_key_share_its_bytes_and_the_counts_of_what_was_never_tried
     """A hundred thousand may wait: each object of its own is megabytes."""
     ledger = ledger_of(*(copy((at, 1), 900 + at, times=0, key=bytes(bytearray(b"key"))) for at in (5, 3, 1_000)))
     low, *others = sorted(ledger.entries(), key=lambda entry: entry.identity)
-    assert all(entry.key is low.key and entry.counts is low.counts for entry in others)
+    assert all(entry.key is low.key and entry.attempt is low.attempt for entry in others)
     assert [entry.key for entry in ledger.entries()] == [b"key"] * 3
     ledger.check()

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.lane.key_ledger import KeyLedger
-from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy, packed
+from reconsume.sidecar.core.lane.ledger_entry import FIRST_ATTEMPT, QueuedCopy, packed
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import LARGEST_OFFSET, Order
 
 RECORDS = 2_000
@@ -21,7 +22,9 @@ def copy_of(number: int, now: int) -> QueuedCopy:
     """A copy as it is read: no object of it is any other's, but for the time at which all of them may go."""
     offset = FIRST + number
     identity = (int(str(offset)), WALL + number)
-    return QueuedCopy(3 * offset, identity, bytes(bytearray(b"hot")), Order(int(str(offset))), (0, 0), now, WALL, 900)
+    return QueuedCopy(
+        3 * offset, identity, bytes(bytearray(b"hot")), Order(int(str(offset))), Attempt(0, 0, 0), now, WALL, 900
+    )
 
 
 def test_a_record_behind_a_head_shares_what_it_has_in_common_with_the_others() -> None:
@@ -32,7 +35,7 @@ def test_a_record_behind_a_head_shares_what_it_has_in_common_with_the_others() -
             copy = copy_of(number, now)
             if number % 2:  # this owner has written it
                 main = copy_of(number, now)
-                ledger.writing(main.identity, main.key, main.order, main.counts)
+                ledger.writing(main.identity, main.key, main.order, FIRST_ATTEMPT)
                 ledger.written(main.identity)
             ledger.read(copy)
         taken, _ = tracemalloc.get_traced_memory()
@@ -45,7 +48,9 @@ def test_a_record_behind_a_head_shares_what_it_has_in_common_with_the_others() -
 def test_the_copies_of_a_line_keep_their_order_when_newer_ones_come_in_their_place() -> None:
     ledger = KeyLedger()
     for number in (0, 2, 1, 3, 1, 0):
-        ledger.read(replace(copy_of(number, 0), counts=(0, 1), offset=100 + len(list(ledger.entries())) + number * 7))
+        ledger.read(
+            replace(copy_of(number, 0), attempt=Attempt(0, 0, 1), offset=100 + len(list(ledger.entries())) + number * 7)
+        )
         ledger.check()
     assert [entry.order.offset for entry in ledger.lines.largest(1)[0].entries] == [
         FIRST,

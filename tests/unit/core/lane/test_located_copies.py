@@ -15,6 +15,7 @@ from reconsume.sidecar.core.lane.located_copies import LocatedCopies, as_read_ba
 from reconsume.sidecar.core.outcome import Failed
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record, weight_of
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
+from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.render_headers import as_read, render_retry_headers
 from reconsume.topics.retry_headers import RetryState, parse_retry_headers
 from reconsume.topics.retry_order import Order
@@ -83,7 +84,7 @@ def test_a_ledger_gets_of_it_what_it_would_get_of_the_record(entry: SettledRecor
     copy = located_copy(entry, state, identity, b"key", (52, WALL + 3), Now(WALL - 1_000, 77))
     read = as_read_back(entry, state, QUEUE, (52, WALL + 3))
     assert identity == identity_of(read)
-    assert (copy.offset, copy.order, copy.counts) == (52, state.order, (state.redrives, state.times))
+    assert (copy.offset, copy.order, copy.attempt) == (52, state.order, attempt_of(state))
     assert copy.due_ms == (NEVER if state.parked else 77 + max(0, state.due_at - (WALL - 1_000)))
     assert copy.written_ms == read.timestamp
     assert copy.weight > 0
@@ -152,7 +153,7 @@ def test_each_copy_is_taken_once_and_after_all_before_it_however_the_reader_and_
                 if at_once and located.comes_next((0, number), offset, known_to):
                     take(offset)
                 else:
-                    located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+                    located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
         for offset in unread[: max(0, step)]:
             if offset >= known_to:
                 take(offset)
@@ -165,7 +166,7 @@ def test_nothing_is_read_back_while_only_this_lane_writes() -> None:
     located, known_to = LocatedCopies(), 5
     for number, offsets in enumerate(([5, 6], [8], [10, 11, 12])):
         for offset in offsets:
-            located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+            located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
         taken = []
         while (copy := located.take(known_to)) is not None:
             taken.append(copy.offset)
@@ -177,7 +178,7 @@ def test_nothing_is_read_back_while_only_this_lane_writes() -> None:
 def test_a_copy_below_another_is_in_another_log_and_left_to_the_reader(known_to: int) -> None:
     located = LocatedCopies()
     for transaction, offset in (((0, 1), 7), ((0, 2), 3), ((0, 3), 4)):
-        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
         located.check()
         located.take(known_to)
         located.check()
@@ -189,7 +190,7 @@ def test_the_offset_behind_the_transaction_of_another_producer_is_read(second: t
     """Its marker may come behind the records of this one, and the offset between be anybody's."""
     located = LocatedCopies()
     for transaction, offset in (((4, 1), 7), (second, 9)):
-        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), (0, 0), 0))
+        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
     assert located.take(7) is not None
     assert (located.take(8) is not None) == taken
 

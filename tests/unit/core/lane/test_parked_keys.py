@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.lane.key_ledger import KeyLedger
 from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
 from reconsume.sidecar.core.record import NEVER
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 from tests.sim.ladder_rig import LadderRig, waiting
 from tests.sim.samples import ORDERS
@@ -33,8 +34,8 @@ def test_a_key_of_two_parked_records_counts_once() -> None:
 
 def test_a_key_stays_parked_while_its_head_is_written_again_and_until_it_is_read_as_due() -> None:
     """Copies that lie long are written again, and where Kafka refuses copies that lasts."""
-    ledger, identity, counts = KeyLedger(), (7, 1_000), (0, 2)
-    parked = QueuedCopy(20, identity, b"a", Order(7), counts, NEVER)
+    ledger, identity, attempt = KeyLedger(), (7, 1_000), Attempt(0, 0, 2)
+    parked = QueuedCopy(20, identity, b"a", Order(7), attempt, NEVER)
     ledger.read(parked)
     seen = list[int]()
     for copy in (replace(parked, offset=21), replace(parked, offset=22, due_ms=5)):
@@ -43,7 +44,7 @@ def test_a_key_stays_parked_while_its_head_is_written_again_and_until_it_is_read
         assert ledger.take_aside(entry)
         assert ledger.taken(identity, entry.offset)
         seen.append(ledger.parked_keys)
-        ledger.writing(identity, b"a", Order(7), counts)
+        ledger.writing(identity, b"a", Order(7), attempt)
         seen.append(ledger.parked_keys)
         ledger.written(identity)
         seen.append(ledger.parked_keys)

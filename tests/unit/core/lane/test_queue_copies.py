@@ -76,10 +76,11 @@ class QueueRig(Rig):
             self.lane.queues.fetched(QUEUE, 1, offset, self.copies[offset], self.now)
         self.check()
 
-    def said(self, how: str, nonce: str = "n1", counts: tuple[int, int] = (0, 2)) -> None:
+    def said(self, how: str, nonce: str = "n1", counts: tuple[int, int] = (0, 2), cycle: int = 0) -> None:
         """A person decides about the record that waits."""
         assert self.lane.queues is not None
-        self.lane.queues.settle("orders:0:7", SettlementRecord(*counts, how, "seen", "ann", WALL, nonce), self.now)
+        settlement = SettlementRecord(*counts, how, "seen", "ann", WALL, nonce, cycle=cycle)
+        self.lane.queues.settle("orders:0:7", settlement, self.now)
         self.check()
 
     def written(self) -> list[object]:
@@ -114,6 +115,7 @@ def test_a_decision_about_other_counts_or_one_that_was_carried_out_changes_nothi
     rig = QueueRig(PARKED)
     rig.said("commit", counts=(0, 1))
     rig.said("commit", counts=(1, 2))
+    rig.said("commit", cycle=1)
     assert rig.asked == []
     acted = QueueRig(replace(PARKED, settled="n1"))
     acted.said("retry-now", "n1")

@@ -14,6 +14,7 @@ from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.progress import Progress, ProgressTracker
 from reconsume.sidecar.core.record import NEVER, Now, Partition
 from reconsume.sidecar.core.status import keys_status, statuses
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 from tests.sim.samples import ORDERS, WALL
 
@@ -29,7 +30,7 @@ def queue(*keys: bytes) -> OwnedQueue:
 
 
 def wait(ledger: KeyLedger, offset: int, key: bytes) -> None:
-    ledger.read(QueuedCopy(1_000 + offset, (offset, WALL - offset), key, Order(offset), (0, 0), 0))
+    ledger.read(QueuedCopy(1_000 + offset, (offset, WALL - offset), key, Order(offset), Attempt(0, 0, 0), 0))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_of_the_records_and_the_offsets_that_they_lie_between_the_fuller_bound_c
 
 def test_a_key_that_waits_for_a_person_is_told_beside_the_blocked_ones() -> None:
     owned = queue(b"a", b"b", b"b")
-    owned.ledger.read(QueuedCopy(2_000, (9, WALL), b"c", Order(9), (0, 0), NEVER))
+    owned.ledger.read(QueuedCopy(2_000, (9, WALL), b"c", Order(9), Attempt(0, 0, 0), NEVER))
     assert queue_facts_of(owned, 0.5) == QueueFacts(3, 1, 0.5, parked_keys=1)
 
 

@@ -15,6 +15,7 @@ from reconsume.sidecar.core.lane.read_aside import LOOK_FOR_OLD_MS, MOST_HOPS, M
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress, ProgressTracker
 from reconsume.sidecar.core.record import NEVER, Now, Partition
+from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 from tests.sim.samples import ORDERS, WALL, policy
 
@@ -57,7 +58,9 @@ class Aside:
         for offset in range(COPIES):
             self.queue.tracker.begin(offset)
             due_ms = NEVER if parked else 0
-            copy = QueuedCopy(offset, (offset, WALL), b"%d" % offset, Order(offset), (0, 1), due_ms, written_ms, 300)
+            copy = QueuedCopy(
+                offset, (offset, WALL), b"%d" % offset, Order(offset), Attempt(0, 0, 1), due_ms, written_ms, 300
+            )
             self.owned.ledger.read(copy)
 
     def look(self, now: Now = NOW, span: int = SPAN) -> list[int]:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.topics.retry_headers import Headers, RetryState
@@ -22,7 +23,7 @@ def test_a_first_delivery_says_where_the_record_is() -> None:
     assert rendered(a_record()) == (
         b"POST /events?a=b HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nReconsume-Group: billing\r\n"
         b"Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: orders\r\nReconsume-Partition: 3\r\n"
-        b"Reconsume-Id: orders:3:1024\r\nIdempotency-Key: orders:3:1024/0/0\r\nReconsume-Offset: 1024\r\n"
+        b"Reconsume-Id: orders:3:1024\r\nIdempotency-Key: billing/orders:3:1024/0\r\nReconsume-Offset: 1024\r\n"
         b"Reconsume-Timestamp: 1763690000000\r\nReconsume-Key: customer-1\r\n"
         b"Content-Type: application/octet-stream\r\nContent-Length: 2\r\n\r\n{}"
     )
@@ -30,11 +31,11 @@ def test_a_first_delivery_says_where_the_record_is() -> None:
 
 @pytest.mark.parametrize(("life", "times"), [(None, 3), (LIFE, 5)])
 def test_a_try_in_place_is_a_retry_of_its_own(life: RetryState | None, times: int) -> None:
-    """Given three tries in place, then they count like retries, and each has an Idempotency-Key of its own."""
+    """Given three tries in place, then they count like retries, and all have the same Idempotency-Key."""
     redrives = 0 if life is None else life.redrives
     found = read(a_record(retry_state=life, again=3))
     assert found["Reconsume-Times"] == str(times)
-    assert found["Idempotency-Key"] == f"orders:3:1024/{redrives}/{times}"
+    assert found["Idempotency-Key"] == f"billing/orders:3:1024/{redrives}"
     origin = (found["Reconsume-Topic"], found["Reconsume-Partition"], found["Reconsume-Offset"])
     assert origin == ("orders", "3", "1024")
     assert found["Reconsume-Timestamp"] == str(a_record().timestamp if life is None else life.timestamp)
@@ -51,7 +52,15 @@ def test_a_retry_says_where_its_first_copy_was() -> None:
     )
     assert found["Reconsume-Timestamp"] == "1700000000000"
     assert (found["Reconsume-Times"], found["Reconsume-Redrives"]) == ("2", "1")
-    assert found["Idempotency-Key"] == "orders:3:1024/1/2"
+    assert found["Idempotency-Key"] == "billing/orders:3:1024/1"
+    assert "Reconsume-Cycle" not in found.names
+
+
+def test_a_record_of_a_later_cycle_says_so_and_has_another_key() -> None:
+    """Given copies before and after a reset, then their keys differ although their other counts are the same."""
+    before, after = (read(a_record(retry_state=replace(LIFE, cycle=cycle))) for cycle in (0, 3))
+    assert (after["Reconsume-Cycle"], after["Reconsume-Redrives"], after["Reconsume-Times"]) == ("3", "1", "2")
+    assert after["Idempotency-Key"] == "billing/orders:3:1024/3.1" != before["Idempotency-Key"]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +127,7 @@ def test_the_envelope_carries_everything() -> None:
         "records": [
             {
                 "id": "orders:3:1024",
+                "idempotency_key": "billing/orders:3:1024/1",
                 "times": 2,
                 "redrives": 1,
                 "topic": "orders",

@@ -51,6 +51,7 @@ def test_every_record_stands_in_it_as_in_an_envelope_in_order() -> None:
     )
     assert first == {
         "id": "orders:3:1024",
+        "idempotency_key": "billing/orders:3:1024/0",
         "times": 0,
         "redrives": 0,
         "topic": "orders",
@@ -62,7 +63,14 @@ def test_every_record_stands_in_it_as_in_an_envelope_in_order() -> None:
         "headers": [["é", None], ["a", "MQ=="], ["a", ""]],
     }
     assert (again["id"], again["times"], again["redrives"]) == ("orders:5:77", 2, 1)
+    assert (again["idempotency_key"], "cycle" in again) == ("billing/orders:5:77/1", False)
     assert (again["partition"], again["offset"], again["timestamp"]) == (5, 77, 1_700_000_000_000)
+
+
+def test_a_record_of_a_later_cycle_says_so() -> None:
+    """Given a copy that was written after a reset, then its cycle is in the record, and in its key."""
+    (found,) = letters(a_record(retry_state=RetryState("orders:5:77", "orders", redrives=1, cycle=2)))
+    assert (found["cycle"], found["idempotency_key"]) == (2, "billing/orders:5:77/2.1")
 
 
 def test_a_retry_in_memory_is_counted() -> None:
