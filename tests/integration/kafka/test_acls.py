@@ -188,7 +188,6 @@ def test_the_ui_reads_and_changes_nothing(guarded: GuardedKafka, group: GroupTop
     file = config_file(tmp_path, group, guarded.login("ui"))
     for words in (
         ["policy", "show"],
-        ["policy", "history"],
         ["retries", "list"],
         ["retries", "stats"],
         ["dlq", "list"],
