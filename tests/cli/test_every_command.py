@@ -23,6 +23,7 @@ SECONDS = 100.0
 AT_ONCE = 18
 NAMES = [" ".join(words) for words in COMMANDS if words not in GROUPS]
 NEEDED = {
+    "find": ["customer-7"],
     "policy set": ["max_reconsume_times=3", "--yes"],
     "topics apply": ["--yes"],
     "acls apply": ["--yes"],
