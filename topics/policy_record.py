@@ -92,7 +92,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
 
     `pace`: None if nothing is delivered, and in records of versions without it. `overdue`: by how many ms the most
     overdue retry was late; 0 in records of versions without it. `well`: it is a member of the group, and its service
-    can be reached; unset in records of versions without it, which count as well. `reads`: new forms of records that
+    can be reached; unset in records of versions without it, which count as well. `lock_timeout`, `drain_timeout`: ms
+    for which a release of a partition, and a stop, wait at most for a delivery. `reads`: new forms of records that
     this version knows (`events.DISMISSALS`); unset in records of versions without it.
     """
 
@@ -103,6 +104,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
     reads: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+    lock_timeout: Long | msgspec.UnsetType = msgspec.UNSET
+    drain_timeout: Long | msgspec.UnsetType = msgspec.UNSET
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

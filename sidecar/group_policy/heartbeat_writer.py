@@ -54,7 +54,8 @@ class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind.
+    returns whether the instance works; None if that is not known of its kind. `release` and `drain`: ms for which a
+    release of a partition, and a stop, wait at most for a delivery.
     """
 
     instance: str
@@ -62,6 +63,8 @@ class InstanceInfo(NamedTuple):
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
+    release: int = 0
+    drain: int = 0
 
 
 class Heartbeat:
@@ -141,7 +144,16 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, reads=READS)
+        record = SubscriptionRecord(
+            dict(self._own.subscription),
+            wall(),
+            pace,
+            overdue,
+            well=well,
+            reads=READS,
+            lock_timeout=self._own.release,
+            drain_timeout=self._own.drain,
+        )
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

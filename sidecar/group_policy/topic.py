@@ -15,7 +15,14 @@ from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
+from reconsume.topics.policy_record import (
+    PARTITION,
+    Heard,
+    InstanceHeard,
+    PolicyHeard,
+    SubscriptionRecord,
+    parse_record,
+)
 
 MOST = 2 * 1024 * 1024
 """Bytes of records that are kept. Parsed they take about twenty times as much at worst."""
@@ -81,11 +88,14 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
 
 
 def unaware(records: Iterable[PolicyTopicRecord], word: str, after: int) -> list[str]:
-    """Return the instances that do not say in `reads` that they know `word`. `after`: epoch ms; an older heartbeat says
-    nothing of now."""
+    """Return the instances that do not say in `reads` that they know `word`. `after`: as for `living`."""
+    return sorted(name for name, record in living(records, after).items() if word not in (record.reads or ()))
+
+
+def living(records: Iterable[PolicyTopicRecord], after: int) -> dict[str, SubscriptionRecord]:
+    """Return what live instances say, by name. `after`: epoch ms; an older heartbeat says nothing of now."""
     beats = [beat for beat, _ in records if isinstance(beat, InstanceHeard)]
-    living = [beat for beat in beats if beat.record is not None and beat.record.at > after]
-    return sorted(beat.instance for beat in living if beat.record and word not in (beat.record.reads or ()))
+    return {beat.instance: beat.record for beat in beats if beat.record is not None and beat.record.at > after}
 
 
 def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:

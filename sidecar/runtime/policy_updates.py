@@ -47,6 +47,7 @@ class PolicyTargets:
         """Apply these settings. Level topics that have left them, and are not empty, are read too."""
         policy = self.gate.shaped(build_policy(settings, self.instance), settings.retry.ordered_interval)
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
+            runner.wait_for_deliveries(plan.lock_timeout)
             runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
         deliver, full = settings.deliver, build_pace(settings).full
         match self.delivery:
@@ -163,6 +164,8 @@ def build_policy_follower(
         lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
         lambda: membership.works() if delivers else None,
+        settings.longest_release,
+        settings.longest_drain,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

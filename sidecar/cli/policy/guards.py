@@ -10,6 +10,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
 from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.waits import short_waits_of_instances
 from reconsume.topics.policy_record import KEY, QUEUES, RULES, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
@@ -64,6 +65,22 @@ def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
             raise ContractError(
                 f"{names} {text}, as an older version; finish the roll-out first, or --replace to write it all the same"
             )
+
+
+def warn_of_short_waits(old: Settings, new: Settings) -> None:
+    """Print a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
+
+    `old` and `new`: the settings with the present policy, and with the one to be set.
+    """
+    from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+    from reconsume.sidecar.group_policy.topic import living, read_policy_topic
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
+
+    if new.longest_delivery <= old.longest_delivery:
+        return
+    records = read_policy_topic(Cluster(new.kafka), new.names) or ()
+    for sentence in short_waits_of_instances(new, living(records, wall() - SILENT_AFTER)):
+        talk(f"warning: {sentence}")
 
 
 def expect_levels(settings: Settings) -> None:

@@ -208,7 +208,7 @@ def create_topics(settings: Settings) -> int:
     cluster, mains = Cluster(settings.kafka), settings.topic_names
     create(cluster, [TopicSpec(main, Kind.MAIN, PARTITIONS, 1, {}) for main in mains])
     existing = cluster.find(mains)
-    rows = settings.view.source != "events"
+    rows = settings.view.source == "spark"
     specs = group_specs(
         settings.names,
         [source_of(existing[main]) for main in mains],

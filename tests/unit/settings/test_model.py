@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from reconsume.sidecar.settings.addresses import Listen, is_loopback
 from reconsume.sidecar.settings.sections.tls import Tls
 from reconsume.sidecar.settings.values import parse_size, render_size
-from reconsume.topics.levels import TABLE
+from reconsume.topics.levels import SIX, TABLE, few_levels
 from tests.support.sidecar.settings import good
 
 
@@ -48,7 +48,11 @@ LEVELS = {
     "the ladder's, by name": (("retry.levels=ladder",), (7_000, 5_400_000)),
     "a list as it stands": (("retry.levels=[1s, 1m]",), (1_000, 60_000)),
     "the table's as well": (("retry.levels=table",), tuple(sorted({*TABLE, 7_000, 5_400_000}))),
-    "those that services write to": (("deliver={mode: relay}",), tuple(sorted({*TABLE, 7_000, 5_400_000}))),
+    "the ladder's in relay mode": (("deliver={mode: relay}",), (7_000, 5_400_000)),
+    "six of the default ladder's": (("retry.ladder=rocketmq",), SIX),
+    "six in relay mode": (("retry.ladder=rocketmq", "deliver={mode: relay}"), SIX),
+    "all of the default ladder's": (("retry.ladder=rocketmq", "retry.levels=ladder"), TABLE[2:]),
+    "eight of many": (("retry.ladder=pulsar",), few_levels(TABLE)),
     "none in place": (("deliver.order=key",), ()),
     "a list in place": (("deliver.order=key", "retry.levels=[1m]"), (60_000,)),
 }
