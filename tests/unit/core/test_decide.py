@@ -170,7 +170,7 @@ def test_a_record_of_a_main_topic_and_one_that_is_due_go_at_once() -> None:
 
 
 def test_a_rest_below_every_level_is_waited_in_memory() -> None:
-    assert after_wait(record(life=life(due_at=WALL + 999)), policy(), WALL) == Wait(999)
+    assert after_wait(record(life=life(due_at=WALL + 899)), policy(), WALL) == Wait(899)
 
 
 def test_a_hop_changes_nothing_and_is_not_counted() -> None:

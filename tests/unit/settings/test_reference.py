@@ -126,7 +126,7 @@ def test_every_setting_is_described_in_a_sentence() -> None:
 def test_the_reference_gives_every_default_as_it_is_written() -> None:
     defaults = {row["key"]: row["default"] for row in reference()}
     assert defaults["group"] == "required"
-    assert defaults["deliver.timeout"] == "15m"
+    assert defaults["deliver.timeout"] == "30s"
     assert defaults["deliver.buffer_memory"] == "16MiB"
     assert defaults["deliver.url"] == "null"
     assert defaults["deliver.forward_headers"] == "[]"
