@@ -24,7 +24,9 @@ from benchmarks.shares import shares
 from benchmarks.sidecar import Sidecar, Usage
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
-SCENARIOS = (
+SCENARIOS = tuple(
+    "push unix keyed ladder batch pull fail default-fail ladder-fail output relay".split()
+)
     "push",
     "unix",
     "keyed",

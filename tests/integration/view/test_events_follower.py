@@ -37,7 +37,7 @@ def follow(kafka: Broker, group: str) -> Iterator[Follow]:
     def start(folder: Path | None = None, source: Source = Source.EVENTS) -> ViewFollower:
         servers = {"bootstrap.servers": kafka.bootstrap}
         names = Names(group)
-        thread = ViewFollower(servers, names, folder, "t", CHECK_EVERY, source=source, watch_every=WATCH_EVERY)
+        thread = ViewFollower(servers, names, folder, "t", CHECK_EVERY, source=source)
         threads.append(thread)
         thread.start()
         return thread
