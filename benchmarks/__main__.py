@@ -24,20 +24,9 @@ from benchmarks.shares import shares
 from benchmarks.sidecar import Sidecar, Usage
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
-SCENARIOS = tuple(
-    "push unix keyed ladder batch pull fail default-fail ladder-fail output relay".split()
-)
-    "push",
-    "unix",
-    "keyed",
-    "ladder",
-    "batch",
-    "pull",
-    "fail",
-    "default-fail",
-    "ladder-fail",
-    "output",
-    "relay",
+SCENARIOS = (
+    *("push", "unix", "keyed", "ladder", "batch", "pull"),
+    *("fail", "default-fail", "ladder-fail", "output", "relay"),
 )
 console = Console(width=120)
 talk = Console(stderr=True)

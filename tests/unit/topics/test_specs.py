@@ -157,7 +157,7 @@ def test_no_copy_is_deleted_while_it_waits_nor_too_large_nor_less_safe(
         assert int(spec.config["min.insync.replicas"]) == max(source.min_insync_replicas for source in own)
         assert spec.partitions >= 1
         if spec.kind in (Kind.LEVEL, Kind.READY, Kind.DLQ):
-            assert spec.partitions == min(12, max(source.partitions for source in own))
+            assert spec.partitions == min(6, max(source.partitions for source in own))
             assert spec.config["cleanup.policy"] == "delete"
             assert spec.config["retention.bytes"] == "-1"
             assert int(spec.config["retention.ms"]) >= (role.delay or 0) + 7 * DAY
