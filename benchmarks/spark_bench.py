@@ -20,12 +20,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from reconsume.spark import schema, session, stats, view
@@ -96,24 +96,8 @@ class Peak:
             self.rss = max(self.rss, tree().rss)
 
 
-STATELESS = hasattr(view, "outputs")
-"""False of a working tree in which the view kept a row of each record, before version 0.2."""
-
-
-def rows_of(raw: DataFrame) -> DataFrame:
-    """What the view's query writes, in this working tree or a former one."""
-    return view.outputs(raw) if STATELESS else view.records(view.view(schema.events(raw).good, None))
-
-
-@contextlib.contextmanager
-def uncounted(spark: SparkSession) -> Iterator[None]:
-    """As the view's query is started: a former one counted no rows of its state."""
-    with contextlib.nullcontext() if STATELESS else session.counting(spark, False):  # type: ignore[attr-defined]
-        yield
-
-
 QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
-    "view": (rows_of, "append" if STATELESS else "update"),
+    "view": (view.outputs, "append"),
     "stats": (lambda raw: stats.records(stats.sums(schema.events(raw).good)), "update"),
     "parse": (lambda raw: schema.events(raw).good.select(fn.to_json(fn.struct(*schema.FIELDS))), "append"),
 }
@@ -127,7 +111,7 @@ def measure(query: str, folder: Path, keys: int, batches: int, small: int) -> Re
     raw = spark.readStream.schema(source).options(**options).parquet(str(folder))
     build, mode = QUERIES[query]
     warm = max(1, keys // BATCH) + 1
-    with tempfile.TemporaryDirectory() as checkpoint, Peak() as peak, uncounted(spark):
+    with tempfile.TemporaryDirectory() as checkpoint, Peak() as peak:
         write_plainly(spark, checkpoint)
         writer = build(raw).writeStream.outputMode(mode).format("noop")
         running = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()

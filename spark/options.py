@@ -35,8 +35,6 @@ class Run:
     kafka_properties: str | None
     bootstrap: str | None
     master: str | None
-    keep: int | None
-    evict_every: int | None
     sums_delay: int
     trigger: int
     slow_trigger: int
@@ -47,12 +45,6 @@ class Run:
     jars: tuple[str, ...]
     conf: tuple[tuple[str, str], ...]
     deaths: int
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The options that are given and have no effect any more; they will be removed."""
-        options = {"--keep": self.keep, "--evict-every": self.evict_every}
-        return [name for name, value in options.items() if value is not None]
 
     def reads(self) -> str:
         """Return a description of the groups whose events are read."""
@@ -121,8 +113,6 @@ def add_run(run: argparse.ArgumentParser) -> None:
     which.add_argument("--groups", type=groups, metavar="A,B", help="the groups")
     which.add_argument("--pattern", type=regex, metavar="REGEX", help="every group whose whole name matches")
     run.add_argument("--checkpoint", required=True, metavar="DIR", help="where the sums keep their state")
-    for name in ("--keep", "--evict-every"):
-        run.add_argument(name, type=duration, help="without effect; it will be removed")
     run.add_argument("--sums-delay", type=duration, default=SUMS_DELAY, help="how late an event may be and still count")
     run.add_argument("--trigger", type=duration, default=TRIGGER, help="how often the view is brought up to date")
     run.add_argument("--slow-trigger", type=duration, default=SLOW_TRIGGER, help="the same for the sums")

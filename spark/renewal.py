@@ -75,11 +75,14 @@ def kept_in(text: str) -> Kept:
 
     Raises ValueError if the text does not have the expected form.
     """
-    content = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}}
-    if not isinstance(content, dict) or content.get("v") != IDS_VERSION or not isinstance(content.get("ids"), dict):
+    content = json.loads(text) if text else {"v": IDS_VERSION, "ids": {}, "unserved": []}
+    if not isinstance(content, dict) or content.get("v") != IDS_VERSION:
         raise ValueError("it is not in its form")
-    ids = {str(topic): str(topic_id) for topic, topic_id in content["ids"].items()}
-    return Kept(ids, frozenset(map(str, content.get("unserved") or ())))
+    topic_ids, unserved = content.get("ids"), content.get("unserved")
+    if not isinstance(topic_ids, dict) or not isinstance(unserved, list):
+        raise ValueError("it is not in its form")
+    ids = {str(topic): str(topic_id) for topic, topic_id in topic_ids.items()}
+    return Kept(ids, frozenset(map(str, unserved)))
 
 
 def topics_in(entry: str) -> frozenset[str]:

@@ -41,8 +41,8 @@ TEXTS = ("group", "id", "reason", "topic", "instance")
 COUNTS = ("times", "redrives", "partition")
 LONGS = ("due", "at", "offset", "first_failed_at")
 HISTORY = ("last_failed_at", "retries")
-"""The columns that a row of the view always has, and an event only if its writer knows them. BIGINT; the time is epoch
-ms."""
+"""The columns that a row of the view always has, and an event only where its other fields do not say them. BIGINT; the
+time is epoch ms."""
 ROW_ONLY = ("updated_at",)
 """The column of a row of the view that no event has. BIGINT, epoch ms."""
 FIELDS = (
@@ -71,9 +71,9 @@ class Parsed(NamedTuple):
     """Records of event topics, split into good events and bad ones.
 
     `good` has the columns FIELDS, HISTORY and CYCLE (`view.VALUE` gives their types), and ORIGIN: `from_topic` STRING,
-    `from_partition` INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). HISTORY is null where an event lacks it.
-    A query over it reports OBSERVED. `bad` has `topic`, `partition`, `offset` and `timestamp` of the record as Spark's
-    Kafka source gives them, and `fault` STRING, a short sentence.
+    `from_partition` INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). HISTORY is null where an event leaves it
+    out. A query over it reports OBSERVED. `bad` has `topic`, `partition`, `offset` and `timestamp` of the record as
+    Spark's Kafka source gives them, and `fault` STRING, a short sentence.
     """
 
     good: DataFrame

@@ -8,7 +8,6 @@ that topic's `retention.ms`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -52,25 +51,22 @@ def events(raw: DataFrame) -> Parsed:
     return schema.events(raw)
 
 
-def view(good: DataFrame, keep: str | None = None) -> DataFrame:
+def view(good: DataFrame) -> DataFrame:
     """Return the row of each event.
 
     `good` is the `good` of `events`, from a batch or a stream; write a stream in output mode append. Of several rows of
-    a record readers keep the one with the greatest `place`. `keep` has no effect: rows were forgotten by it, and no row
-    is remembered now. It will be removed.
+    a record readers keep the one with the greatest `place`.
 
     The columns are VALUE and `place`, a STRUCT of ORDER_KEY: `cycle` BIGINT, `redrives` BIGINT, `times` BIGINT,
     `rank` INT, `at` BIGINT (epoch ms), `from_view` BOOLEAN, `from_partition` INT, `from_offset` BIGINT.
 
     Raises pyspark.errors.PySparkException if `good` lacks a column.
     """
-    if keep is not None:
-        warnings.warn("keep has no effect: no row is remembered", DeprecationWarning, stacklevel=2)
     return good.select(*row_columns(), order_key())
 
 
 def row_columns() -> list[Column]:
-    """Return VALUE as columns of a good event. What an older event lacks is taken from what it has."""
+    """Return VALUE as columns of a good event. What the event leaves out is said by its other fields."""
     failed = fn.when(fn.col("state").isin([state.value for state in FAILURES]), fn.col("at"))
     history = {
         "last_failed_at": fn.coalesce("last_failed_at", failed, "first_failed_at"),

@@ -42,9 +42,6 @@ RANKS: dict[State, int] = {
 is the lowest, because the retries start anew with it. DISMISSED is above DLQ, whose counts it has."""
 FAILURES = (State.WAITING_RETRY, State.DLQ)
 """The states that a failure causes."""
-DISMISSALS = "dismissed"
-"""What a heartbeat says of an instance that knows the state DISMISSED. Older readers take its events for bad ones, so
-none is written while an instance lives that does not say it."""
 
 LARGEST = 64 * 1024
 """Bytes of an event. Ours have about 400."""
@@ -64,11 +61,11 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     is the class alone. `text` is what a person should know beside it, on one line. No sum and no metric has it.
 
     `retries`: the most retries that the record had in one life so far. `last_failed_at`: when it failed last; in a life
-    without a failure, the last one of the life before. With both, a row of the view is a function of one event. Without
-    `retries` an event means its `times`, and without `last_failed_at` its `at`, if a failure caused it, else its
-    `first_failed_at` (`fold.row_of`). `parked`: its retries are used up, nothing is due, and its key waits for a
-    person. `cycle` is left out when it is 0. An optional field that is not known is left out, and a reader may find
-    null.
+    without a failure, the last one of the life before. With both, a row of the view is a function of one event. To be
+    short, an event leaves out `retries` where it is its `times`, and `last_failed_at` where it is its `at`, if a
+    failure caused it, else its `first_failed_at` (`fold.row_of`). `parked`: its retries are used up, nothing is due,
+    and its key waits for a person. `cycle` is left out when it is 0. A reader may find null for an optional field that
+    is left out.
     """
 
     group: str
@@ -145,8 +142,7 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
     """Return the event that says that a record is in `state` at `at` (epoch ms).
 
     `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry. What a
-    reader would take for `last_failed_at` and `retries` is left out, and so is what a copy of an older writer does not
-    say.
+    reader takes for `last_failed_at` and `retries` in any case is left out.
     """
     topic, partition, offset = retry_state.id.rsplit(":", 2)
     most, failed_at = retry_state.most_times, retry_state.last_failed_at

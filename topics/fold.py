@@ -56,8 +56,7 @@ def read_event(group: str, value: bytes | None, stamp: int, clock: int) -> Event
 def row_of(event: Event, partition: int, offset: int, written: int) -> Folded:
     """Return the row of a record whose latest event this is. `written`: when the event's own record was (epoch ms).
 
-    Of an event of an older writer the row takes what the event has: its own count, and its own time if a failure caused
-    it, else that of the first failure.
+    What the event leaves out is its own count, and its own time if a failure caused it, else that of the first failure.
     """
     failed, retries = event.last_failed_at, event.retries
     if not isinstance(failed, int):

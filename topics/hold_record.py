@@ -17,8 +17,6 @@ from reconsume.topics.durations import parse_duration, render_duration
 
 HOLD = b"hold/"
 """The prefix of the key of a hold, before its id."""
-HOLDS = "holds"
-"""The word in `reads` of an instance that obeys holds."""
 LONGEST_HOLD_MS = 7 * 86_400_000
 CLOCKS_DIFFER_MS = 300_000
 """ms by which the clock of who wrote a hold may be ahead: so much longer than the longest hold it may seem to last."""

@@ -27,12 +27,7 @@ SETTLE = b"settle/"
 LARGEST = 64 * 1024
 """Bytes of a value. Ours have a few hundred. A larger one would only cost every instance memory."""
 DEEPEST_POLICY = 5
-"""Objects and lists inside each other in a policy: a rule may have a formula. Older versions refuse more than 4, and so
-each policy with rules (`RULES`)."""
-RULES = "rules"
-"""The word in `reads` of an instance that knows a policy with rules."""
-QUEUES = "ordered-queues"
-"""The word in `reads` of an instance that reads the queue topics of ordered records."""
+"""Objects and lists inside each other in a policy: a rule may have a formula."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
 LONGEST_ID = 300
@@ -87,14 +82,22 @@ class PaceTold(msgspec.Struct, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
 
 
+class ReleaseTold(msgspec.Struct, frozen=True):
+    """What an instance runs: its version, the commit that it was built from, its Python and its Kafka client."""
+
+    version: Annotated[str, msgspec.Meta(max_length=64)]
+    commit: Annotated[str, msgspec.Meta(max_length=64)]
+    python: Annotated[str, msgspec.Meta(max_length=64)]
+    librdkafka: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class SubscriptionRecord(msgspec.Struct, frozen=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
-    `pace`: None if nothing is delivered, and in records of versions without it. `overdue`: by how many ms the most
-    overdue retry was late; 0 in records of versions without it. `well`: it is a member of the group, and its service
-    can be reached; unset in records of versions without it, which count as well. `lock_timeout`, `drain_timeout`: ms
-    for which a release of a partition, and a stop, wait at most for a delivery. `reads`: new forms of records that
-    this version knows (`events.DISMISSALS`); unset in records of versions without it.
+    `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
+    member of the group, and its service can be reached; unset where that is not known, which counts as well.
+    `release`: None if the instance does not know it. `lock_timeout`, `drain_timeout`: ms for which the release of a
+    partition, and a stop, wait at most for a delivery; None if it does not say.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -103,9 +106,9 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     overdue: Long = 0
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
-    reads: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
-    lock_timeout: Long | msgspec.UnsetType = msgspec.UNSET
-    drain_timeout: Long | msgspec.UnsetType = msgspec.UNSET
+    release: ReleaseTold | None = None
+    lock_timeout: Long | None = None
+    drain_timeout: Long | None = None
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

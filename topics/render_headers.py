@@ -53,7 +53,7 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
 
     `parse_retry_headers` reads the same retry state from them, with counts up to LARGEST_COUNT.
     """
-    # Those that not every copy has are before the others, where an older reader looks for headers of later versions.
+    # Those that not every copy has are before the others, where a reader looks for headers of later versions.
     headers = _rare_headers(retry_state)
     headers += (
         _name(REAL_TOPIC, retry_state.topic),

@@ -46,13 +46,11 @@ RETRY_GROUP = "RETRY_GROUP"
 RETRY_POSTPONED_AT = "RETRY_POSTPONED_AT"
 """When the service postponed the record first since its last failure, epoch ms; only on a copy that waits for that."""
 RETRY_LAST_FAILED_AT = "RETRY_LAST_FAILED_AT"
-"""When the record failed last, epoch ms. Absent where that is the first failure, and on copies of older writers."""
+"""When the record failed last, epoch ms. Absent where that is the first failure."""
 RETRY_MOST_TIMES = "RETRY_MOST_TIMES"
 """The most retries of the record in a life before its last redrive; only on copies of redriven records."""
 RETRY_EXPIRES_AT = "RETRY_EXPIRES_AT"
 """After which time the record is not due again, epoch ms, as its service said. A redrive drops it."""
-OLD_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
-"""The name of ORIGIN_MESSAGE_ID in older Pulsar clients. It is read, never written."""
 
 OURS: frozenset[str] = frozenset(
     {
@@ -75,7 +73,6 @@ OURS: frozenset[str] = frozenset(
         RETRY_BEHIND,
         RETRY_PARKED,
         RETRY_SETTLED,
-        OLD_MESSAGE_ID,
     }
 )
 
@@ -84,9 +81,12 @@ MOST_HEADERS = 100_000
 there were none."""
 MOST_OF_OURS = 32
 """Headers that a copy has in addition to those of the record, at most."""
+RETRY_HEADERS_DROPPED = "RETRY_HEADERS_DROPPED"
+"""On a copy without the record's own headers, because ours had no room next to them: how many they were. It stays with
+the record like its own headers."""
 RESERVED = "RETRY_"
 """The prefix of headers that a later version may add. Such a header is kept like the record's own and is never refused.
-A newer version then finds it again after an older one."""
+That version then finds it again after this one."""
 
 
 LARGEST_PARTITION = 2**31 - 1
@@ -105,7 +105,7 @@ ID = re.compile(rb"([a-zA-Z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,1
 class RetryState(msgspec.Struct, frozen=True, gc=False):
     """The retry state in our headers: the record's id, its retries, when it is due. Times are epoch ms.
 
-    `last_failed_at`: 0 if it is not known; in a copy that was read also if it is `first_failed_at`. `most_times`: the
+    `last_failed_at`: 0 in a copy that was read if it is `first_failed_at`. `most_times`: the
     most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing. `order`: its
     place among the records of its key, on copies in a queue topic. `behind`: it only waits behind an earlier one there.
     `parked`: its retries are used up, and it waits there for a person. `settled`: the nonce of the settlement that was
@@ -194,13 +194,10 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
 
 
 def id_of(ours: dict[str, bytes]) -> str:
-    """Return the origin id, from the present key or the old one.
-
-    Raises ValueError unless its topic is the one in REAL_TOPIC.
-    """
-    key = ORIGIN_MESSAGE_ID if ORIGIN_MESSAGE_ID in ours else OLD_MESSAGE_ID
+    """Return the origin id. Raises ValueError unless its topic is the one in REAL_TOPIC."""
+    key = ORIGIN_MESSAGE_ID
     if key not in ours:
-        raise ValueError(f"{ORIGIN_MESSAGE_ID} is missing")
+        raise ValueError(f"{key} is missing")
     match = ID.fullmatch(ours[key])
     if match is None or int(match[2]) > LARGEST_PARTITION or int(match[3]) > LARGEST_LONG:
         raise ValueError(refusal(key, ours, "topic:partition:offset"))

@@ -18,7 +18,7 @@ from reconsume.topics.group_rules import GroupRules, number_of
 from reconsume.topics.headers_fast import for_topic
 from reconsume.topics.other_group_headers import kept_originals
 from reconsume.topics.render_headers import RETRY_TRACEPARENT, attempt_before, render_retry_headers, without_ours
-from reconsume.topics.retry_headers import Headers, RetryState
+from reconsume.topics.retry_headers import MOST_HEADERS, MOST_OF_OURS, RETRY_HEADERS_DROPPED, Headers, RetryState
 from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
 
 
@@ -87,6 +87,8 @@ def _copy(
         from_main = record.retry_state is None and not record.fault
     headers = record.headers or []
     headers = kept_originals(headers) if from_main else without_ours(headers)
+    if len(headers) > MOST_HEADERS - MOST_OF_OURS:  # nobody could read the copy's headers, ours included
+        headers = [(RETRY_HEADERS_DROPPED, b"%d" % len(headers))]
     if rules.traced and (before := attempt_before(record.headers or [])) is not None:
         headers.append((RETRY_TRACEPARENT, before))
     headers += render_retry_headers(state, rules.names.group, topic)

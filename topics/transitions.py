@@ -18,7 +18,7 @@ from reconsume.topics.expiry import EXPIRED
 from reconsume.topics.group_rules import GroupRules
 from reconsume.topics.levels import LONGEST
 from reconsume.topics.reasons import reason_class, reason_text
-from reconsume.topics.retry_headers import MOST_HEADERS, RetryState
+from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
 
 UNKNOWN_TOPIC = "unknown-topic"
@@ -266,24 +266,13 @@ def dead_letter_unreadable(record: ReadRecord, now: int) -> DeadLetter:
     return DeadLetter(state, reason_class(record.fault), 0)
 
 
-def dead_letter_too_large(record: ReadRecord, failed: RetryState, now: int) -> DeadLetter:
-    """Return the dead letter for a record that has failed, and that has more headers than Kafka's client reads.
-
-    `failed`: the retry state that its copy would have had. The letter has none of its headers: ORIGIN_MESSAGE_ID names
-    the record that has them.
-    """
-    text = f"it has more than {MOST_HEADERS} headers; before that: {failed.reason}"
-    return dead_letter(record, "too-large", text, now)
-
-
 def redriven(dead: RetryState, now: int, order: Order | None = None) -> Retry:
     """Return the first retry of a dead letter that is redriven at `now` (epoch ms): its retries begin again.
 
     `order`: its new order among the records of its key, where it waits in a queue for those before it.
     """
     most = max(dead.most_times, dead.times)
-    # A letter of an older writer does not say when its record failed last; its due time is when it died.
-    last = dead.last_failed_at or dead.due_at
+    last = dead.last_failed_at or dead.first_failed_at
     state = replace(
         dead, times=0, redrives=dead.redrives + 1, due_at=now, most_times=most, last_failed_at=last, expires_at=0
     )

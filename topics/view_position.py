@@ -29,6 +29,6 @@ def render_position(events: str, view: str) -> str:
 
 
 def parse_position(metadata: str | None) -> PositionTopics | None:
-    """Return the topics that a position is true of; None if it does not say so: an older job's position."""
+    """Return the topics that a position is true of; None if it does not say so: it is not this job's."""
     words = (metadata or "").split(" ")
     return PositionTopics(*words[1:]) if len(words) == 3 and words[0] == VERSION else None

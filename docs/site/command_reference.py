@@ -38,7 +38,6 @@ ENVIRONMENT = (
     ("JAVA_HOME", "The Java of `dev`, `demo` and `view`; else the first one on PATH."),
     ("PATH", "Where java is looked for."),
     ("POD_NAME, POD_NAMESPACE", "The instance's name; else host and API port."),
-    ("VISUAL, EDITOR", "The editor of `dlq edit`; vi by default."),
     ("NO_COLOR", "No colours, as --no-color."),
     ("COLUMNS", "The width of tables and of help."),
 )

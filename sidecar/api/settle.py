@@ -23,7 +23,7 @@ from reconsume.topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
 from reconsume.topics.retry_headers import ID
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.queue_settler import Settled
+    from reconsume.sidecar.dlq.decisions import Decided
 
 PATH = "/v1/settle"
 FIELDS = ("id", "how", "why")
@@ -36,7 +36,7 @@ NO_QUEUES = "No record of this group waits in a queue: deliver.order is none."
 class Settle(Protocol):
     """Settles a record. Called on a thread of this module."""
 
-    def __call__(self, ident: str, how: str, why: str, by: str) -> Settled:
+    def __call__(self, ident: str, how: str, why: str, by: str) -> Decided:
         """Return what became of the decision in some ten seconds. Raises ReconsumeError."""
 
 
@@ -94,11 +94,10 @@ def wanted_of(fields: Fields) -> tuple[str, str, str]:
     return ident, how, why
 
 
-def answer_of(ident: str, how: str, settled: Settled) -> Response:
+def answer_of(ident: str, how: str, decided: Decided) -> Response:
     """Return the response to a decision that is written."""
-    decided = settled.decided
     state = None if decided.event is None else str(decided.event.state)
-    fields = {"id": ident, "how": how, "done": decided.as_decided, "state": state, "older_instances": settled.queueless}
+    fields = {"id": ident, "how": how, "done": decided.as_decided, "state": state}
     return json_answer(fields, 200 if decided.as_decided else 202)
 
 

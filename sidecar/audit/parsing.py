@@ -25,6 +25,7 @@ from reconsume.topics.retry_headers import (
     ID,
     RESERVED,
     RETRY_GROUP,
+    RETRY_HEADERS_DROPPED,
     RETRY_TOPIC,
     BadHeader,
     Headers,
@@ -35,7 +36,7 @@ from reconsume.topics.retry_order import RETRY_BEHIND
 from reconsume.topics.transitions import UNREADABLE
 
 CHANGED = "edited"
-"""`Fact.state` of a copy whose value an operator has changed on purpose (RETRY_EDITED)."""
+"""`Fact.state` of a copy that differs from its record on purpose: RETRY_EDITED, RETRY_HEADERS_DROPPED."""
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -102,7 +103,7 @@ def fact_of(row: TopicRecord, what: FactKind, state: RetryState, later: bool) ->
         reason=reason_class(state.reason),
         later=later,
         digest=digest_of(row),
-        state=CHANGED if any(name == EDITED for name, _ in row.headers or ()) else "",
+        state=CHANGED if any(name in (EDITED, RETRY_HEADERS_DROPPED) for name, _ in row.headers or ()) else "",
         parked=state.parked,
         postponed=bool(state.postponed_at),
         cycle=state.cycle,

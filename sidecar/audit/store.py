@@ -102,10 +102,6 @@ class AuditStore:
         (count,) = self._connection.execute("SELECT count(DISTINCT id) FROM fact").fetchone()
         return int(count)
 
-    def knows(self, identity: str) -> bool:
-        """Whether there is a fact of a record."""
-        return self._connection.execute("SELECT 1 FROM fact WHERE id = ?", (identity,)).fetchone() is not None
-
     def by_record(self) -> Iterator[list[Fact]]:
         """Yield the facts of one record after another."""
         return self._by_record("fact")

@@ -25,7 +25,6 @@ from reconsume.sidecar.cli import (
     settle,
     ui,
     view,
-    view_repair,
 )
 from reconsume.sidecar.cli.acls import commands as acls
 from reconsume.sidecar.cli.dlq import commands as dlq
@@ -113,4 +112,3 @@ command(app, "hold", panel=RUN)(holds.hold)
 command(app, "release", panel=RUN)(holds.release)
 command(app, "holds", panel=RUN)(holds.holds)
 command(app, "audit", panel=LOOK)(audit.audit)
-command(view.app, "repair")(view_repair.repair)

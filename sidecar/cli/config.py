@@ -14,9 +14,8 @@ from reconsume.sidecar.cli.terminal.output import Format, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.tokens import read_tokens
-from reconsume.sidecar.settings import Settings, load_with_origins
+from reconsume.sidecar.settings import Settings, load, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
-from reconsume.sidecar.settings.checks import ignored
 from reconsume.sidecar.settings.checks_of_topics import without_effect
 from reconsume.sidecar.settings.checks_of_urls import exposed
 from reconsume.sidecar.settings.sections.deliver import Deliver
@@ -41,8 +40,7 @@ def check(options: Options) -> None:
     # The Kafka client is slow to import; help and schema need none.
     from reconsume.sidecar.kafka.client_check import absent_files, client_faults, without_files
 
-    loaded = load_with_origins(options.config, options.sets)
-    settings = loaded.settings
+    settings = load(options.config, options.sets)
     tokens = token_files(settings)
     named = tokens | service_files(settings)
     absent = absent_files(settings.kafka) | {name: file for name, file in named.items() if not file.exists()}
@@ -51,14 +49,12 @@ def check(options: Options) -> None:
         faults += client_faults(without_files(settings.kafka, absent_files(settings.kafka)))
     except ConfigError as unreadable:
         faults += unreadable.problems
-    for sentence in loaded.warnings:
-        talk(f"warning: {sentence}")
     for name, file in absent.items():
         talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    for sentence in (*ignored(settings), *exposed(settings), *without_effect(settings), *short_waits(settings)):
+    for sentence in (*exposed(settings), *without_effect(settings), *short_waits(settings)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)

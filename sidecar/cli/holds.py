@@ -89,7 +89,8 @@ def release(
 ) -> int:
     """Release holds: what they keep back is delivered again, within 2 s.
 
-    The release is a record too, and is kept until the hold would have ended.
+    The release is a record too, and is kept until the hold would have ended. A hold that a newer version wrote is left
+    alone, but for --all, which deletes it.
 
     \b
     Examples:
@@ -100,9 +101,11 @@ def release(
         raise typer.BadParameter("give the ids of holds, or --all")
     _, store = open_holds(options)
     there = store.read()
-    chosen = tuple(dict.fromkeys(idents or there.live))
-    store.release(chosen, author(who), there)
-    talk(f"released {plural(len(chosen), 'hold')}" if chosen else "no hold is in force")
+    chosen, newer = tuple(dict.fromkeys(idents or there.live)), there.newer if everything else ()
+    store.release(chosen, author(who), there, newer)
+    talk(f"released {plural(len(chosen) + len(newer), 'hold')}" if chosen or newer else "no hold is in force")
+    if newer:
+        talk(f"a newer version wrote {', '.join(newer)}")
     show(options.output, {ident: there.live[ident] for ident in chosen})
     return DONE
 
@@ -151,9 +154,6 @@ def selection_of(
 def warn(settings: Settings, selection: Selection, there: HoldsThere) -> None:
     """Say what the person may not expect of this hold."""
     tell_ignored(there)
-    if there.unaware:
-        names = ", ".join(there.unaware[:3]) + (" and others" if len(there.unaware) > 3 else "")
-        talk(f"warning: instances of an older version do not know holds, and go on to deliver: {names}")
     if selection.topic is not None and selection.topic not in settings.topic_names:
         talk(f"warning: {printable(selection.topic)} is no main topic of this configuration")
     if selection.key is not None and settings.deliver.order != "none":

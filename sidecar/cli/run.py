@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconsume.sidecar.cli.config import token_files
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.settings import load_with_origins
+from reconsume.sidecar.settings import load
 
 
 def run(options: Options) -> int:
@@ -19,8 +19,7 @@ def run(options: Options) -> int:
     """
     from reconsume.sidecar.kafka.client_check import expect_clients  # slow to import, and --help needs none
 
-    loaded = load_with_origins(options.config, options.sets)
-    settings = loaded.settings
+    settings = load(options.config, options.sets)
     expect_clients(settings.kafka)
     if absent := [
         f"{name} = {file}: is not there" for name, file in token_files(settings).items() if not file.exists()
@@ -30,4 +29,4 @@ def run(options: Options) -> int:
         run as run_sidecar,  # a wrong configuration is reported before the Kafka client is loaded
     )
 
-    return run_sidecar(settings, loaded.warnings)
+    return run_sidecar(settings)

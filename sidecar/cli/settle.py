@@ -93,10 +93,10 @@ def settle(
     `dlq show` still have it, and the DLQ keeps it as long as any other. The decision is a record in the group's policy
     topic, and an event DISMISSED in the record's journey, with who made it and why. What was dismissed once is not
     dismissed again, and keeps its first reason.
-    It is about this death alone: if the record is redriven by an older version and dies again, it is listed again.
+    It is about this death alone: if a redrive had the record in hand meanwhile and it dies again, it is listed again.
 
-    Refused while an instance lives that does not know the state, and where 10 000 letters of the group are dismissed:
-    `dlq purge` makes room. Ends with 3 if the decision is written and its event is not: the same command writes it.
+    Refused where 10 000 letters of the group are dismissed: `dlq purge` makes room. Ends with 3 if the decision is
+    written and its event is not: the same command writes it.
 
     \b
     Examples:
@@ -180,7 +180,7 @@ def carry_out(
 
 
 def has_event(there: DlqTopics, letter: Letter, kept: SettlementRecord) -> bool:
-    """Whether the record's journey has this dismissal, with whatever words: an older version had others."""
+    """Whether the record's journey has this dismissal, with whatever words."""
     from reconsume.sidecar.view.journey import read_journey
 
     events = read_journey(there.kafka, there.names, letter.id, kept.at, MOST_EVENTS, lambda _read, _of: None).events

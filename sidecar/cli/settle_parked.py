@@ -98,8 +98,7 @@ def is_agreed(
         options.output.rows(COLUMNS, rows)
         talk("nothing was written")
         return False
-    if queueless := settler.queueless():
-        talk(f"these instances are of an older version and carry out nothing: {', '.join(queueless[:10])}")
+    settler.expect_decidable()
     warn_of_holds(options, how)
     options.output.talk_rows(COLUMNS, rows[:SHOWN])
     if len(rows) > SHOWN:

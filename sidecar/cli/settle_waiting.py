@@ -36,8 +36,6 @@ def settle_waiting(
     except NotWaitingError:
         return None
     row = row_of(record, why, ENDS[how])
-    if record.queueless:
-        talk(f"these instances are of an older version and carry out nothing: {', '.join(record.queueless[:10])}")
     warn_of_holds(options, how)
     question = f"Settle {printable(ident)}, so that it is {ENDS[how]}?"
     if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):

@@ -57,8 +57,6 @@ Pattern = Annotated[
 ]
 Master = Annotated[str | None, typer.Option("--master", help="Spark's master; local[16] where it is not given.")]
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", metavar="DIR", help="Where the sums keep their state.")]
-Keep = Annotated[str | None, lasting("--keep", "Without effect: the job keeps no row. It will be removed.")]
-EvictEvery = Annotated[str | None, lasting("--evict-every", "Without effect, as --keep. It will be removed.")]
 Trigger = Annotated[str | None, lasting("--trigger", "How often the view is written; 1s where it is not given.")]
 SlowTrigger = Annotated[str | None, lasting("--slow-trigger", "The same for the sums; 30s where it is not given.")]
 SumsDelay = Annotated[
@@ -97,8 +95,6 @@ def run(
     groups: Groups = None,
     pattern: Pattern = None,
     checkpoint: Checkpoint = None,
-    keep: Keep = None,
-    evict_every: EvictEvery = None,
     trigger: Trigger = None,
     slow_trigger: SlowTrigger = None,
     sums_delay: SumsDelay = None,
@@ -125,7 +121,7 @@ def run(
     kind, named, cluster = views_of(options, groups, pattern, kafka_properties)
     folder = checkpoint or str(own_folder(folder_name(named, cluster.bootstrap)))
     numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
-    times = {"keep": keep, "evict-every": evict_every, "trigger": trigger, "slow-trigger": slow_trigger}
+    times = {"trigger": trigger, "slow-trigger": slow_trigger}
     rest = {"sums-delay": sums_delay, "bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
     from reconsume.sidecar.java.spark_job import run_job
 

@@ -30,7 +30,6 @@ from reconsume.sidecar.core.record import Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import retry_state_of, topic_of
 from reconsume.topics.due_times import last_time
-from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Requeue, Wait, Written
 
 
@@ -177,11 +176,6 @@ def _dead(record: Record, reason: str, text: str, policy: Policy, now_ms: int) -
 def dead_letter_unreadable(record: Record, policy: Policy, now_ms: int) -> DeadLetter | Commit:
     """Return the dead letter for a record that may not be delivered; in broadcast mode the record is committed."""
     return DONE if policy.broadcast else transitions.dead_letter_unreadable(record, now_ms)
-
-
-def dead_letter_too_large(record: Record, failed: RetryState, policy: Policy, now_ms: int) -> DeadLetter | Commit:
-    """Return the dead letter for a record with too many headers; in broadcast mode the record is committed."""
-    return DONE if policy.broadcast else transitions.dead_letter_too_large(record, failed, now_ms)
 
 
 def dead_letter_crashing(record: Record, deaths: int, policy: Policy, now_ms: int) -> DeadLetter | Commit:

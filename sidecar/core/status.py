@@ -138,10 +138,3 @@ def where(partition: PartitionFacts) -> str:
     if partition.first == partition.next:
         return "not read"
     return "not committed" if partition.unsettled else "no outcome"
-
-
-def former_fields(status: PartitionStatus) -> dict[str, object]:
-    """Return `refused_copies` and `state` in the words of 0.2, shown beside them for one release (docs/upgrade.md)."""
-    state = status.state.replace(STOPPED, "held: ") if status.state.startswith(STOPPED) else status.state
-    renamed = {FETCHING: "open", "stuck: paused": "stuck: parked"}
-    return {"held": status.refused_copies, "former_state": renamed.get(state, state)}

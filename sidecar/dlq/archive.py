@@ -1,4 +1,4 @@
-"""Write dead letters as JSON lines, byte for byte, and put them back into the DLQ.
+"""Write dead letters as JSON lines, byte for byte, put them back into the DLQ, and redrive those that were edited.
 
 One line is one letter: `{"v": 1, "id", "reason", "place", "timestamp", "key_base64", "value_base64", "headers": [[name,
 base64], …]}`. null is not the same as empty. The topic that a letter is imported to follows from its main topic, never
@@ -10,20 +10,23 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
 import msgspec
 
+from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
-from reconsume.sidecar.dlq.letters import Letter, read_letter
-from reconsume.sidecar.dlq.plan import Progress
+from reconsume.sidecar.dlq.letters import Filter, Letter, RedriveRequest, edited, read_letter
+from reconsume.sidecar.dlq.plan import PlanCounts, Progress, plan_redrive
 from reconsume.sidecar.dlq.producer import DlqProducer
-from reconsume.sidecar.dlq.redriver import MOST_LETTERS, RETRY_AFTER_S, TRY_FOR, UNNAMED
+from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from reconsume.sidecar.dlq.redriver import MOST_LETTERS, RETRY_AFTER_S, TRY_FOR, UNNAMED, Redriver
 from reconsume.sidecar.dlq.scan import Scan
 from reconsume.sidecar.dlq.topics import DlqTopics, Layout
 from reconsume.sidecar.errors import BrokerError
@@ -145,6 +148,8 @@ class Importer:
         self._known = {life_of(letter): letter for letter in reversed(letters)}
         self.refused: dict[tuple[str, str], str] = {}
         """The letters that Kafka refuses, and why."""
+        self.edited: dict[str, bytes | None] = {}
+        """The new values of dead letters whose line has another value than they have, by position in the DLQ."""
         with ExitStack() as made:
             self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
             if self._producer is not None:
@@ -170,7 +175,10 @@ class Importer:
         """Forget the letters that are in this part of the DLQ."""
         with Scan(self._topics, layout) as scan:
             for record in scan:
-                self._known.pop(life_of(read_letter(record, self._policy)), None)
+                letter = read_letter(record, self._policy)
+                line = self._known.pop(life_of(letter), None)
+                if line is not None and line.record.value != record.value:
+                    self.edited[letter.position] = line.record.value
                 progress(scan)
 
     def write(self) -> int:
@@ -241,6 +249,47 @@ class Importer:
         }
         self._look({partition: span for partition, span in grown.items() if span.begin < span.end}, lambda scan: None)
         return self._producer
+
+
+class EditCounts(PlanCounts):
+    """The outcomes of edited letters, each also by the letter's id, cycle and redrives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[tuple[str, str], tuple[str, str]] = {}
+        """The outcome (Eligibility, or REFUSED), and why a letter is not redriven."""
+
+    def count(self, letter: Letter, verdict: str, error: str = "") -> None:
+        """Count one letter, and keep its outcome."""
+        super().count(letter, verdict, error)
+        self.outcomes[life_of(letter)] = verdict, error or letter.fault
+
+
+def redrive_edited(
+    topics: DlqTopics,
+    policy: Policy,
+    values: Mapping[str, bytes | None],
+    who: str,
+    stop: threading.Event | None,
+    progress: Progress,
+) -> EditCounts:
+    """Redrive dead letters with other values, each with the header RETRY_EDITED, and return the outcome of each.
+
+    `values`: the new values by position in the DLQ. `who`: the author that the header names. `stop`: ends the redrive
+    between two transactions; None: nothing is written, and READY are those that would be redriven. Raises as
+    `Redriver.run` does.
+    """
+    request, counts = RedriveRequest(Filter(ids=tuple(values)), MOST_REDRIVES_EVER, forgotten=True), EditCounts()
+    if stop is None:
+        plan_redrive(topics, policy, request, None, progress, counts)
+        return counts
+
+    def edit(letter: Letter) -> Letter:
+        return edited(letter, values[letter.position], who, now().wall_ms)
+
+    with Redriver(topics, policy, request, stop, edit=edit, counts=counts) as redriver:
+        redriver.run(None, None, progress)
+    return counts
 
 
 def life_of(letter: Letter) -> tuple[str, str]:

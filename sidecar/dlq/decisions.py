@@ -58,20 +58,19 @@ def fault_of_decision(waiting: WaitingRecord, how: str) -> str:
     return ""
 
 
-def expect_decidable(there: DlqTopics, policy: Policy, ident: str = "") -> Settlements:
-    """Return the group's settlements. Raises ContractError if no record but `ident` may be settled now."""
+def expect_decidable(there: DlqTopics, policy: Policy, ident: str = "") -> None:
+    """Raise ContractError if no record but `ident` may be settled now."""
     needed = {there.names.policy, there.names.events}
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
     settlements = there.settlements()
     if len(settlements.waiting.keys() - {ident}) < MOST_OPEN:
-        return settlements
+        return
     ended = ended_of(there, policy, settlements)
     if not ended:
         raise ContractError(f"{MOST_OPEN} records are settled and not done yet: are the instances of the group well?")
     with SettlementWriter(there.kafka, there.names) as writer:
         writer.forget(ended)
-    return settlements
 
 
 def ended_of(there: DlqTopics, policy: Policy, settlements: Settlements) -> list[str]:

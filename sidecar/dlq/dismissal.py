@@ -56,11 +56,6 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
         raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
     settlements = there.settlements()
-    if settlements.unaware:
-        raise ContractError(
-            f"instances of an older version do not know dismissed letters: {', '.join(settlements.unaware[:10])}; "
-            "finish the roll-out first"
-        )
     if more and len(settlements.commits) - len(_gone(there, settlements)) + more > MOST:
         raise ContractError(f"{MOST} letters of the group are dismissed already: make room by `reconsume dlq purge`")
     return settlements

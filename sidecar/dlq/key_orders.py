@@ -30,14 +30,13 @@ class KeyOrders:
     """Knows the places of letters; used by one thread.
 
     There are none, and letters go to the ready topic, where neither the configuration nor the group's policy has such a
-    ladder, and while an instance lives that does not read its queues. Raises ContractError if a queue topic is missing.
-    Its maker calls `close`.
+    ladder. Raises ContractError if a queue topic is missing. Its maker calls `close`.
     """
 
     def __init__(self, there: DlqTopics, policy: Policy) -> None:
         self._kafka, self._names = there.kafka, there.names
         settlements = there.settlements() if policy.has_queues else NONE
-        is_kept = (policy.queued or settlements.has_ladder) and not settlements.queueless
+        is_kept = policy.queued or settlements.has_ladder
         self.topics = tuple(there.names.queues_of(policy.topics)) if is_kept else ()
         topics = there.cluster.find((*self.topics, *policy.topics)) if is_kept else {}
         if missing := sorted(set(self.topics) - topics.keys()):

@@ -8,6 +8,7 @@ most once. What is known of earlier redrives is in `redrive_history.py`, and whe
 from __future__ import annotations
 
 import enum
+from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
@@ -190,7 +191,9 @@ class Eligibility(enum.StrEnum):
     """A person has seen the letter and decided that nobody will mend it (`settle --commit`)."""
 
 
-def edited(letter: Letter, value: bytes | None, audit: bytes) -> Letter:
-    """Return the letter with another value, and with the audit header after its own headers."""
+def edited(letter: Letter, value: bytes | None, who: str, at: int) -> Letter:
+    """Return the letter with another value, and RETRY_EDITED after its own headers. `at` is epoch ms."""
+    was, new = (None if data is None else sha256(data).hexdigest() for data in (letter.record.value, value))
+    audit = msgspec.json.encode({"v": 1, "who": who, "at": at, "was": was, "is": new})
     headers: Headers = [*(letter.record.headers or []), (EDITED, audit)]
     return replace(letter, record=replace(letter.record, value=value, headers=headers))

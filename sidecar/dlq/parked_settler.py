@@ -69,12 +69,9 @@ class ParkedSettler:
         """Return what waits in the queues of some main topics, each key by its first record."""
         return read_waiting(self._there.cluster, self._policy, topics, self._order, Wanted(), report)
 
-    def queueless(self) -> tuple[str, ...]:
-        """Return the instances that live and carry out nothing: they are of an older version.
-
-        Raises ContractError if nothing may be settled now.
-        """
-        return expect_decidable(self._there, self._policy).queueless
+    def expect_decidable(self) -> None:
+        """Raise ContractError if nothing may be settled now."""
+        expect_decidable(self._there, self._policy)
 
     def settle(
         self,

@@ -116,15 +116,20 @@ def judged(
 
 
 def plan_redrive(
-    topics: DlqTopics, policy: Policy, request: RedriveRequest, most: int | None, progress: Progress
+    topics: DlqTopics,
+    policy: Policy,
+    request: RedriveRequest,
+    most: int | None,
+    progress: Progress,
+    counts: PlanCounts | None = None,
 ) -> PlanCounts:
-    """Return what a redrive of at most `most` letters would do.
+    """Return what a redrive of at most `most` letters would do, counted in `counts` if they are given.
 
     Raises BrokerError, and ContractError if a topic does not exist.
     """
     request, layout = replace(request, topics=policy.topics), topics.layout()
     pasts = topics.pasts(layout)
-    counts = PlanCounts()
+    counts = counts or PlanCounts()
     with Scan(topics, to_read(topics, layout, request, pasts)) as scan:
         ready = 0
         for letter, verdict in judged(scan, request, policy, pasts):

@@ -37,18 +37,10 @@ class NotWaitingError(LetterError):
 
 
 class Settleable(NamedTuple):
-    """A record that can be settled so. `queueless`: instances that are of an older version and carry out nothing."""
+    """A record that can be settled so."""
 
     waiting: WaitingRecord
     how: str
-    queueless: tuple[str, ...]
-
-
-class Settled(NamedTuple):
-    """What became of a decision. `queueless`: as in `Settleable`."""
-
-    decided: Decided
-    queueless: tuple[str, ...] = ()
 
 
 class QueueSettler:
@@ -78,7 +70,8 @@ class QueueSettler:
                 raise NotWaitingError(f"{printable(ident)} waits in no queue of this group")
             if fault := fault_of_decision(waiting, how):
                 raise LetterError(f"{printable(ident)} cannot be settled so: {fault}")
-            return Settleable(waiting, how, expect_decidable(self._there, policy, ident).queueless)
+            expect_decidable(self._there, policy, ident)
+            return Settleable(waiting, how)
         finally:
             _READING.release()
 
@@ -98,9 +91,9 @@ class QueueSettler:
             )
         return decided
 
-    def settle(self, ident: str, how: str, why: str, by: str, within: float = WAIT_S) -> Settled:
+    def settle(self, ident: str, how: str, why: str, by: str, within: float = WAIT_S) -> Decided:
         """Settle a record in some `within` seconds. Raises as `find` and `decide` do."""
         began = time.monotonic()
         record = self.find(ident, how, within)
         remaining_s = within - (time.monotonic() - began)
-        return Settled(self.decide(record, why, by, max(SHORTEST_WAIT_S, remaining_s)), record.queueless)
+        return self.decide(record, why, by, max(SHORTEST_WAIT_S, remaining_s))

@@ -29,7 +29,7 @@ CLOCKS_DIFFER = 3_600_000
 
 TAG = "rd1."
 _OURS = re.compile(r"rd[0-9]+\.")
-"""The beginning of every version's tag. The number rises when older versions cannot read what follows."""
+"""The beginning of every version's tag. The number rises when the versions before cannot read what follows."""
 LONGEST = 4_096
 """Characters. Kafka's default of `offset.metadata.max.bytes`."""
 MOST_BYTES = 256 * 1024
@@ -47,14 +47,13 @@ MOST_LEFT = 50
 class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, forbid_unknown_fields=True):
     """A filter whose letters below offset `next` were redriven, except the offsets `left`, which Kafka refused.
 
-    `topics`: only letters of these main topics count, because the configuration of that redrive had no others. If
-    empty, letters of any topic count: an earlier version wrote the range without topics.
+    `topics`: only letters of these main topics count, because the configuration of that redrive had no others.
     """
 
     filter: Filter
     next: int
+    topics: tuple[str, ...]
     left: tuple[int, ...] = ()
-    topics: tuple[str, ...] = ()
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""
@@ -63,14 +62,12 @@ class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=
 
     def reaches(self, letter: Letter) -> bool:
         """Whether the range selects letters like this one, at any offset."""
-        known = not self.topics or (letter.retry_state is not None and letter.retry_state.topic in self.topics)
-        return known and self.filter.selects(letter)
+        retry_state = letter.retry_state
+        return retry_state is not None and retry_state.topic in self.topics and self.filter.selects(letter)
 
     def speaks_of(self, letter_filter: Filter, topics: tuple[str, ...]) -> bool:
         """Whether the range selects every letter that `letter_filter` selects of these topics."""
-        return letter_filter.within(self.filter) and (
-            not self.topics or (bool(topics) and set(topics) <= set(self.topics))
-        )
+        return letter_filter.within(self.filter) and set(topics) <= set(self.topics)
 
     def within(self, other: RedrivenRange) -> bool:
         """Whether `other` covers every letter that this range covers."""
@@ -191,7 +188,7 @@ def claimed(request: RedriveRequest, history: RedriveHistory) -> Filter:
 
 
 def topics_in(request: RedriveRequest) -> tuple[str, ...]:
-    """Return the main topics of the range that this redrive stores; empty if they are not known."""
+    """Return the main topics of the range that this redrive stores."""
     topics = sorted(set(request.topics) & set(request.filter.topics))
     return tuple(topics or sorted(set(request.topics)))
 

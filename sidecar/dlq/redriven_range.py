@@ -90,4 +90,4 @@ class Course:
             whole = scope != self._own and self._ends.get(scope, reached) >= reached
             if now is not None and whole and len({*now.left, *refused}) <= MOST_LEFT:
                 return now
-        return mine.get(self._own, RedrivenRange(self._own.filter, 0, (), self._own.topics))
+        return mine.get(self._own, RedrivenRange(self._own.filter, 0, self._own.topics))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -50,9 +50,21 @@ UNNAMED = 3
 class Redriver:
     """One redrive, from the moment at which it fences all others. A context manager."""
 
-    def __init__(self, topics: DlqTopics, policy: Policy, request: RedriveRequest, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        topics: DlqTopics,
+        policy: Policy,
+        request: RedriveRequest,
+        stop: threading.Event,
+        *,
+        edit: Callable[[Letter], Letter] | None = None,
+        counts: PlanCounts | None = None,
+    ) -> None:
+        """Fence all other redrives. `edit`: returns what is sent for a letter that the request selects; None: the
+        letter itself. `counts`: counts the letters."""
         topics.expect_targets()
-        self.counts = PlanCounts()
+        self.counts = counts or PlanCounts()
+        self._edit = edit
         self._topics, self._policy, self._stop = topics, policy, stop
         self._request = replace(request, topics=policy.topics)
         self._orders = KeyOrders(topics, policy)
@@ -114,7 +126,7 @@ class Redriver:
                     if verdict is not None:
                         self.counts.count(letter, verdict)
                     continue
-                batch.append(letter)
+                batch.append(letter if self._edit is None else self._edit(letter))
                 weight, taken = weight + letter.record.weight, taken + 1
                 if len(batch) >= size or weight >= MOST_BYTES or taken == most:
                     self.commit(batch)

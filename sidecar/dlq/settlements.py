@@ -14,7 +14,6 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from msgspec.structs import replace
 
-from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -22,12 +21,10 @@ from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
 from reconsume.topics.attempt import Attempt, attempt_of
-from reconsume.topics.events import DISMISSALS, Event, State, encode_event, event_of
+from reconsume.topics.events import Event, State, encode_event, event_of
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
     PARTITION,
-    QUEUES,
-    InstanceHeard,
     PolicyHeard,
     SettlementHeard,
     SettlementRecord,
@@ -40,8 +37,6 @@ from reconsume.topics.retry_headers import RetryState
 
 MOST = 10_000
 """Settlements of a group: each has some 300 bytes, which every instance reads when it starts."""
-SILENT_AFTER = 180_000
-"""ms after which an instance without a heartbeat counts as gone, as for the instances themselves."""
 CLIENT = "reconsume-settle"
 SETTLED_BY = "settle:"
 """What stands before the author's name in the event of a settlement."""
@@ -61,16 +56,13 @@ class LetterKey(NamedTuple):
 class Settlements(NamedTuple):
     """What the policy topic holds of people's decisions.
 
-    `commits`: the settlements that dismiss a letter, by its stay. `unaware`: instances that live, and do not know the
-    state DISMISSED. `waiting`: the settlements of records that wait, by the record's id. `queueless`: instances that
-    live and read no queue topics, as older versions. `has_ladder`: the policy in force has a ladder that keeps the
-    order, whatever the configuration says.
+    `commits`: the settlements that dismiss a letter, by its stay. `waiting`: the settlements of records that wait, by
+    the record's id. `has_ladder`: the policy in force has a ladder that keeps the order, whatever the configuration
+    says.
     """
 
     commits: Mapping[LetterKey, SettlementRecord]
-    unaware: tuple[str, ...] = ()
     waiting: Mapping[str, SettlementRecord] = {}
-    queueless: tuple[str, ...] = ()
     has_ladder: bool = False
 
     @property
@@ -90,8 +82,6 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
     if not cluster.existing([names.policy]):
         return NONE
     newest: dict[str, SettlementRecord] = {}
-    reads: dict[str, tuple[str, ...]] = {}
-    """What each instance that lives says that it reads."""
     has_ladder = False
     for message in _messages(cluster, names, within):
         match parse_record(message.key(), message.value()):
@@ -101,23 +91,13 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
                 newest[ident] = record
             case PolicyHeard(record=policy):
                 has_ladder = policy is not None and bool(policy.policy.get("ordered_ladder"))
-            case InstanceHeard(instance=instance, record=None):
-                reads.pop(instance, None)
-            case InstanceHeard(instance=instance, record=heartbeat) if heartbeat is not None:
-                reads.pop(instance, None)
-                if heartbeat.at >= wall() - SILENT_AFTER:
-                    reads[instance] = heartbeat.reads or ()
     commits = {
         LetterKey(ident, attempt_of(record)): record
         for ident, record in newest.items()
         if record.how == "commit" and record.position
     }
     waiting = {ident: record for ident, record in newest.items() if not record.position}
-    return Settlements(commits, _without(DISMISSALS, reads), waiting, _without(QUEUES, reads), has_ladder)
-
-
-def _without(word: str, reads: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(sorted(instance for instance, words in reads.items() if word not in words))
+    return Settlements(commits, waiting, has_ladder)
 
 
 def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:

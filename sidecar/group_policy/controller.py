@@ -19,7 +19,6 @@ from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements, Settle
 from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
 from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper, Obey
-from reconsume.sidecar.group_policy.progress_forms import CHECKED_EVERY, ProgressForms
 from reconsume.sidecar.group_policy.subscription_log import SubscriptionLog
 from reconsume.sidecar.settings.group_policy import (
     differences,
@@ -70,18 +69,16 @@ class PolicyController:
         instance: str,
         apply: Apply,
         known_within: float = KNOWN_WITHIN,
-        allow_far: Callable[[bool], None] = lambda _allowed: None,
         obey: Obey = lambda _holds: None,
         clock: Callable[[], Now] = now,
-        forms_every: float = CHECKED_EVERY,
         settle: Settle = lambda _ident, _record: None,
         expect_queues: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with the configuration.
 
-        `allow_far`: take in whether all instances read progress of any distance. `obey`: deliver nothing that is held.
-        `settle`: take in what a person has decided about a record that waits. `expect_queues`: hear that the group's
-        policy has begun, changed or ended a ladder that keeps the order, so that records may wait in queues.
+        `obey`: deliver nothing that is held. `settle`: take in what a person has decided about a record that waits.
+        `expect_queues`: hear that the group's policy has begun, changed or ended a ladder that keeps the order, so that
+        records may wait in queues.
         """
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
@@ -98,7 +95,6 @@ class PolicyController:
         self._settlements, self._expect_queues = HeardSettlements(settle), expect_queues
         self._members = GroupMembers(instance, self.subscription)
         self._subscriptions = SubscriptionLog(self._members, clock)
-        self._forms = ProgressForms(self._members, allow_far, clock, forms_every)
         self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
         self._newest: PolicyRecord | None = None
         self._newer: int | None = None
@@ -193,10 +189,6 @@ class PolicyController:
         """Return whether other instances are well, by their heartbeats."""
         return self._members.others(self._clock())
 
-    def without_queues(self) -> list[str]:
-        """Return the live instances that do not read queue topics, by their heartbeats."""
-        return self._members.without_queues(now())
-
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""
         return bool(self._members.differing(self._clock()))
@@ -216,8 +208,6 @@ class PolicyController:
             _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
-        if news.look is not None or self._forms.is_stale:
-            self._forms.agree()
         if news.caught_up or (self._known.is_set() and news.look is not None):
             self._subscriptions.compare()
             self._consider()
@@ -230,14 +220,12 @@ class PolicyController:
                     self._expect_queues()
             case InstanceHeard(instance=instance, record=subscribed):
                 self._members.hear(instance, subscribed, self._clock(), live=live)
-                self._forms.hear(subscribed)
             case NewerRecord(v=v, instance=None):
                 self._newer = v
             case NewerRecord(v=v, instance=str(name)):
                 self._subscriptions.name_newer(name, v)
             case BadRecord():
                 self.bad_records += 1
-                self._members.miss(self._clock())
             case SettlementHeard(id=ident, record=settlement):
                 self._hear_settlement(ident, settlement)
             case HoldHeard(id=ident, record=hold):

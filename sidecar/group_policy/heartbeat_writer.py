@@ -16,25 +16,19 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.progress_codec import FAR_PROGRESS
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
-from reconsume.topics.events import DISMISSALS
-from reconsume.topics.hold_record import HOLDS
 from reconsume.topics.policy_record import (
     PARTITION,
-    QUEUES,
-    RULES,
     Heard,
     InstanceHeard,
     PaceTold,
+    ReleaseTold,
     SubscriptionRecord,
     instance_key,
     render_record,
 )
 
-READS = (DISMISSALS, RULES, FAR_PROGRESS, QUEUES, HOLDS)
-"""New forms of records that this version knows, for those who would write them."""
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
 others drop an instance (SILENT_AFTER)."""
@@ -54,8 +48,8 @@ class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind. `release` and `drain`: ms for which a
-    release of a partition, and a stop, wait at most for a delivery.
+    returns whether the instance works; None if that is not known of its kind. `release`: what it runs. `lock_timeout`
+    and `drain_timeout`: ms for which the release of a partition, and a stop, wait at most for a delivery.
     """
 
     instance: str
@@ -63,8 +57,9 @@ class InstanceInfo(NamedTuple):
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
-    release: int = 0
-    drain: int = 0
+    release: ReleaseTold | None = None
+    lock_timeout: int = 0
+    drain_timeout: int = 0
 
 
 class Heartbeat:
@@ -144,15 +139,16 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
+        own = self._own
         record = SubscriptionRecord(
-            dict(self._own.subscription),
+            dict(own.subscription),
             wall(),
             pace,
             overdue,
             well=well,
-            reads=READS,
-            lock_timeout=self._own.release,
-            drain_timeout=self._own.drain,
+            release=own.release,
+            lock_timeout=own.lock_timeout,
+            drain_timeout=own.drain_timeout,
         )
         self._write(self._producer, render_record(record))
 

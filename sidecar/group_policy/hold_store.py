@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.hold_book import HoldBook
 from reconsume.sidecar.group_policy.topic import read_messages
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.topics import versions
 from reconsume.topics.hold_record import (
     HOLD,
-    HOLDS,
+    IDENT,
     LONGEST_HOLD_MS,
     LONGEST_WHY,
     MOST_HOLDS,
@@ -35,7 +35,7 @@ from reconsume.topics.hold_record import (
     render_hold,
 )
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import PARTITION, BadRecord, InstanceHeard, parse_record
+from reconsume.topics.policy_record import PARTITION, BadRecord, parse_record
 
 CLIENT = "reconsume-hold"
 
@@ -43,14 +43,14 @@ CLIENT = "reconsume-hold"
 class HoldsThere(NamedTuple):
     """The holds that a policy topic has.
 
-    `live`: those in force, by id. `ignored`: why others are not. `unaware`: instances that live and do not know holds.
-    `over`: ids whose end is past.
+    `live`: those in force, by id. `ignored`: why others are not. `over`: ids whose end is past. `newer`: ids of those
+    that a newer version wrote.
     """
 
     live: Mapping[str, HoldRecord]
     ignored: tuple[str, ...] = ()
-    unaware: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
 
 
 class Selection(NamedTuple):
@@ -87,14 +87,16 @@ class HoldStore:
         self._write({hold_key(ident): render_hold(record), **dict.fromkeys(map(hold_key, there.over))})
         return ident, record
 
-    def release(self, idents: Iterable[str], who: str, there: HoldsThere) -> None:
-        """End holds that are in force. Raises RecordError for one that is not, and BrokerError."""
+    def release(self, idents: Iterable[str], who: str, there: HoldsThere, newer: Iterable[str] = ()) -> None:
+        """End holds that are in force, and delete those of a `newer` version. Raises RecordError for one that is not in
+        force, and BrokerError."""
         idents = tuple(idents)
         if unknown := [ident for ident in idents if ident not in there.live]:
             raise RecordError(f"no hold {unknown[0][:64]} is in force; `reconsume holds` lists them")
         at = wall()
         over = {ident: replace(there.live[ident], released_by=who, released_at=at) for ident in idents}
-        self._write({hold_key(ident): render_hold(record) for ident, record in over.items()})
+        ended = {hold_key(ident): render_hold(record) for ident, record in over.items()}
+        self._write({**ended, **dict.fromkeys(map(hold_key, newer))})
 
     def _write(self, records: Mapping[bytes, bytes | None]) -> None:
         faults: list[str] = []
@@ -129,23 +131,23 @@ def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:
 
 def holds_of(messages: Iterable[Message], now: int) -> HoldsThere:
     """Return the holds that the messages of a policy topic tell of, at `now` (epoch ms)."""
-    book, over, refused = HoldBook(), set[str](), dict[str, str]()
-    unaware: set[str] = set()
+    book, over, refused, newer = HoldBook(), set[str](), dict[str, str](), set[str]()
     for message in messages:
         key = message.key() or b""
         match parse_record(message.key(), message.value()):
             case HoldHeard(id=ident, record=record):
                 (over.add if record is not None and record.until <= now else over.discard)(ident)
                 refused.pop(ident, None)
+                newer.discard(ident)
                 if why := book.hear(ident, record, now):
                     refused[ident] = why
-            case InstanceHeard(instance=name, record=beat):
-                old = beat is None or beat.at <= now - SILENT_AFTER or HOLDS in (beat.reads or ())
-                (unaware.discard if old else unaware.add)(name)
             case BadRecord(text=text) if key.startswith(HOLD) and len(refused) < MOST_HOLDS:
-                refused[repr(key[:80])] = text
+                ident = key[len(HOLD) :].decode("ascii", errors="replace")
+                refused[ident] = text
+                if IDENT.fullmatch(ident) and versions.newer(message.value() or b"") is not None:
+                    newer.add(ident)
     force = book.in_force(now)
     ignored = [*refused.values()]
     if force.ignored:
         ignored.append(f"{force.ignored} are beyond the {MOST_HOLDS} that are in force at a time")
-    return HoldsThere(force.records, tuple(ignored), tuple(sorted(unaware)), tuple(sorted(over)[:MOST_HOLDS]))
+    return HoldsThere(force.records, tuple(ignored), tuple(sorted(over)[:MOST_HOLDS]), tuple(sorted(newer)))

@@ -87,11 +87,6 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
     return latest.records()
 
 
-def unaware(records: Iterable[PolicyTopicRecord], word: str, after: int) -> list[str]:
-    """Return the instances that do not say in `reads` that they know `word`. `after`: as for `living`."""
-    return sorted(name for name, record in living(records, after).items() if word not in (record.reads or ()))
-
-
 def living(records: Iterable[PolicyTopicRecord], after: int) -> dict[str, SubscriptionRecord]:
     """Return what live instances say, by name. `after`: epoch ms; an older heartbeat says nothing of now."""
     beats = [beat for beat, _ in records if isinstance(beat, InstanceHeard)]

@@ -42,7 +42,6 @@ REASONS = frozenset(
         "bad-header",
         "headers-unreadable",
         "crashed-service",
-        "too-large",
         "unknown-topic",
     }
 )
@@ -82,9 +81,7 @@ class _Collector(Collector):
         retries = added((lane.counters.retries for lane in lanes), {})
         yield counter("retries_scheduled", "Retries written to Kafka.", ("topic", "level"), retries)
         yield self._dead_letters()
-        buffered = self._buffered(facts)
-        yield gauge("buffered_records", "Records that wait in memory.", ("level",), buffered)
-        yield gauge("held_records", "Older name of buffered_records.", ("level",), buffered)  # for one release
+        yield gauge("buffered_records", "Records that wait in memory.", ("level",), self._buffered(facts))
         yield gauge(
             "overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue(facts, moment)
         )
@@ -205,8 +202,6 @@ class _Collector(Collector):
         yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
         kinds = dict.fromkeys(ODD_KINDS, 0) | dict(self._sources.odd_verdicts())
         yield counter("odd_verdicts", "What looks like a verdict and is none.", ("kind",), singly(kinds))
-        unknown = kinds["unknown-id"]  # the older name of this kind, for one release
-        yield counter("unknown_verdicts", "Verdicts on records that were not in their batch.", (), {(): unknown})
         passed = added((counters.passed_over for counters in all_counters), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
         refused = sum(known.refused for known in facts)

@@ -15,7 +15,7 @@ from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.record import NEVER
 
 SWITCH = "SIDECAR_CHECK_LANES"
-"""The variable that turns the checks on. It has not the prefix of settings: former versions would refuse it."""
+"""The variable that turns the checks on. It has not the prefix of settings: it is none."""
 CHECK_EVERY_S = 1.0
 
 

@@ -26,6 +26,8 @@ class LoopBridge:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lane: Lane
         self.standing = Standing()
+        self.lacks_room = False
+        """Whether the brokers refuse the longest metadata of an offset."""
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._given = self._given_bytes = 0
@@ -149,6 +151,7 @@ class LoopBridge:
         self.lane.release(partitions, done, now())
 
     def _committed(self, result: CommitResult) -> None:
+        self.lacks_room |= result.too_long
         self.lane.committed(result, now())
         log_dead_letters(result.done)
 

@@ -23,13 +23,13 @@ from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.thread_watch import WatchedThread
+from reconsume.sidecar.release import this_release
 from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
 from reconsume.sidecar.runtime.group_membership import GroupMembership
-from reconsume.sidecar.runtime.ladder_gate import LadderGate
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, SettlementRecord
+from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, ReleaseTold, SettlementRecord
 from reconsume.topics.removed import removed_role
 
 
@@ -41,11 +41,12 @@ class PolicyTargets:
     runners: list[LaneRunner]
     dispatcher: Dispatcher
     delivery: Delivery
-    gate: LadderGate
 
     def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
         """Apply these settings. Level topics that have left them, and are not empty, are read too."""
-        policy = self.gate.shaped(build_policy(settings, self.instance), settings.retry.ordered_interval)
+        policy = build_policy(settings, self.instance)
+        if policy.queued:
+            self.expect_queues()
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
             runner.wait_for_deliveries(plan.lock_timeout)
             runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
@@ -61,15 +62,15 @@ class PolicyTargets:
         for runner in self.runners:
             runner.lane.tick(moment)  # it sends what may go, and sets the timer for what waits for a rate
 
+    def expect_queues(self) -> None:
+        """Tell the lanes of a ladder, in force, ended or not begun: what a former owner wrote may wait in any queue."""
+        for runner in self.runners:
+            runner.expect_queues()
+
     def obey(self, holds: Holds) -> None:
         """Deliver nothing that these holds keep back, in all lanes."""
         for runner in self.runners:
             runner.lane.hold(holds, now())
-
-    def allow_far(self, allowed: bool) -> None:
-        """Let records of all lanes begin at any distance from the first open one, or within SPAN."""
-        for runner in self.runners:
-            runner.allow_far(allowed)
 
     def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """Have the owner of a record that waits carry out what a person has decided about it."""
@@ -90,10 +91,9 @@ def build_policy_controller(settings: Settings, governed: PolicyTargets) -> Poli
         settings,
         governed.instance,
         governed.apply,
-        allow_far=governed.allow_far,
         obey=governed.obey,
         settle=governed.settle,
-        expect_queues=governed.gate.expect_queues,
+        expect_queues=governed.expect_queues,
     )
 
 
@@ -164,6 +164,7 @@ def build_policy_follower(
         lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
         lambda: membership.works() if delivers else None,
+        ReleaseTold(*this_release()),
         settings.longest_release,
         settings.longest_drain,
     )

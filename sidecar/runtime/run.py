@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from typing import NoReturn
 
 import uvloop
@@ -23,7 +22,6 @@ from reconsume.sidecar.observability.logs import configure
 from reconsume.sidecar.observability.thread_watch import log_ends
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar
-from reconsume.sidecar.settings.checks import ignored
 from reconsume.sidecar.settings.checks_of_topics import without_effect
 from reconsume.sidecar.settings.checks_of_urls import exposed
 from reconsume.sidecar.settings.model import Settings
@@ -33,20 +31,15 @@ COLLECT_EVERY = 60.0
 dictionaries, frames; records cannot): 0.005 % of the time."""
 
 
-def run(settings: Settings, warnings: Sequence[str] = ()) -> int:
-    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start.
-
-    `warnings`: sentences about the configuration, for the log.
-    """
+def run(settings: Settings) -> int:
+    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start."""
     keep_memory_private()
     # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134) would
     # leave no trace: the stacks of all threads go to stderr. They name functions and lines, and no values.
     faulthandler.enable(2)
     configure(settings.log.level, settings.log.format)
     log_ends()
-    for sentence in warnings:
-        _LOG.warning("%s", sentence, extra={"event": "setting-renamed"})
-    for sentence in (*ignored(settings), *without_effect(settings)):
+    for sentence in without_effect(settings):
         _LOG.warning("%s", sentence, extra={"event": "setting-ignored"})
     for sentence in exposed(settings):
         _LOG.warning("%s", sentence, extra={"event": "token-exposed"})

@@ -42,7 +42,7 @@ from reconsume.sidecar.settings.policy import output_topics_of
 from reconsume.topics.durations import render_duration
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.queue_settler import Settled
+    from reconsume.sidecar.dlq.decisions import Decided
 
 
 def build_metric_sources(
@@ -124,7 +124,7 @@ def _settle(
     how: str,
     why: str,
     by: str,
-) -> Settled:
+) -> Decided:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
     from reconsume.sidecar.dlq.queue_settler import QueueSettler
     from reconsume.sidecar.dlq.topics import DlqTopics

@@ -12,7 +12,8 @@ from dataclasses import replace
 from reconsume.sidecar.api.policy import policy_routes
 from reconsume.sidecar.background import background
 from reconsume.sidecar.core.counters import strays_in
-from reconsume.sidecar.core.status import former_fields, keys_status
+from reconsume.sidecar.core.progress_codec import NEEDED
+from reconsume.sidecar.core.status import keys_status
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
@@ -33,7 +34,6 @@ from reconsume.sidecar.runtime.assembly import (
 )
 from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.group_share import GroupShare
-from reconsume.sidecar.runtime.ladder_gate import LadderGate
 from reconsume.sidecar.runtime.lane_checks import check_lanes
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.runtime.largest_record import LargestRecord
@@ -103,10 +103,9 @@ class Sidecar:
             for plan in build_lane_specs(settings)
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
-        self._gate = LadderGate(
-            self._runners, policy, settings.retry.ordered_interval, lambda: self._controller.without_queues()
-        )
-        targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery, self._gate)
+        targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
+        if policy.queued:
+            targets.expect_queues()
         self._controller = build_policy_controller(settings, targets)
         self._share = self._build_share()
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
@@ -159,15 +158,13 @@ class Sidecar:
         self._policy_topic.start()
         if self._view_service is not None:
             self._view_service.start()
-        known = self._policy_known
+        known = self._controller.wait_known
         self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
         self._starting.append(background(self._largest_record.follow(), "largest-record"))
         self._starting.append(background(self._failure_sums.follow(), "failure-sums"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         self._starting.append(background(self._service_credentials.follow(), "service-credentials"))
         self._starting.append(background(self._share.follow(), "group-share"))
-        if self._settings.queued or self._settings.drained:  # the policy may begin with a ladder, and end it
-            self._starting.append(background(self._gate.follow(), "ladder"))
         follow_service = self._membership.start(self._controller.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))
         _LOG.info("started", extra={"event": "started", "group": self._settings.group, "instance": self._instance})
@@ -178,8 +175,8 @@ class Sidecar:
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop, and return the exit code.
 
-        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance, or
-        if its properties let no Kafka client be made.
+        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance, if
+        its properties let no Kafka client be made, or if the brokers take too little metadata with an offset.
         """
         while not stop.is_set():
             if self._controller.refusal:
@@ -194,6 +191,13 @@ class Sidecar:
                 return 1
             if not self.started() and (refused := self._registry.refused_for(CLIENT_WITHIN)):
                 _LOG.error("configuration: kafka: %s", refused, extra={"event": "no-client"})
+                return os.EX_CONFIG
+            if any(runner.lacks_room for runner in self._runners):
+                text = (
+                    "configuration: the brokers refuse %d bytes of metadata with a committed offset, so nothing was "
+                    "delivered: set offset.metadata.max.bytes to %d (Kafka's default) or more on each broker"
+                )
+                _LOG.error(text, NEEDED, NEEDED, extra={"event": "metadata-too-short"})
                 return os.EX_CONFIG
             # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
             if problems := self.problems():
@@ -256,9 +260,7 @@ class Sidecar:
             "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),
             "last_error": self._last_error(),
             "keys": keys_status(partition for _, partition in partitions),
-            "partitions": [
-                {"lane": lane, **partition._asdict(), **former_fields(partition)} for lane, partition in partitions
-            ],
+            "partitions": [{"lane": lane, **partition._asdict()} for lane, partition in partitions],
         }
 
     def _build_share(self) -> GroupShare:
@@ -316,11 +318,6 @@ class Sidecar:
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
         left = await asyncio.gather(*(runner.drain(timeout) for runner in self._runners))
         return self._dispatcher.in_flight + sum(left)
-
-    async def _policy_known(self) -> None:
-        """Wait until it is known what decides about the records, and whether the others read what this one writes."""
-        await self._controller.wait_known()
-        self._gate.look()
 
     def _needed_topics(self) -> frozenset[str]:
         return needed_topics(self._controller.settings)

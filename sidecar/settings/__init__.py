@@ -3,8 +3,7 @@
 `load` is the only entry point. It reports all faults together, and nothing is read at import.
 
 - values: `values` (kinds), `addresses` (forms), `sections`, `model` (the whole), `fields` (the tree as data)
-- reading: `layers` merges the sources, `yaml_text` and `yaml_bounds` parse YAML, `load` does all steps, `former_names`
-  has the settings that were renamed
+- reading: `layers` merges the sources, `yaml_text` and `yaml_bounds` parse YAML, `load` does all steps
 - checking: `checks` (rules between settings), `faults` (sentences), `masks` (hides secrets)
 - uses: `reference` builds the reference page, `group_policy` lays the group's policy over a configuration
 """

@@ -297,13 +297,6 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
     return all_faults
 
 
-def ignored(settings: Settings) -> list[str]:
-    """Return a sentence for each setting that is given, and has no effect any more."""
-    if not settings.view.storm_outage:
-        return []
-    return ["view.storm_outage has no effect any more: an instance finds an outage by itself; leave it out"]
-
-
 def touches(one: KeyPath, other: KeyPath) -> bool:
     """Whether one path leads to the other or into it."""
     short = min(len(one), len(other))

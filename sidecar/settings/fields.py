@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from reconsume.sidecar.settings.former_names import FORMER_NAMES
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Subscription
 from reconsume.sidecar.settings.values import Checked, KeyPath
@@ -137,18 +136,7 @@ def json_schema() -> dict[str, Any]:
                     properties[name]["anyOf"] = [{"type": "boolean"}, whole]
             elif field.default is not PydanticUndefined:
                 properties[name]["default"] = written(field, field.default)
-    for former, present in FORMER_NAMES.items():
-        _describe_former(schema, former, present)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "reconsume.yaml"}
-
-
-def _describe_former(schema: dict[str, Any], former: tuple[str, ...], present: tuple[str, ...]) -> None:
-    """Let an editor accept the former name of a setting of a section, and mark it."""
-    section, field = (field_at(path) for path in (present[:-1], present))
-    model = None if section is None else section_of(section)
-    if field is not None and model is not None:
-        marked = {"title": former[-1], "deprecated": True, "description": f"The former name of `{'.'.join(present)}`."}
-        schema["$defs"][model.__name__]["properties"][former[-1]] = marked
 
 
 def models_of(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from reconsume.sidecar.files import read_given
-from reconsume.sidecar.settings import former_names
 from reconsume.sidecar.settings.fields import SWITCH, field_at, is_nullable, section_of, takes_text
 from reconsume.sidecar.settings.masks import is_secret
 from reconsume.sidecar.settings.values import KeyPath
@@ -33,14 +32,12 @@ UNDERSCORED = {"log.level": "log_level"}
 class Layers:
     """The given values as one tree.
 
-    `origins` holds, by path, where each part came from. `renamed`: the former names of settings that were given, each
-    with its origin (`former_names.py`).
+    `origins` holds, by path, where each part came from.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    renamed: dict[tuple[str, ...], str | None] = field(default_factory=dict)
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
         """Set one value, and replace what was there."""
@@ -51,26 +48,9 @@ class Layers:
                 below = section[name] = {}
             section = below
         section[path[-1]] = value
-        for older in [known for known in self.origins if known[: len(path)] == path]:
-            del self.origins[older]
+        for replaced in [known for known in self.origins if known[: len(path)] == path]:
+            del self.origins[replaced]
         self.origins[path] = origin
-
-    def take_new_names(self) -> None:
-        """Move each setting that came by its former name to its present one. Both from one source are a fault."""
-        for former, present in former_names.FORMER_NAMES.items():
-            if not self.gives(former):
-                continue
-            origin = self.origin(former)
-            section = self.tree
-            for name in former[:-1]:
-                section = section[name]
-            value = section.pop(former[-1])
-            self.origins.pop(former, None)
-            self.renamed[former] = origin
-            if self.gives(present):
-                self.faults.append(former_names.twice(former, origin))
-            else:
-                self.put(present, value, origin or "")
 
     def origin(self, path: KeyPath) -> str | None:
         """Return where the value at `path` came from. None if it was not given."""
@@ -123,19 +103,14 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
         layers.tree = document.value
         layers.origins = {key_path: f"{path}, line {line}" for key_path, line in document.lines.items()}
         layers.open_switches()
-        layers.take_new_names()
     elif document.value is not None:
         layers.faults.append(f"{path}: must hold keys and values, like `group: billing`, and it holds something else")
 
 
 def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
     """Lay the variables `RECONSUME_…` over the tree, outer levels first."""
-    paths = dict(variables(environ))
-    for variable, path in sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0])):
-        if former_names.FORMER_NAMES.get(path) in paths.values():
-            layers.faults.append(former_names.twice(path, variable))
-        else:
-            assign(layers, path, environ[variable], variable)
+    for variable, path in sorted(variables(environ), key=lambda pair: (len(pair[1]), pair[0])):
+        assign(layers, path, environ[variable], variable)
 
 
 def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -167,9 +142,6 @@ def read_sets(layers: Layers, sets: Sequence[str]) -> None:
 
 def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> None:
     """Set one value that came as text: unchanged if the setting is a text, else read as YAML."""
-    if path in former_names.FORMER_NAMES:
-        layers.renamed[path] = origin
-        path = former_names.FORMER_NAMES[path]
     field_info = field_at(path)
     is_property = path[0] == "kafka" and len(path) > 1
     if is_property or (
@@ -183,7 +155,6 @@ def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> Non
         layers.faults += [f"{dotted(path)}{shown}: {fault} ({origin})" for fault in document.faults]
         return
     layers.put(switched(path, document.value), document.value, origin)
-    layers.take_new_names()
 
 
 def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings.checks import cross_faults
 from reconsume.sidecar.settings.faults import Fault, faults_of, sentence
 from reconsume.sidecar.settings.fields import leaves, written
-from reconsume.sidecar.settings.former_names import warning
 from reconsume.sidecar.settings.layers import Layers, read_environment, read_file, read_sets
 from reconsume.sidecar.settings.masks import masked
 from reconsume.sidecar.settings.model import Settings
@@ -36,11 +35,6 @@ class Loaded:
 
     settings: Settings
     layers: Layers
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """A sentence for each setting that came by its former name."""
-        return tuple(warning(former, origin) for former, origin in self.layers.renamed.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class HoldPage:
         self._levels = (*words, *map(render_duration, looks.settings.delays))
 
     async def holds(self, request: Request, session: Session | None) -> Response:
-        """Show the holds, who does not obey them, and the form."""
+        """Show the holds, those that nobody obeys, and the form."""
         there = await self._ask(self._looks.holds)
         return self._render(
             "holds.html",
@@ -51,7 +51,6 @@ class HoldPage:
             here=PAGE,
             rows=there.live.items(),
             ignored=there.ignored[:MOST_NAMED],
-            unaware=there.unaware[:MOST_NAMED],
             held_levels=self._levels,
         )
 

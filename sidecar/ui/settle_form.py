@@ -8,8 +8,9 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from reconsume.sidecar.dlq.decisions import Decided
 from reconsume.sidecar.dlq.dismissal import fault_of_why
-from reconsume.sidecar.dlq.queue_settler import ENDS, QueueSettler, Settled
+from reconsume.sidecar.dlq.queue_settler import ENDS, QueueSettler
 from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
@@ -22,9 +23,6 @@ from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.journey import events_since
 from reconsume.topics.policy_record import LONGEST_ID
 from reconsume.topics.retry_headers import ID
-
-MOST_NAMED = 10
-"""Instances that are named."""
 
 
 class Decision(NamedTuple):
@@ -50,28 +48,27 @@ class SettleForm:
         fields = (await read_form(request)).fields
         signed_in = expect_token(session, fields)
         wanted, actor = decision_in(fields), actor_of(request, signed_in)
-        settled = await self._scan(lambda: self._settle(wanted, actor))
+        decided = await self._scan(lambda: self._settle(wanted, actor))
         return self._render(
             "settled.html",
             session=signed_in,
             here="/keys",
             wanted=wanted,
             end=ENDS[wanted.how],
-            is_done=settled.decided.as_decided,
-            queueless=settled.queueless[:MOST_NAMED],
+            is_done=decided.as_decided,
             coded=fields.get("base64", ""),
         )
 
-    def _settle(self, wanted: Decision, actor: Actor) -> Settled:
+    def _settle(self, wanted: Decision, actor: Actor) -> Decided:
         """Settle a record. Raises RefusedError if it cannot be, BrokerError, ContractError and SetupError."""
         self._audit.write("settle", actor, record=wanted.id, how=wanted.how, why=wanted.why)
         try:
             with self._audit.ending("settle", actor, record=wanted.id, done=False) as end:
-                settled = self._queue_settler.settle(wanted.id, wanted.how, wanted.why, f"{actor.who}@ui")
-                end["done"] = settled.decided.as_decided
+                decided = self._queue_settler.settle(wanted.id, wanted.how, wanted.why, f"{actor.who}@ui")
+                end["done"] = decided.as_decided
         except RecordError as fault:
             raise RefusedError(str(fault)) from fault
-        return settled
+        return decided
 
 
 def decision_in(fields: Mapping[str, str]) -> Decision:

@@ -20,7 +20,7 @@ class Reach(NamedTuple):
     """The source's position: the next offset to read in each partition.
 
     `dropped` counts the offsets that retention deleted before they were read. `ids` are the ids of the topics that the
-    offsets belong to; an older checkpoint has none.
+    offsets belong to.
     """
 
     next: dict[PartitionName, int]

@@ -132,8 +132,7 @@ class Listener(StreamingQueryListener):
             return
         for topic, number in counts.items():
             self._meters.lost(topic, number)
-            text = f"{number} events of {topic} were deleted before the view read them"
-            self._say(f"{text}; `reconsume view repair` writes what the view lacks")
+            self._say(f"{number} events of {topic} were deleted before the view read them")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Note that the query is well, although it had nothing to do for a while."""

@@ -155,7 +155,7 @@ class Queries:
         committed = self._cluster.committed([Names(group).view_group for group in plan.served])
         begins = begin(plan, spans, committed)
         if begins.renewed:
-            text = "their events or VIEW topic is another one, or was cut, or an older job has read them"
+            text = "their events or VIEW topic is another one, or was cut"
             say(f"the view of {', '.join(begins.renewed)} is read from the first event: {text}")
         news: dict[str, dict[tuple[str, str], Position]] = {}
         for group, partition, position in to_commit(plan, begins.offsets):

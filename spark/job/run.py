@@ -101,8 +101,6 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
         listener = Listener(meters, say, cluster, positions)
         spark.streams.addListener(listener)
         say(f"{versions(spark)}; reading {options.reads()}")
-        if options.without_effect:
-            say(f"{' and '.join(options.without_effect)}: without effect, as no row is kept by the job")
         job = Queries(spark, options, kafka, cluster, meters, positions)
         limit = stop.now() + FIRST_SECONDS
         supervisor = Supervisor(

@@ -116,12 +116,6 @@ def test_a_token_that_crosses_a_network_in_plain_text_is_a_warning(tmp_path: Pat
         assert ("crosses the network in plain text" in shown.stderr) == warned, url
 
 
-def test_a_setting_without_effect_is_taken_and_told(tmp_path: Path) -> None:
-    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", "view.storm_outage=true")
-    assert shown.exit_code == 0, shown.stderr
-    assert "warning: view.storm_outage has no effect any more" in shown.stderr
-
-
 @pytest.mark.parametrize(
     ("sets", "warnings"),
     [

@@ -30,7 +30,6 @@ NEEDED = {
     "view sql": ["SELECT 1"],
     "inject": ["-f", "deploy.yaml"],
     "dlq show": ["orders:0:1"],
-    "dlq edit": ["orders:0:1", "--yes"],
     "dlq import": ["reconsume.yaml", "--yes"],
     "dlq purge": ["--until=30d", "--confirm=billing"],
     "dlq redrive": ["--yes"],
@@ -51,7 +50,6 @@ SAME_WAY = {
     "topics export",
     "acls plan",
     "retries stats",
-    "dlq edit",
 } | {
     "holds",
     "release",

@@ -10,7 +10,7 @@ import pytest
 from reconsume.sidecar.cli.holds import printed, row_of
 from reconsume.sidecar.cli.terminal.output import Format
 from reconsume.sidecar.group_policy.hold_store import holds_of
-from reconsume.topics.hold_record import HOLDS, HoldRecord, hold_key, render_hold
+from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
@@ -62,11 +62,7 @@ def hold(ident: str, until: int = HOUR, **more: object) -> Told:
     return Told(hold_key(ident), render_hold(HoldRecord(0, until, "x", "ann", all=True, **more)))  # type: ignore[arg-type]
 
 
-def beat(name: str, at: int, *reads: str) -> Told:
-    return Told(instance_key(name), render_record(SubscriptionRecord({}, at, reads=reads)))
-
-
-def test_what_a_topic_tells_of_holds_and_of_those_who_do_not_know_them() -> None:
+def test_what_a_topic_tells_of_holds() -> None:
     rows = [
         hold("a"),
         hold("b"),
@@ -74,18 +70,18 @@ def test_what_a_topic_tells_of_holds_and_of_those_who_do_not_know_them() -> None
         hold("over", until=5),
         hold("bad", until=0),
         Told(hold_key("gone"), None),
-        beat("new", HOUR, HOLDS),
-        beat("old", HOUR),
-        beat("silent", 0),
-        beat("stopped", HOUR),
-        Told(instance_key("stopped"), None),
+        Told(hold_key("new"), b'{"v": 2, "tenant": "a"}'),
+        Told(hold_key("known-again"), b'{"v": 2}'),
+        hold("known-again", released_by="bob"),
+        Told(instance_key("other"), render_record(SubscriptionRecord({}, HOUR))),
     ]
     there = holds_of(rows, HOUR - 1)  # type: ignore[arg-type]
     assert list(there.live) == ["a"]
-    assert there.unaware == ("old",)
     assert there.over == ("over",)
-    assert len(there.ignored) == 1
-    assert "must end after it begins" in there.ignored[0]
+    assert there.newer == ("new",), "left alone and named"
+    bad, newer = there.ignored
+    assert "must end after it begins" in bad
+    assert newer == "hold new: a newer version of Reconsume wrote it (v 2), and this one reads v 1"
 
 
 def test_a_table_says_when_a_hold_ends_in_utc_and_a_program_in_ms() -> None:

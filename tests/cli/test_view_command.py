@@ -97,7 +97,7 @@ def test_groups_and_a_pattern_are_two_answers_to_one_question(tmp_path: Path) ->
 
 
 def test_a_wrong_duration_is_told_before_anything_is_fetched(tmp_path: Path) -> None:
-    done = reconsume("view", "run", "--keep", "14", "-c", config(tmp_path))
+    done = reconsume("view", "run", "--trigger", "14", "-c", config(tmp_path))
     assert done.exit_code == 2
     assert "'14' is not a duration" in done.stderr
 

@@ -86,7 +86,6 @@ def test_what_is_kept_beside_the_checkpoint_stays_while_the_groups_events_are_th
     assert without_sums == Kept({**IDS, F: "1"}, frozenset({E, F})), "its STATS topic may come back as another one"
     assert kept_in(kept_text(IDS, without_sums, placed=[], there=[E, S])) == Kept({**IDS, F: "1"}, frozenset({F}))
     assert kept_in("") == Kept({}, frozenset())
-    assert kept_in(f'{{"v": 1, "ids": {{"{E}": "1"}}}}') == Kept({E: "1"}, frozenset()), "as an older job wrote it"
 
 
 def test_events_that_are_not_there_for_a_moment_are_not_counted_twice() -> None:

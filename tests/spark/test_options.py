@@ -42,7 +42,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_what_is_not_given_is_as_the_topics_are_kept_and_the_view_is_quick() -> None:
     options = run("--groups", "billing")
-    assert (options.without_effect, options.trigger, options.slow_trigger) == ([], 1_000, 30_000)
+    assert (options.trigger, options.slow_trigger) == (1_000, 30_000)
     assert (options.sums_delay, options.max_offsets, options.max_failures) == (600_000, 50_000, 10)
     assert (options.master, options.bad_topic, options.metrics_listen, options.conf) == (None, None, None, ())
 
@@ -50,13 +50,11 @@ def test_what_is_not_given_is_as_the_topics_are_kept_and_the_view_is_quick() -> 
 def test_durations_addresses_and_settings_are_read() -> None:
     options = run(
         "--groups=a",
-        "--keep=14d",
-        "--evict-every=1h",
         "--trigger=500ms",
         "--metrics-listen=127.0.0.1:0",
         "--conf=a.b=c=d",
     )
-    assert (options.without_effect, options.trigger) == (["--keep", "--evict-every"], 500)
+    assert options.trigger == 500
     assert (options.metrics_listen, options.conf) == (("127.0.0.1", 0), (("a.b", "c=d"),))
 
 
@@ -75,7 +73,7 @@ def test_whose_events_are_read_is_told_in_words() -> None:
         (("run", *PLACE, "--groups=a b"), "'a b-RETRY-EVENTS' is not a name for Kafka"),
         (("run", *PLACE, "--pattern=a)|(b"), "is not a regular expression"),
         (("run", *PLACE, "--pattern="), "an empty pattern matches no group"),
-        (("run", *PLACE, "--groups=a", "--keep=14"), "'14' is not a duration"),
+        (("run", *PLACE, "--groups=a", "--trigger=14"), "'14' is not a duration"),
         (("run", *PLACE, "--groups=a", "--trigger=0s"), "must be more than 0s"),
         (("run", *PLACE, "--groups=a", "--max-failures=0"), "'0' is not a number from 1"),
         (("run", *PLACE, "--groups=a", "--metrics-listen=9404"), "'9404' is not HOST:PORT"),

@@ -217,12 +217,6 @@ def test_a_record_of_the_view_is_the_documented_json(spark: SparkSession) -> Non
     assert found["level"] is None
 
 
-def test_an_age_is_taken_without_effect_and_with_a_warning(spark: SparkSession) -> None:
-    good = schema.events(batch(spark, written([EVENT]))).good
-    with pytest.warns(DeprecationWarning, match="keep has no effect"):
-        assert view.view(good, "1 day").columns == [*view.VALUE, "place"]
-
-
 @pytest.mark.parametrize("split", inner(150, [0, 150, 10_000]))
 def test_the_present_is_the_same_from_events_and_from_the_view_of_those_that_are_gone(
     spark: SparkSession, split: int

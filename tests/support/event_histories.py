@@ -77,7 +77,6 @@ def history(random: Random, group: str, number: int) -> list[Event]:
     identity = {"group": group, "id": f"orders:3:{number}", "offset": number, "timestamp": random.choice([-1, BASE])}
     first = BASE + random.randrange(60_000)
     told: list[Event] = []
-    older = random.random() < 0.2  # whose writers say neither how often at most, nor when last
 
     def tell(state: State, times: int, redrives: int, level: str | None = None) -> None:
         at = first + random.randrange(3_600_000)  # any clock: the counts order a record's life, not its times
@@ -85,7 +84,7 @@ def history(random: Random, group: str, number: int) -> list[Event]:
         fields = {"due": at + 10_000 if level else 0, "instance": f"i{random.randrange(3)}"} | identity
         event = {"state": state, "times": times, "redrives": redrives, "level": level, "at": at, "reason": reason}
         failures = [each.at for each in told if each.state in FAILURES] + [at] * (state in FAILURES)
-        most = {"retries": max(times, *(each.times for each in told), 0)} if failures and not older else {}
+        most = {"retries": max(times, *(each.times for each in told), 0)} if failures else {}
         last = {"last_failed_at": failures[-1]} if most else {}
         told.append(changed(**fields, **event, **most, **last, first_failed_at=first))
 

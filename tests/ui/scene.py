@@ -17,7 +17,7 @@ from reconsume.sidecar.ui import pages
 from reconsume.sidecar.ui.app import Dashboard, DashboardOptions
 from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.durations import render_duration
-from reconsume.topics.events import DISMISSALS, Event, State, encode_event
+from reconsume.topics.events import Event, State, encode_event
 from reconsume.topics.policy_record import PaceTold, PolicyRecord, SubscriptionRecord, instance_key, render_record
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, produce
@@ -198,7 +198,7 @@ def heartbeats(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
         instances.append((ATTACKS[1], 5_000, {ATTACKS[0]: ATTACKS[2]}, evil))
     return [
         Out(
-            render_record(SubscriptionRecord(topics, now - ago, pace, overdue=LATE.get(name, 0), reads=(DISMISSALS,))),
+            render_record(SubscriptionRecord(topics, now - ago, pace, overdue=LATE.get(name, 0))),
             instance_key(name),
         )
         for name, ago, topics, pace in instances

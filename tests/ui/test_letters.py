@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
 from reconsume.topics import retry_headers as wire
-from reconsume.topics.events import DISMISSALS, State, decode_event
-from reconsume.topics.policy_record import (
-    SettlementHeard,
-    SubscriptionRecord,
-    instance_key,
-    parse_record,
-    render_record,
-)
+from reconsume.topics.events import State, decode_event
+from reconsume.topics.policy_record import SettlementHeard, parse_record
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
-from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
+from tests.support.kafka.topic_io import SECONDS, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.view_rows import wall
@@ -165,17 +158,6 @@ def test_plans_that_are_not_there_and_reasons_and_rates_that_are_none_do_nothing
     assert act(visitor, "/dlq/redrive", {"plan": plan_in(body), "rate": ""})[0] == 409, "a plan of another kind"
     assert act(visitor, "/dlq/plan", {"state": "quarantined"})[0] == 409, "what a redrive leaves is not redriven"
     assert listed(visitor) == [0, 1, 2, 3, 4, 5]
-
-
-def test_an_instance_of_an_older_version_forbids_dismissals(
-    visitor: Visitor, group: GroupTopics, tmp_path: Path
-) -> None:
-    beat = Out(render_record(SubscriptionRecord({group.main: "*"}, wall())), instance_key("old-0"))
-    produce(group.bootstrap, group.names.policy, [beat])
-    status, body = act(visitor, "/dlq/dismissal", {"scope": "all"})
-    assert (status, "do not know dismissed letters: old-0" in body) == (409, True)
-    knows = SubscriptionRecord({group.main: "*"}, wall(), reads=(DISMISSALS,))
-    produce(group.bootstrap, group.names.policy, [Out(render_record(knows), instance_key("old-0"))])
 
 
 def test_ticked_letters_are_dismissed_with_a_reason_and_leave_lists_and_redrives(

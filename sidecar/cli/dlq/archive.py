@@ -1,11 +1,12 @@
-"""`dlq export`, `dlq import` and `dlq purge`: dead letters written to a file, put back, and deleted for good."""
+"""`dlq export`, `dlq import` and `dlq purge`: dead letters in a file, put back or edited, and deleted for good."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -25,12 +26,14 @@ from reconsume.sidecar.cli.dlq.filters import (
     open_dlq,
     progress_line,
 )
+from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk, write
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.letters import Filter, Letter
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter
+from reconsume.sidecar.dlq.redrive_target import planned_target
 from reconsume.sidecar.errors import BrokerError, ConfigError
 from reconsume.sidecar.files import open_plain
 from reconsume.sidecar.printable import plural
@@ -43,10 +46,20 @@ if TYPE_CHECKING:
 LONGEST_LINE = 160 * 1024 * 1024
 """Bytes. A broker takes requests of at most 100 MiB unless that is changed, too; base64 adds a third."""
 MOST_PROBLEMS = 20
-IMPORTED, THERE, REFUSED = "imported", "there already", "refused"
+THERE, BEFORE, REFUSED = "there already", "redriven before", "refused"
 IMPORT = ("id", "redrives", "topic", "result")
 PURGE = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
 
+
+class ImportWords(NamedTuple):
+    """The results of letters that an import takes."""
+
+    imported: str
+    redriven: str
+
+
+PLANNED = ImportWords("would be imported", "would be redriven")
+DONE_WORDS = ImportWords("imported", "redriven")
 
 Most = Annotated[int | None, typer.Option("--max", min=1, help="At most so many.")]
 Before = Annotated[
@@ -114,58 +127,92 @@ def write_letters(options: Options, letter_filter: Filter, most: int | None) -> 
 def import_(
     options: Options,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `dlq export` has written.")],
+    who: Annotated[str | None, typer.Option("--who", help="Who edited the values; user@host by default.")] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Put exported dead letters back into the DLQ.
+    """Put exported dead letters back into the DLQ, and redrive those that you edited.
 
-    What is there already, by its id and its number of redrives, is passed over: to import a file twice is harmless. A
-    file with a bad line is refused as a whole. In the DLQ a letter gets the time of its import, from which on it is
-    kept; all else is as it was exported. Ends with 3 when Kafka refused some.
+    Skips each dead letter that is in the DLQ already, by its id and its number of redrives. If its line has another
+    value, redrives it with that value, once, and with the header RETRY_EDITED, which says who changed the value, when,
+    and the SHA-256 of both values. The dead letter itself stays as it is. Importing a file twice is harmless.
+
+    A file with a bad line is refused as a whole. An imported letter's time in the DLQ is that of the import. Ends with
+    3 when some letters were refused.
 
     \b
-    Example:
+    Examples:
       reconsume dlq import dead.jsonl
+      reconsume dlq import edited.jsonl --who ann --dry-run
     """
-    _, there, policy = open_dlq(options)
+    _, there, policy = open_dlq(options, who)
     count = sum(1 for _ in read_letters(file, policy))  # all lines are looked at before the first letter is written
     if not dry_run and not yes:
-        ask(f"Import up to {plural(count, 'dead letter')} into {', '.join(there.topics)}?")
-    result = "would be imported" if dry_run else IMPORTED
+        target = planned_target(policy)
+        ask(
+            f"Import up to {plural(count, 'dead letter')} into {', '.join(there.topics)}, and redrive the edited ones "
+            f"to {target}?"
+        )
+    words = PLANNED if dry_run else DONE_WORDS
     counts = Counter[str]()
-    options.output.rows(IMPORT, import_rows(there, policy, file, result, counts))
-    talk(f"{counts[result]} {result}, {counts[THERE]} {THERE}")
+    with stop_signal() as stop:
+        options.output.rows(IMPORT, import_rows(there, policy, file, None if dry_run else stop, author(who), counts))
+    if stop.is_set():
+        raise KeyboardInterrupt
+    done = [words.imported, words.redriven, THERE, BEFORE]
+    talk(
+        ", ".join(
+            f"{counts[result]} {result}" for result in done if counts[result] or result in (words.imported, THERE)
+        )
+    )
     if not counts[REFUSED]:
         return DONE
-    talk(f"{counts[REFUSED]} were refused by Kafka; import the file again to try them again")
-    return PARTLY if counts[result] else FAILED
+    talk(f"{counts[REFUSED]} were refused; import the file again to try them again")
+    return PARTLY if counts[words.imported] or counts[words.redriven] else FAILED
 
 
-def import_rows(there: DlqTopics, policy: Policy, file: Path, result: str, counts: Counter[str]) -> Iterator[Row]:
+def import_rows(
+    there: DlqTopics, policy: Policy, file: Path, stop: threading.Event | None, who: str, counts: Counter[str]
+) -> Iterator[Row]:
     """Import the letters of a file, a part that fits into memory at a time, and yield a row for each.
 
-    `result`: what to say of a letter that the DLQ does not have. If it is not IMPORTED, nothing is written. `counts`:
-    the numbers of letters by result.
+    `stop`: ends the redrive of edited letters; None: nothing is written. `who`: the author of the edits. `counts`: the
+    numbers of letters by result.
     """
-    from reconsume.sidecar.dlq.archive import Importer, life_of, parts_of
+    from reconsume.sidecar.dlq.archive import Importer, life_of, parts_of, redrive_edited
 
+    words = PLANNED if stop is None else DONE_WORDS
     known = set[tuple[str, str]]()
     """What earlier parts would have written."""
     for piece in parts_of(read_letters(file, policy)):
-        fence = result == IMPORTED
-        with Importer(there, policy, piece, progress_line(THERE), fence=fence) as importer:
+        with Importer(there, policy, piece, progress_line(THERE), fence=stop is not None) as importer:
             missing = {life_of(letter) for letter in importer.missing} - known
-            if fence:
+            if stop is not None:
                 importer.write()
             else:
                 known |= missing
-        counts[result] += len(missing) - len(importer.refused)
-        counts[THERE] += len(piece) - len(missing)
-        counts[REFUSED] += len(importer.refused)
-        results = dict.fromkeys(missing, result) | {
-            letter_key: f"refused: {why}" for letter_key, why in importer.refused.items()
+        results = dict.fromkeys(missing, words.imported) | {
+            letter_key: f"{REFUSED}: {why}" for letter_key, why in importer.refused.items()
         }
+        if importer.edited:
+            edits = redrive_edited(there, policy, importer.edited, who, stop, progress_line(words.redriven))
+            results |= {letter_key: edit_result(*outcome, words) for letter_key, outcome in edits.outcomes.items()}
+        counts.update(result.partition(":")[0] for result in results.values())
+        counts[THERE] += len(piece) - len(results)
         yield from (import_row(letter, results.get(life_of(letter), THERE)) for letter in piece)
+        if stop is not None and stop.is_set():
+            return
+
+
+def edit_result(verdict: str, why: str, words: ImportWords) -> str:
+    """Return the result of an edited letter, as a row shows it."""
+    match verdict:
+        case Eligibility.READY:
+            return words.redriven
+        case Eligibility.REDRIVEN:
+            return BEFORE
+        case _:
+            return f"{REFUSED}: {why or verdict}"
 
 
 def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reconsume.sidecar.cli.dlq import archive as keep
-from reconsume.sidecar.cli.dlq import edit
 from reconsume.sidecar.cli.dlq import redrive as back
 from reconsume.sidecar.cli.dlq.filters import (
     SCANNED,
@@ -193,7 +192,6 @@ def print_letters(options: Options, result: SearchResult, events: list[Row], dec
 
 
 command(app, "redrive")(back.redrive)
-command(app, "edit")(edit.edit)
 command(app, "export")(keep.export)
 command(app, "import")(keep.import_)
 command(app, "purge")(keep.purge)

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconsume.sidecar.cli.explain_timeline import parks_in
-from reconsume.sidecar.cli.policy.guards import (
-    expect_levels,
-    expect_readable,
-    expect_readers,
-    fitting,
-    warn_of_short_waits,
-)
+from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, fitting, warn_of_short_waits
 from reconsume.sidecar.cli.policy.plan import origin_of, parked_text, plan_of, read_pairs, rule_rows
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import ask
@@ -89,7 +83,7 @@ Replace = Annotated[
     bool,
     typer.Option(
         "--replace",
-        help="Also where a newer version wrote the policy, and what it says is lost, or an older one refuses it.",
+        help="Also where a newer version wrote the policy, and what it says is lost.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
@@ -138,8 +132,6 @@ def set_(
         talk(f"warning: {parked_text(settings)}; `retries list --blocked` shows it")
     warn_of_short_waits(old_settings, settings)
     expect_levels(settings)
-    if not replace:
-        expect_readers(settings, new)
     if not dry_run:
         if not yes:
             ask(f"Set {plural(len(rows), 'value')} for the whole group?")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.cli.terminal.output import talk
@@ -11,17 +10,10 @@ from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.waits import short_waits_of_instances
-from reconsume.topics.policy_record import KEY, QUEUES, RULES, PolicyHeard, PolicyRecord, parse_record, render_record
+from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.store import Entry
-
-READERS = (
-    ("rules", RULES, "would refuse a policy with rules"),
-    ("ordered_ladder", QUEUES, "would not read what waits in the queues of a ladder"),
-)
-"""Keys of the policy that each instance must know: the key, the word in a heartbeat that says so, and what an instance
-without it does."""
 
 
 def fitting(record: PolicyRecord) -> PolicyRecord:
@@ -47,24 +39,6 @@ def expect_readable(entries: list[Entry]) -> None:
             f"the group's policy cannot be read: {why}. Set it with that version; "
             "--replace writes one of this version instead, without the values that it has"
         )
-
-
-def expect_readers(settings: Settings, new: Mapping[str, object]) -> None:
-    """Raise ContractError if an instance lives that refuses a policy with rules, or reads no queues for a ladder."""
-    from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-    from reconsume.sidecar.group_policy.topic import read_policy_topic, unaware
-    from reconsume.sidecar.kafka.admin.cluster import Cluster
-
-    needed = {word: text for key, word, text in READERS if new.get(key)}
-    if not needed:
-        return
-    records = read_policy_topic(Cluster(settings.kafka), settings.names) or ()
-    for word, text in needed.items():
-        if old := unaware(records, word, wall() - SILENT_AFTER):
-            names = ", ".join(old[:3]) + (" and others" if len(old) > 3 else "")
-            raise ContractError(
-                f"{names} {text}, as an older version; finish the roll-out first, or --replace to write it all the same"
-            )
 
 
 def warn_of_short_waits(old: Settings, new: Settings) -> None:

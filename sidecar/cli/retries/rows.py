@@ -59,9 +59,9 @@ def shown(row: Row, key: str) -> object:
 
 def sums_row(value: bytes) -> dict[str, Any]:
     """Return a minute's sums as a row. `waiting`, which counts the retries that were made in that minute, is `retries`
-    too, and goes with the next release."""
+    there."""
     row = row_of(value)
-    return {**row, "retries": row.get("waiting")}
+    return {**row, "retries": row.pop("waiting", None)}
 
 
 def moment(at: int) -> str:

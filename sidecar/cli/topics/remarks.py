@@ -84,5 +84,5 @@ def unused_levels(settings: Settings, there: Collection[str]) -> str | None:
     return (
         f"{plural(len(levels), 'topic')} of an earlier configuration: {', '.join(levels)}; running sidecars deliver "
         "what waits there. Use them again by `retry.levels: table` or a list that has them, or delete them once "
-        "they are empty (docs/upgrade.md)"
+        "they are empty (docs/topics.md)"
     )

@@ -2,8 +2,6 @@
 
 The refused copies themselves are kept, and tried again, by `outbox.py`.
 
-A record with more headers than can be read is not held: it is a dead letter at once, without its headers.
-
 A missing topic blocks every partition whose failures go there. A record that is too large, or whose target partition
 accepts nothing, is held alone; its partition is blocked only if too many of them are held, or too many bytes. So is an
 ordered record whose queue topic takes nothing: what it holds is its own key, and all others need no queue. A
@@ -17,12 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain
 
-from msgspec.structs import replace
-
-from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord
-from reconsume.sidecar.core.decide import dead_letter_too_large
+from reconsume.sidecar.core.commit_batch import CommitResult, Refusal
 from reconsume.sidecar.core.lane.calls import LaneCalls
 from reconsume.sidecar.core.lane.commits import Commits
 from reconsume.sidecar.core.lane.crash_gate import CrashGate
@@ -34,8 +28,6 @@ from reconsume.sidecar.core.lane.partition import Because, LanePartition
 from reconsume.sidecar.core.lane.paused import PausedPartitions
 from reconsume.sidecar.core.lane.waiting import WaitingRecords
 from reconsume.sidecar.core.record import NEVER, Now, Partition
-from reconsume.topics.attempt import retry_state_of
-from reconsume.topics.transitions import Commit
 
 TOO_MANY = "too many of its copies are refused"
 TOO_LARGE = "its refused copies take too much memory"
@@ -67,8 +59,6 @@ class BlockedPartitions:
                 continue
             if is_about_output(refusal):
                 self._calls.output_refused(partition, refusal.entry, refusal.reason, now)
-            elif refusal.unreadable:
-                self._dead_letter_without_headers(partition, refusal.entry, now)
             elif partition.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._outbox.forget(refusal.entry)
                 partition.unsettle()
@@ -77,36 +67,25 @@ class BlockedPartitions:
                 if partition.blocked:  # what was in flight when it was blocked may have come back
                     self._let_go(partition)
 
-    def _dead_letter_without_headers(self, partition: LanePartition, entry: SettledRecord, now: Now) -> None:
-        """Write a dead letter without headers instead of a copy that nobody could read."""
-        self._outbox.forget(entry)
-        partition.unsettle()
-        record, policy = replace(entry.record, headers=None), self._calls.policy()
-        failed = retry_state_of(record) if isinstance(entry.decision, Commit) else entry.decision.retry_state
-        self._calls.write(partition, record, dead_letter_too_large(record, failed, policy, now.wall_ms), now)
-
     def progress_refused(self, result: CommitResult, now: Now) -> None:
-        """Keep the partitions apart whose progress Kafka refuses, or would refuse because it is too long.
-
-        The latter go on with what they have begun: only that makes their progress shorter.
-        """
+        """Keep the partitions apart whose progress Kafka refuses."""
         outbox = self._outbox
         self._commits.all_at_once()
         outbox.put_off(result.again, now)
-        for source, reason in chain(result.unwritable.items(), result.too_long.items()):
+        for source, reason in result.unwritable.items():
             partition = self._ownership.partitions.get(source)
             if partition is None:
                 continue
-            tried = None
-            if source in result.too_long:
-                tried = sum(entry.record.source == source for entry in result.batch.entries)
-                partition.await_shorter_progress(waits=True, in_vain=tried == 0)
-            if partition.closing and (tried is None or (tried <= 1 and partition.in_flight == 0)):
-                # The next owner begins where Kafka's progress is, and nothing ends any more that would help.
+            if partition.closing:  # the next owner begins where Kafka's progress is
                 self._ownership.lost((source,))
                 continue
-            outbox.unwritable.refuse(source, reason, now.steady_ms, tried, hurried=partition.closing)
+            outbox.unwritable.refuse(source, reason, now.steady_ms)
         outbox.sort_out()
+
+    def begin(self) -> None:
+        """Let the records go that were kept back until it was known that progress of any length can be committed."""
+        for source in self._ownership.partitions:
+            self._waiting.let_try(source, first=False)
 
     def review(self, now: Now) -> None:
         """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
@@ -125,7 +104,7 @@ class BlockedPartitions:
             if partition.closing or not (partition.blocked or source in sizes or source in unwritable):
                 continue
             reason = missing.get(source) or unwritable.reason(source)
-            if not reason and not partition.tracker.waits:  # else what it has begun must end, and only that helps
+            if not reason:
                 reason = self._crowds(partition, counts[source])
             if partition.blocked and not reason:
                 self._go_on(partition, now)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
@@ -85,13 +86,10 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
     """Report what the instance here says in its `/status`."""
     name = str(status.get("instance", "the instance here"))
     partitions = status.get("partitions", ())
-    # An instance of 0.2 calls these states `held: …`, and the number of refused copies `held`.
-    stopped = [
-        partition for partition in partitions if str(partition.get("state", "")).startswith(("stopped:", "held"))
-    ]
+    stopped = [partition for partition in partitions if str(partition["state"]).startswith(STOPPED)]
     for partition in stopped[:10]:
         yield fail(f"{name}: {partition['topic']}[{partition['partition']}] is {partition['state']}", SEE)
-    refused = sum(int(partition.get("refused_copies", partition.get("held", 0))) for partition in partitions)
+    refused = sum(int(partition["refused_copies"]) for partition in partitions)
     if refused and not stopped:
         yield warn(f"{name}: Kafka refuses the copies of {plural(refused, 'record')}, which are tried again", SEE)
     if status.get("refused_by_group"):

@@ -28,12 +28,10 @@ REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
 """Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.
 A missing right on the transactional id takes an operator, and each try costs a client with its threads."""
 IDS = 8
-"""Transactional ids that are used in turn. A transaction cannot end if it included a partition with too few replicas in
-sync. It keeps its id until these are back. Its outcome is decided by then; the committed progress shows it."""
-HOME_AFTER = 120.0
-"""Seconds after which the plain id is used again: by then a kernel has given up what it repeats for a closed
-connection. Under the plain id a successor ends at once what a crash left open; under another one Kafka ends it after
-its timeout."""
+"""Transactional ids that a committer takes in turn. It takes the next one, and keeps it, when the last transaction of
+an id may still have an effect: it cannot end because a partition has too few replicas in sync, or its offsets may come
+late. By the time that an id's turn comes again, that is over. After a crash under another id than the first, which a
+successor of the same name does not use, Kafka ends an open transaction after its timeout."""
 LOOK_EVERY = 1.0
 """Seconds between two requests for the topics, for those that are missing or for all."""
 
@@ -70,10 +68,7 @@ class ReplaceableProducer:
         self._config, self._appended = config, appended
         self._form = RecordForm(config)
         self._id_index = 0
-        """The index of the transactional id in use. Another one is used while a transaction of this one cannot end, or
-        while its offsets may come late."""
-        self._home_at = inf
-        """When the plain id is to be used again (monotonic seconds)."""
+        """The index of the transactional id in use, below IDS."""
         self._stopping = stopping
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
@@ -90,7 +85,7 @@ class ReplaceableProducer:
         late_offsets = self.producer is not None and self.producer.doubtful and self.producer.sent_offsets
         self._make()
         if late_offsets:
-            self._id_index, self._home_at = (self._id_index + 1) % IDS, time.monotonic() + HOME_AFTER
+            self._take_next_id()
             self._make()
 
     def _make(self) -> None:
@@ -108,7 +103,7 @@ class ReplaceableProducer:
             except (KafkaException, CallTimeoutError) as failure:
                 self.warn("no-producer", "no producer yet, trying again: %s", failure)
                 if _cannot_end(failure):
-                    self._id_index = (self._id_index + 1) % IDS
+                    self._take_next_id()
                 # Otherwise try the same producer again: an outage must not leave many of them behind.
                 if producer and (not _retriable(failure) or _cannot_end(failure) or self.credentials.outdated):
                     producer.end()  # at once: it would go on requesting an id, beside all that come after it
@@ -166,10 +161,10 @@ class ReplaceableProducer:
             text = "a request of the last transaction may have been sent twice, so the producer is replaced"
             _LOG.info(text, extra={"event": "producer-renewed"})
             self.replace()
-        elif time.monotonic() >= self._home_at:
-            self._id_index, self._home_at = 0, inf
-            self.replace()
         return self.producer
+
+    def _take_next_id(self) -> None:
+        self._id_index = (self._id_index + 1) % IDS
 
     def _identified(self) -> dict[str, object]:
         """Return the configuration with the transactional id in use; the first of them is the plain id."""

@@ -28,7 +28,6 @@ from reconsume.sidecar.kafka.committer.transaction_outcome import (
     REFUSED,
     STALLED,
     THROTTLED,
-    TOO_MANY,
     Aborted,
     OutcomeUnknown,
     QuotaExceeded,
@@ -43,7 +42,6 @@ from reconsume.sidecar.kafka.committer.write_errors import (
 )
 from reconsume.sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
 from reconsume.sidecar.kafka.named_topics import named_topics
-from reconsume.topics.retry_headers import MOST_HEADERS
 from reconsume.topics.transition_records import Copy
 
 API_LIMIT = 5.0
@@ -266,9 +264,6 @@ class TransactionalProducer:
                 by_key = copy.key is not None and not copy.scattered
                 number = -1 if by_key else copy.spread % partitions[copy.topic]
                 stamp = copy.timestamp or at
-                if len(copy.headers) > MOST_HEADERS:
-                    self._errors.setdefault(index, (TOO_MANY, copy.topic))
-                    raise RecordsRefused
                 # Arguments by position are a quarter cheaper. The callback's alias `on_delivery` is None and not used.
                 try:
                     produce(copy.topic, copy.value, copy.key, number, report, None, stamp, copy.headers)  # type: ignore[arg-type]

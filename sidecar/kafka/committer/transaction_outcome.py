@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError
 
 from reconsume.sidecar.core.commit_batch import Refusal
 from reconsume.sidecar.kafka.committer.write_errors import refused_offsets
-from reconsume.topics.retry_headers import MOST_HEADERS
 
 STALE_MEMBER = frozenset(
     {
@@ -25,7 +24,6 @@ STALLED = KafkaError(KafkaError._MSG_TIMED_OUT, "a partition takes no records", 
 REFUSED = KafkaError(KafkaError._FAIL, "records were refused", False, False, True)
 THROTTLED = KafkaError(KafkaError.THROTTLING_QUOTA_EXCEEDED, "a quota holds records back", False, False, True)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed", False, False, True)
-TOO_MANY = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, f"more than {MOST_HEADERS} headers")
 DOUBTFUL = KafkaError(KafkaError._FAIL, "a request may have been sent twice", False, False, True)
 
 T = TypeVar("T")

@@ -49,10 +49,3 @@ class View(Section):
             "of its own. null is a temporary folder: each start then reads the whole view anew."
         ),
     )
-    storm_outage: bool = Field(
-        default=False,
-        description=(
-            "Has no effect any more, and goes with the next release: each instance finds out by itself whether its "
-            "service is away. The sign of a storm stays, on the dashboard and in `GET /v1/view/stats`."
-        ),
-    )

@@ -78,19 +78,16 @@ def test_show_has_the_headers_the_value_and_the_journey(call: Call, group: Group
     assert "\n    1e400\n" in table
 
 
-@pytest.mark.parametrize("words", [("show",), ("edit", "--yes")])
-def test_an_unknown_id_is_one_sentence_and_one_line_of_json(
-    words: tuple[str, ...], call: Call, group: GroupTopics
-) -> None:
+def test_an_unknown_id_is_one_sentence_and_one_line_of_json(call: Call, group: GroupTopics) -> None:
     ident = f"{group.main}:0:9"
-    shown = call(*words, ident, "-o", "json")
+    shown = call("show", ident, "-o", "json")
     assert (shown.exit_code, shown.stdout) == (1, "")
     said = {"title": "dlq", "detail": f"there is no dead letter {ident}", "exit": 1}
     assert json.loads(shown.stderr.splitlines()[-1]) == said
-    assert f"reconsume: dlq: there is no dead letter {ident}" in call(*words, ident).stderr
+    assert f"reconsume: dlq: there is no dead letter {ident}" in call("show", ident).stderr
 
 
-@pytest.mark.parametrize("words", [("show", "nonsense"), ("edit", "nonsense"), ("list", "--id", "nonsense")])
+@pytest.mark.parametrize("words", [("show", "nonsense"), ("list", "--id", "nonsense")])
 def test_what_is_no_id_is_wrong_usage(words: tuple[str, ...], call: Call, group: GroupTopics) -> None:
     shown = call(*words)
     assert (shown.exit_code, shown.stdout) == (2, "")

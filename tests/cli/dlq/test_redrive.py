@@ -1,13 +1,15 @@
-"""`dlq redrive` and `dlq edit` on a real broker: what comes back, once, and what is left. No sidecar runs."""
+"""`dlq redrive`, and `dlq import` of edited lines, on a real broker: what comes back, once, and what is left."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
+from typer.testing import Result
 
 from reconsume.topics import retry_headers as wire
 from tests.support.kafka.broker import Broker
@@ -99,35 +101,56 @@ def test_after_somebody_reset_the_progress_nothing_is_redriven_by_itself(call: C
     assert len(ready(group)) == 1
 
 
-def test_an_edited_letter_comes_back_changed_once_and_says_who_did_it(
+def test_an_edited_line_is_redriven_once_with_its_value_and_names_who_changed_it(
     call: Call, group: GroupTopics, tmp_path: Path
 ) -> None:
-    plant(group, dead_letter(group, 1, b'{"sku": "?"}', own=(("a", b"1"),)))
-    editor = tmp_path / "editor.py"
-    editor.write_text("import sys\nopen(sys.argv[1], 'wb').write(b'mended')\n", encoding="utf-8")
-    ident, environ = f"{group.main}:0:1", {"EDITOR": f"{sys.executable} {editor}", "VISUAL": ""}
-    same = call("edit", ident, "--yes", EDITOR="true", VISUAL="")
-    assert (same.exit_code, "nothing is done" in same.stderr, ready(group)) == (0, True, [])
-    failed = call("edit", ident, "--yes", EDITOR="false", VISUAL="")
-    assert (failed.exit_code, "ended with 1: nothing is done" in failed.stderr, ready(group)) == (1, True, [])
-    planned = call("edit", ident, "--dry-run", **environ)
-    assert (planned.exit_code, ready(group)) == (0, [])
-    assert '- {\n-   "sku": "?"\n- }\n+ mended\n' in planned.stderr
-    assert "nothing was sent" in planned.stderr
-    done = call("edit", ident, "--yes", "--who", "ann", **environ)
-    assert done.exit_code == 0, done.stderr
-    assert f"sent {ident} to {group.names.ready} with 6 bytes, changed by ann" in done.stderr
-    assert "sha" not in done.stderr
-    (row,) = ready(group)
-    audit = json.loads(dict(row.headers)["RETRY_EDITED"] or b"")
-    assert (row.value, dict(row.headers)["a"], audit["who"]) == (b"mended", b"1", "ann")
+    """Given an export of three dead letters, one edited and one of them to null, then these two are redriven."""
+    plant(group, *(dead_letter(group, n, b'{"sku": "?"}', own=(("a", b"1"),)) for n in (1, 2, 3)))
+    file = exported(call, tmp_path / "dead.jsonl", {1: b"repaired", 2: None})
+    planned = call("import", file, "--dry-run")
+    assert results(planned) == ["would be redriven", "would be redriven", "there already"]
+    assert ready(group) == []
+    done = call("import", file, "--yes", "--who", "ann")
+    assert (done.exit_code, results(done)) == (0, ["redriven", "redriven", "there already"])
+    assert "0 imported, 2 redriven, 1 there already" in done.stderr
+    first, second = sorted(ready(group), key=lambda row: row.value or b"", reverse=True)
+    audit = json.loads(dict(first.headers)["RETRY_EDITED"] or b"")
+    assert (first.value, second.value, dict(first.headers)["a"], audit["who"]) == (b"repaired", None, b"1", "ann")
     assert audit["was"] == hashlib.sha256(b'{"sku": "?"}').hexdigest()
-    assert audit["is"] == hashlib.sha256(b"mended").hexdigest()
-    assert dump(group.bootstrap, group.dlq)[0].value == b'{"sku": "?"}'
-    twice = call("edit", ident, "--yes", **environ)
-    assert (twice.exit_code, "was redriven before, and is not sent twice" in twice.stderr) == (1, True)
-    assert actions(call("redrive", "--yes")) == [("redriven before", 1)]
-    assert len(ready(group)) == 1
+    assert audit["is"] == hashlib.sha256(b"repaired").hexdigest()
+    assert json.loads(dict(second.headers)["RETRY_EDITED"] or b"")["is"] is None
+    assert {row.value for row in dump(group.bootstrap, group.dlq)} == {b'{"sku": "?"}'}
+    twice = call("import", file, "--yes")
+    assert (twice.exit_code, results(twice)) == (0, ["redriven before", "redriven before", "there already"])
+    assert actions(call("redrive", "--yes")) == [("redriven", 1), ("redriven before", 2)]
+    assert len(ready(group)) == 3
+
+
+def test_an_edited_line_that_kafka_refuses_is_named_and_the_others_are_redriven(
+    call: Call, group: GroupTopics, tmp_path: Path
+) -> None:
+    set_config(group.bootstrap, group.names.ready, "max.message.bytes", "5000")
+    plant(group, dead_letter(group, 1), dead_letter(group, 2))
+    file = exported(call, tmp_path / "dead.jsonl", {1: dense(9_000), 2: b"repaired"})
+    done = call("import", file, "--yes")
+    assert (done.exit_code, results(done)[1], [row.value for row in ready(group)]) == (3, "redriven", [b"repaired"])
+    assert results(done)[0].startswith("refused: ")
+    assert "too large" in results(done)[0].lower()
+
+
+def exported(call: Call, file: Path, values: Mapping[int, bytes | None]) -> Path:
+    """Export all dead letters into a file, with new values for those of these offsets of the main topic."""
+    lines = rows(call("export"))
+    for line in lines:
+        if (offset := int(line["id"].rpartition(":")[2])) in values:
+            value = values[offset]
+            line["value_base64"] = None if value is None else base64.b64encode(value).decode()
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return file
+
+
+def results(call: Result) -> list[str]:
+    return [row["result"] for row in rows(call)]
 
 
 def test_letters_are_chosen_by_key_and_by_what_their_value_contains(call: Call, group: GroupTopics) -> None:

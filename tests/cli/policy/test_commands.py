@@ -161,9 +161,7 @@ def test_levels_that_are_missing_are_named_with_the_mend_and_nothing_is_written(
     assert dump(kafka.bootstrap, topic) == []
 
 
-def test_a_ladder_that_keeps_the_order_needs_its_queues_and_instances_that_read_them(
-    call: Call, kafka: Broker, group: str, topic: str
-) -> None:
+def test_a_ladder_that_keeps_the_order_needs_its_queues(call: Call, kafka: Broker, group: str, topic: str) -> None:
     ordered = {"RECONSUME_DELIVER__ORDER": "key", "RECONSUME_RETRY__LEVELS": "ladder"}
     words = ("policy", "set", "ordered_ladder=[1s, 1m]", "ordered_exhausted=park", "--yes")
     refused = call(*words, **ordered)
@@ -171,11 +169,6 @@ def test_a_ladder_that_keeps_the_order_needs_its_queues_and_instances_that_read_
     assert f"queue topics are missing: {group}-ORDERED-orders; create them first: " in refused.stderr
     assert "--set 'retry.ordered_ladder=[1s, 1m]'" in refused.stderr
     create_topic(kafka.bootstrap, f"{group}-ORDERED-orders", 1)
-    beat = {"v": 1, "subscription": {"orders": "*"}, "at": int(time.time() * 1000), "reads": ["rules"]}
-    produce(kafka.bootstrap, topic, [Out(json.dumps(beat).encode(), b"instance/old-0")])
-    refused = call(*words, **ordered)
-    assert (refused.exit_code, "old-0 would not read what waits in the queues" in refused.stderr) == (1, True)
-    produce(kafka.bootstrap, topic, [Out(None, b"instance/old-0")])
     assert call(*words, **ordered).exit_code == 0
     shown = values(call("policy", "show", **ordered))
     assert (shown["ordered_ladder"], shown["ordered_exhausted"]) == ((["1s", "1m"], "record"), ("park", "record"))

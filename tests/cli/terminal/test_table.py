@@ -18,7 +18,6 @@ from rich.console import Console
 
 from reconsume.sidecar import ui
 from reconsume.sidecar.cli.acls.commands import PLAN_COLUMNS as ACLS
-from reconsume.sidecar.cli.dlq.edit import CHANGE
 from reconsume.sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
 from reconsume.sidecar.cli.dlq.rows import LIST as LETTERS
 from reconsume.sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
@@ -37,7 +36,6 @@ TABLES = {
     "journey": JOURNEY,
     "topics": TOPICS,
     "acls": ACLS,
-    "edit": CHANGE,
 }
 """Columns of tables that commands print; each gets an id in its column `id`, or in its first one."""
 

@@ -52,7 +52,6 @@ SPOOFED = (
     (wire.RETRY_REDRIVES, b"9"),
     (wire.RETRY_TOPIC, b"payroll"),
     (DLQ_MESSAGE, b"spoof"),
-    (wire.OLD_MESSAGE_ID, b"payroll:0:0"),
 )
 
 Headers = list[tuple[str, bytes | None]]

@@ -1,6 +1,6 @@
 """Two versions in one group: what a newer one left is taken over, left alone or told, and never costs an attempt twice.
 
-There is no older release yet to run beside this one, so what the next one may write is made up.
+What the next version may write is made up.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from confluent_kafka import TopicPartition
 
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
+from reconsume.topics.hold_record import hold_key
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.lifecycle.next_version import MORE_PARTS, leave_progress, left_progress, newer_policy
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -38,7 +40,7 @@ def test_a_partition_whose_progress_has_unknown_parts_is_taken_over_without_a_se
 ) -> None:
     group = create_group(new_group(), partitions=1)
     produced(group)
-    written = encode(Progress(10, DONE, clean=True)) + MORE_PARTS
+    written = encode(Partition(group.main, 0), Progress(10, DONE, clean=True)) + MORE_PARTS
     leave_progress(group.bootstrap, group.group, {TopicPartition(group.main, 0, 10): written})
     service = start_service(by_name({"flaky": (FAIL, OK), "fine": (OK,)}))
     sidecar = start_sidecar(group, service.url, overrides=CALM)
@@ -48,7 +50,7 @@ def test_a_partition_whose_progress_has_unknown_parts_is_taken_over_without_a_se
     assert sidecar.metric("reconsume_unread_progress_total") == 0
     sidecar.stop()
     metadata = left_progress(group.bootstrap, group.group, group.main)
-    assert metadata.startswith("rc1c.")
+    assert metadata.startswith("rc1.c.")
     assert "later" not in metadata
     events = [json.loads(row.value or b"") for row in dump(group.bootstrap, group.names.events)]
     waiting = sorted(event["offset"] for event in events if event["state"] == "WAITING_RETRY")
@@ -60,14 +62,14 @@ def test_progress_in_an_unknown_form_keeps_its_offset_and_is_told(
 ) -> None:
     group = create_group(new_group(), partitions=1)
     produced(group)
-    leave_progress(group.bootstrap, group.group, {TopicPartition(group.main, 0, 10): "rc3o.AAAA.later"})
+    leave_progress(group.bootstrap, group.group, {TopicPartition(group.main, 0, 10): "rc3.AAAA.later"})
     service = start_service(by_name({"flaky": (FAIL, OK), "fine": (OK,)}))
     sidecar = start_sidecar(group, service.url, overrides=CALM)
     await_quiet(group, SECONDS)
     firsts = sorted(int(d.id.rpartition(":")[2]) for d in service.ledger.deliveries() if d.times == 0)
     assert firsts == list(range(10, COUNT)), "nothing below the offset again, and nothing above it passed over"
     assert sidecar.metric("reconsume_unread_progress_total") == 1
-    assert sidecar.log().count("a newer version of Reconsume wrote it, in the form 'rc3o'") == 1
+    assert sidecar.log().count("a newer version of Reconsume wrote it, in the form 'rc3'") == 1
     sidecar.stop()
 
 
@@ -106,6 +108,27 @@ def test_a_policy_of_a_higher_version_leaves_the_running_one_in_force_and_is_tol
     follows(sidecar, max_reconsume_times=2)
     assert told() == []
     sidecar.stop()
+
+
+def test_a_hold_of_a_higher_version_is_left_alone_and_named_until_all_are_released(
+    new_group: FreshGroup, tmp_path: Path
+) -> None:
+    group = with_policy(new_group())
+    write(group, b'{"v": 2, "tenant": "a"}', hold_key("of-the-next-version"))
+    file = tmp_path / "reconsume.json"
+    file.write_text(json.dumps(config_of(group, "http://127.0.0.1:1", 8471)), encoding="utf-8")
+
+    def values() -> list[bytes | None]:
+        return [row.value for row in dump(group.bootstrap, group.names.policy)]
+
+    listed = reconsume("holds", "-c", file)
+    assert "hold of-the-next-version: a newer version of Reconsume wrote it (v 2)" in listed.stderr
+    assert reconsume("release", "of-the-next-version", "-c", file).exit_code == 1
+    assert values() == [b'{"v": 2, "tenant": "a"}']
+    released = reconsume("release", "--all", "-c", file)
+    assert (released.exit_code, "released 1 hold" in released.stderr) == (0, True), released.stderr
+    assert values()[-1] is None
+    assert "newer version" not in reconsume("holds", "-c", file).stderr
 
 
 def test_a_redrive_leaves_alone_what_a_newer_version_knows_of_redrives(new_group: FreshGroup, tmp_path: Path) -> None:

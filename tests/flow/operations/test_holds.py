@@ -84,7 +84,6 @@ def test_two_sidecars_and_a_new_one_obey_a_hold_of_a_topic_until_it_is_released(
     pods[0].until(lambda: dump(group.bootstrap, group.names.level(5_000, orders)), 10, "a retry waits")
     made = command(group, "hold", "--topic", orders, "--for", "1h", "--why", "the ledger is mended", "--yes")
     assert made.exit_code == 0, made.stderr
-    assert "older version" not in made.stderr
     obeyed(pods, 1)
     new = [b"good:%d" % number for number in range(20)]
     before = values(service)
@@ -268,7 +267,6 @@ def test_batches_and_ordered_groups_obey(
 def test_the_api_of_any_instance_holds_and_releases_for_all(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, command: Call, ledger: Ledger
 ) -> None:
-    """Also an instance of an older version is named: it goes on to deliver."""
     group = with_policy(new_group())
     service = start_service(SCRIPT)
     pods = [start_sidecar(group, service.url, pod, CALM) for pod in ("pod-0", "pod-1")]
@@ -280,10 +278,6 @@ def test_the_api_of_any_instance_holds_and_releases_for_all(
     rows = pods[1].request("GET", "/v1/holds").json["holds"]
     assert [(row["id"], row["what"], row["who"]) for row in rows] == [(made.json["id"], "level=main", "api:none")]
     assert pods[1].metric("reconsume_holds") == 1
-    old = json.dumps({"v": 1, "subscription": {group.main: "*"}, "at": int(time.time() * 1000)}).encode()
-    write(group, old, b"instance/pod-old")
-    warned = command(group, "hold", "--key", "x", "--for", "1h", "--why", "x", "--dry-run")
-    assert "instances of an older version do not know holds, and go on to deliver: pod-old" in warned.stderr
     assert values(service) == []
     assert pods[1].request("DELETE", f"/v1/holds/{made.json['id']}").status == 204
     obeyed(pods, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.support.kafka.topic_io import dump, produce
 from tests.support.proof.invariants import GRAIN
 from tests.support.service.behaviours import OK, Answer, by_name, verdict
 from tests.support.sidecar.cli import reconsume
-from tests.support.sidecar.policy import CALM, follows, set_policy, with_policy, write
+from tests.support.sidecar.policy import CALM, follows, set_policy, with_policy
 
 BUSY, GONE = Answer(409), Answer(410)
 SCRIPT = by_name(
@@ -59,9 +58,7 @@ def test_each_failure_has_the_way_of_its_rule_and_worthless_records_expire(
     assert int(dict(waited[0].headers)[RETRY_EXPIRES_AT] or b"") > 0
 
 
-def test_rules_are_set_and_changed_by_name_and_refused_while_an_older_instance_lives(
-    new_group: FreshGroup, tmp_path: Path
-) -> None:
+def test_rules_are_set_and_changed_by_name(new_group: FreshGroup, tmp_path: Path) -> None:
     group = with_policy(new_group())
     tree = {
         "group": group.group,
@@ -72,12 +69,6 @@ def test_rules_are_set_and_changed_by_name_and_refused_while_an_older_instance_l
     }
     (tmp_path / "reconsume.yaml").write_text(json.dumps(tree), encoding="utf-8")
     command = ("policy", "set", "--yes", "-c", str(tmp_path / "reconsume.yaml"))
-    old = {"v": 1, "subscription": {group.main: "*"}, "at": time.time_ns() // 1_000_000, "reads": ["dismissed"]}
-    write(group, json.dumps(old).encode(), b"instance/old-pod")
-    refused = reconsume(*command, "rules.busy={reasons: [http-409], ladder: [1m]}")
-    assert refused.exit_code == 1
-    assert "old-pod would refuse a policy with rules" in refused.stderr
-    write(group, json.dumps(old | {"reads": ["dismissed", "rules"]}).encode(), b"instance/old-pod")
     for assignment in ("rules.busy={reasons: [http-409], ladder: [1m]}", "rules.gone={dead_letter: true}"):
         result = reconsume(*command, assignment)
         assert result.exit_code == 0, result.stderr

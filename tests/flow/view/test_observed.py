@@ -48,7 +48,6 @@ INTERFACE = (
     "retries_scheduled_total",
     "dead_lettered_total",
     "buffered_records",
-    "held_records",
     "overdue_seconds",
     "lateness_seconds",
     "transactions_total",

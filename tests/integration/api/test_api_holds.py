@@ -49,8 +49,8 @@ class Topic(HoldStore):
     def _write(self, records: Mapping[bytes, bytes | None]) -> None:
         pass
 
-    def release(self, idents: Iterable[str], who: str, there: HoldsThere) -> None:
-        super().release(idents, who, there)
+    def release(self, idents: Iterable[str], who: str, there: HoldsThere, newer: Iterable[str] = ()) -> None:
+        super().release(idents, who, there, newer)
         self.released += [(ident, who) for ident in idents]
 
 

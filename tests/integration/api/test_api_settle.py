@@ -16,7 +16,7 @@ import pytest
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.settle import MOST_AT_ONCE, Settle, settle_routes
 from reconsume.sidecar.dlq.decisions import Decided
-from reconsume.sidecar.dlq.queue_settler import NotWaitingError, Settled
+from reconsume.sidecar.dlq.queue_settler import NotWaitingError
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.events import State, event_of
@@ -27,20 +27,20 @@ from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 GOOD = {"id": "orders:3:1024", "how": "commit", "why": "it was paid by hand"}
 EVENT = event_of(life(), State.COMMIT, None, group="billing", instance="billing-0", at=WALL)
-DONE = Settled(Decided(EVENT, as_decided=True))
+DONE = Decided(EVENT, as_decided=True)
 
 
 class Settler:
     """Answers with `decided`, or raises it, once `go` is set; keeps what was asked for."""
 
     def __init__(self) -> None:
-        self.decided: Settled | Exception = DONE
+        self.decided: Decided | Exception = DONE
         self.calls: list[tuple[str, str, str, str]] = []
         self.client_of: Callable[[weakref.ref[threading.Event]], None] = lambda _client: None
         self.go = threading.Event()
         self.go.set()
 
-    def __call__(self, ident: str, how: str, why: str, by: str) -> Settled:
+    def __call__(self, ident: str, how: str, why: str, by: str) -> Decided:
         client = threading.Event()  # it stands for what a call makes, and can be referred to weakly
         self.client_of(weakref.ref(client))
         self.calls.append((ident, how, why, by))
@@ -86,16 +86,15 @@ def test_a_decision_is_made_by_the_name_of_the_token_and_its_end_is_answered(
     port: str | int, settler: Settler, how: str
 ) -> None:
     answer = settle(port, {**GOOD, "how": how})
-    ended = {"done": True, "state": "COMMIT", "older_instances": []}
+    ended = {"done": True, "state": "COMMIT"}
     assert (answer.status, answer.json) == (200, {"id": GOOD["id"], "how": how, **ended})
     assert settler.calls == [("orders:3:1024", how, GOOD["why"], "api:ann")]
 
 
 def test_one_that_is_written_and_not_carried_out_yet_is_202(port: str | int, settler: Settler) -> None:
-    settler.decided = Settled(Decided(None), ("billing-6b1d-old",))
+    settler.decided = Decided(None)
     answer = settle(port, GOOD)
     assert (answer.status, answer.json["done"], answer.json["state"]) == (202, False, None)
-    assert answer.json["older_instances"] == ["billing-6b1d-old"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,6 @@ from reconsume.topics.events import Event
 from reconsume.topics.names import Kind
 from reconsume.topics.partition import Partition
 from tests.integration.freed.measure import uncollected, usage
-from tests.integration.kafka.test_hidden_headers import clients
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.queue_copies import queue_copy
@@ -34,6 +34,19 @@ def group(kafka: Broker) -> GroupTopics:
     copies = [queue_copy(group.queues[0], b"ada", at, at == 0, topic=group.main) for at in range(2)]
     produce(group.bootstrap, group.queues[0], copies)
     return group
+
+
+def clients() -> frozenset[str]:
+    """The main threads of librdkafka's clients in this process, by their ids."""
+    return frozenset(task.name for task in Path("/proc/self/task").iterdir() if name_of(task) == "rdk:main")
+
+
+def name_of(task: Path) -> str:
+    """The name of a thread; empty if it has ended since it was listed."""
+    try:
+        return (task / "comm").read_text(encoding="utf-8").strip()
+    except OSError:  # FileNotFoundError, or ProcessLookupError amid the read
+        return ""
 
 
 class Events:

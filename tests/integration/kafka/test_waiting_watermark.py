@@ -16,12 +16,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
-from reconsume.sidecar.kafka.client_config import follower_config, reader_config
-from reconsume.sidecar.kafka.committer.hidden_headers import HiddenHeaders
-from reconsume.sidecar.kafka.credentials.registry import unchanging
+from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.queues.offset_reads import Payloads
 from reconsume.topics.retry_headers import MOST_HEADERS
-from tests.sim.samples import record
 from tests.sim.twin_broker import unused_name
 from tests.support.kafka.topic_io import SECONDS, Out, produce
 
@@ -68,14 +65,3 @@ def test_a_record_of_a_queue_is_waited_for(three_nodes: EmbeddedKafka, above: Pa
             if time.monotonic() > begun + LOOKS_S and three_nodes.node(STILL).paused:
                 three_nodes.node(STILL).wake()
     assert (arrived, gone) == ([COMMITTED], [])
-
-
-def test_the_headers_of_a_record_are_not_known_before_it_was_read(three_nodes: EmbeddedKafka, above: Partition) -> None:
-    """Given a failed record above the watermark, then its copy waits: without a look it would have no headers."""
-    config = reader_config({"bootstrap.servers": three_nodes.bootstrap}, "g", "test")
-    wanted = [record(COMMITTED, source=above)]
-    with closing(HiddenHeaders(config, unchanging())) as headers:
-        looked = headers.look(wanted)
-        assert (looked.hidden, looked.unread) == (frozenset(), {(above, COMMITTED)})
-        three_nodes.node(STILL).resume()
-        assert headers.look(wanted).hidden == {(above, COMMITTED)}

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from reconsume.sidecar.clock import now
-from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.removed_levels import Undrained
@@ -23,28 +21,15 @@ class Seen:
 
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
-        self.far: list[bool] = []
         self.expects_queues = False
-        self._passed = 0
         self.desk = PolicyController(
             *(settings, "me", self._apply),
             known_within=0.05,
-            allow_far=self.far.append,
-            clock=self._now,
-            forms_every=0.01,
             expect_queues=self._expect,
         )
 
-    def _now(self) -> Now:
-        present = now()
-        return Now(present.wall_ms + self._passed, present.steady_ms + self._passed)
-
     def _expect(self) -> None:
         self.expects_queues = True
-
-    def pass_time(self, ms: int) -> None:
-        """Let the desk's clock go on."""
-        self._passed += ms
 
     def _apply(self, settings: Settings, left: Collection[str]) -> None:
         self.applied.append((settings, frozenset(left)))

@@ -12,7 +12,7 @@ from reconsume.topics.dead_letter_headers import DEAD_LETTER
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.other_group_headers import kept_originals
 from reconsume.topics.render_headers import RETRY_TRACEPARENT, render_retry_headers
-from reconsume.topics.retry_headers import OURS, Headers
+from reconsume.topics.retry_headers import MOST_HEADERS, MOST_OF_OURS, OURS, RETRY_HEADERS_DROPPED, Headers
 from reconsume.topics.transition_records import Copy, redriven_writes, writes_of
 from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Retry
 from tests.sim.samples import WALL, life, policy, read, record
@@ -163,3 +163,18 @@ def test_the_mark_of_the_attempt_before_is_kept_where_attempts_are_traced(traced
     for headers in ([("a", b"1"), mark], [("a", b"1")]):
         copy = writes_of(record(headers=list(headers)), Retry(life(1), 10_000), replace(POLICY, traced=traced), WALL)[0]
         assert (mark in copy.headers) is (traced and mark in headers)
+
+
+@pytest.mark.parametrize(
+    ("count", "kept"), [(MOST_HEADERS - MOST_OF_OURS, True), (MOST_HEADERS - MOST_OF_OURS + 1, False)]
+)
+def test_a_copy_has_the_records_headers_if_they_can_be_read_together_with_ours(count: int, *, kept: bool) -> None:
+    found = record(7, headers=[("a", b"")] * count)
+    (copy, _) = writes_of(found, Retry(life(1), 10_000), POLICY, WALL)
+    assert len(copy.headers) <= MOST_HEADERS
+    if not kept:
+        assert own(copy.headers) == [(RETRY_HEADERS_DROPPED, b"%d" % count)]
+        again = writes_of(record(8, headers=copy.headers, life=life(1)), Retry(life(2), 10_000), POLICY, WALL)[0]
+        assert own(again.headers) == own(copy.headers), "the number stays with the record"
+    else:
+        assert own(copy.headers) == found.headers

@@ -33,13 +33,12 @@ def letter(number: int = 0, offset: int = 7, **more: object) -> Letter:
 class There:
     """A cluster with two partitions of each topic but those that are missing, and the ends of its logs."""
 
-    def __init__(self, missing: Collection[str] = (), queueless: tuple[str, ...] = (), ladder: bool = False) -> None:
+    def __init__(self, missing: Collection[str] = (), ladder: bool = False) -> None:
         self.has_ladder = ladder
         self.names, self.kafka = QUEUED.names, {}
         self.ends = {Partition("orders", 0): 40, Partition("orders", 1): 50}
         self.ends |= {Partition(QUEUE, number): 9 for number in (0, 1)}
         self.cluster = SimpleNamespace(find=lambda names: self._find(names, missing))
-        self.queueless = queueless
 
     @staticmethod
     def _find(names: Iterable[str], missing: Collection[str]) -> dict[str, Any]:
@@ -49,7 +48,7 @@ class There:
         return {name: topic(name) for name in names if name not in missing}
 
     def settlements(self) -> object:
-        return NONE._replace(queueless=self.queueless, has_ladder=self.has_ladder)
+        return NONE._replace(has_ladder=self.has_ladder)
 
 
 @pytest.fixture
@@ -108,10 +107,9 @@ def test_a_letter_of_a_partition_that_is_not_there_has_no_place(there: There) ->
     assert orders.fault_of(letter(1, 1)) == ""
 
 
-@pytest.mark.parametrize("queueless", [(), ("old-0",)])
-def test_without_a_ladder_letters_go_to_the_ready_topic(queueless: tuple[str, ...]) -> None:
+def test_without_a_ladder_letters_go_to_the_ready_topic() -> None:
     rules = policy()
-    orders = KeyOrders(There(queueless=queueless), rules)  # type: ignore[arg-type]
+    orders = KeyOrders(There(), rules)  # type: ignore[arg-type]
     assert (orders.topics, orders.any, orders.of([letter()])) == ((), None, [None])
     assert target_of(rules.names, orders.topics) == "billing-RETRY"
 
@@ -122,12 +120,6 @@ def test_the_ladder_of_the_groups_policy_counts_as_one_of_the_configuration(
 ) -> None:
     rules = replace(policy(), drained=drained)
     assert KeyOrders(There(ladder=True), rules).topics == queues  # type: ignore[arg-type]
-    assert KeyOrders(There(ladder=True, queueless=("old-0",)), rules).topics == ()  # type: ignore[arg-type]
-
-
-def test_while_an_instance_reads_no_queues_letters_go_to_the_ready_topic() -> None:
-    orders = KeyOrders(There(queueless=("old-0",)), QUEUED)  # type: ignore[arg-type]
-    assert (orders.of([letter()]), orders.fault_of(letter(9))) == ([None], "")
 
 
 def test_a_missing_queue_topic_is_named() -> None:

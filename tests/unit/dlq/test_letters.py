@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 
 from reconsume.sidecar.core.record import Partition
@@ -82,7 +85,7 @@ def test_what_a_redrive_leaves_is_named() -> None:
     broken = read_letter(record(source=DLQ, headers=[("REAL_TOPIC", b"orders")]), POLICY)
     condemned = letter(found=RetryState("billing-RETRY-10s:0:3", "billing-RETRY-10s", reason="bad-header"))
     foreign = letter(found=RetryState("other:0:3", "other"))
-    past = RedriveHistory("id", WALL - 5, (RedrivenRange(Filter(), 3),))
+    past = RedriveHistory("id", WALL - 5, (RedrivenRange(Filter(), 3, ("orders",)),))
     assert eligibility(letter(4), wish, past) is Eligibility.READY
     assert eligibility(letter(2), wish, past) is Eligibility.REDRIVEN
     assert eligibility(letter(4, redrives=1), wish, past) is Eligibility.READY
@@ -112,7 +115,15 @@ def test_unreadable_headers_are_a_fault_and_no_crash() -> None:
 
 
 def test_an_edited_letter_keeps_its_headers_and_says_who_changed_it() -> None:
-    changed = edited(letter(), b"new", b'{"who":"ann"}')
+    changed = edited(letter(), b"new", "ann", WALL)
     copy, _ = redrive(changed, POLICY, WALL).writes
     assert copy.value == b"new"
-    assert [header for header in copy.headers if header[0] in ("a", "é", EDITED)] == [*OWN, (EDITED, b'{"who":"ann"}')]
+    own = [header for header in copy.headers if header[0] in ("a", "é", EDITED)]
+    assert own[:-1] == OWN
+    assert json.loads(own[-1][1] or b"") == {
+        "v": 1,
+        "who": "ann",
+        "at": WALL,
+        "was": hashlib.sha256(b"v").hexdigest(),
+        "is": hashlib.sha256(b"new").hexdigest(),
+    }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ WISHES = st.builds(
     FILTERS,
     st.sampled_from([1, 2, 3]),
     st.booleans(),
-    st.sampled_from([(), ("orders",), ("invoices",), TOPICS]),
+    st.sampled_from([("orders",), ("invoices",), TOPICS]),
 )
 LETTERS = st.builds(
     lambda at, number, reason, topic, redrives: (at, number, reason, topic, redrives),
@@ -53,6 +53,16 @@ LETTERS = st.builds(
     st.sampled_from(["orders", "invoices"]),
     st.integers(0, 3),
 )
+
+
+def request(*given: Any, topics: tuple[str, ...] = TOPICS, **more: Any) -> RedriveRequest:
+    """A request of a group with these main topics."""
+    return RedriveRequest(*given, topics=topics, **more)
+
+
+def span(letters: Filter, end: int, left: tuple[int, ...] = ()) -> RedrivenRange:
+    """A range of that group."""
+    return RedrivenRange(letters, end, TOPICS, left)
 
 
 def letters(plans: list[tuple[int, int, str, str, int]]) -> list[Letter]:
@@ -117,9 +127,7 @@ def committed(past: RedriveHistory) -> RedriveHistory:
 def seen_by(wish: RedriveRequest, log: list[Letter]) -> list[Letter]:
     """The letters as the configuration of the wish reads them: those of other topics cannot be redriven."""
     return [
-        letter
-        if not wish.topics or (letter.retry_state and letter.retry_state.topic in wish.topics)
-        else replace(letter, fault="?")
+        letter if letter.retry_state and letter.retry_state.topic in wish.topics else replace(letter, fault="?")
         for letter in log
     ]
 
@@ -162,7 +170,6 @@ def test_no_claim_covers_what_was_not_redriven(
     """But for letters that nothing could redrive when the claim was made, of whose topics it says nothing."""
     log, past, seen = letters(plans), FRESH, set[int]()
     for wish, most in asked:
-        wish = replace(wish, topics=wish.topics or TOPICS)
         past, done = run(log, wish, past, most)
         seen.update(done)
     assert {letter.record.offset for letter in log if past.covers(letter)} <= seen
@@ -171,8 +178,8 @@ def test_no_claim_covers_what_was_not_redriven(
 def test_a_letter_that_is_refused_alone_stays_open_although_the_redrive_goes_on_under_another_range() -> None:
     """An earlier range is extended until a letter comes that this redrive leaves out. Then it begins its own range."""
     log = letters([(WALL + at, n, "http-500", "orders", 0) for n, at in enumerate((1, 30, 31, 15, 32, 33))])
-    past, _ = run(log[:1], RedriveRequest(Filter(since=WALL)), FRESH, 99)
-    wish = RedriveRequest(Filter(since=WALL + 20))
+    past, _ = run(log[:1], request(Filter(since=WALL)), FRESH, 99)
+    wish = request(Filter(since=WALL + 20))
     past, done = run(log, wish, past, 99, frozenset({1}))
     assert done == [2, 4, 5]
     assert len(past.claims) == 2
@@ -181,45 +188,45 @@ def test_a_letter_that_is_refused_alone_stays_open_although_the_redrive_goes_on_
 
 def test_what_kafka_refused_is_tried_again_and_nothing_else() -> None:
     log = letters([(WALL, n, "http-500", "orders", 0) for n in range(7)])
-    past, done = run(log, RedriveRequest(), FRESH, 99, frozenset({2, 3}))
+    past, done = run(log, request(), FRESH, 99, frozenset({2, 3}))
     assert done == [0, 1, 4, 5, 6]
-    assert first_open(RedriveRequest(), past, 0) == 2
-    past, done = run(log, RedriveRequest(), past, 99, frozenset({3}))
+    assert first_open(request(), past, 0) == 2
+    past, done = run(log, request(), past, 99, frozenset({3}))
     assert done == [2]
-    past, done = run(log, RedriveRequest(), past, 99)
+    past, done = run(log, request(), past, 99)
     assert done == [3]
-    assert first_open(RedriveRequest(), past, 0) == 7
+    assert first_open(request(), past, 0) == 7
 
 
 def test_a_redrive_goes_on_where_it_was() -> None:
     log = letters([(WALL, n, "http-500", "orders", 0) for n in range(9)])
-    past, _ = run(log, RedriveRequest(), FRESH, 4)
-    assert first_open(RedriveRequest(), past, 0) == 4
-    assert first_open(RedriveRequest(), past, 6) == 6
-    assert first_open(RedriveRequest(Filter(reasons=("http-500",))), past, 0) == 0
+    past, _ = run(log, request(), FRESH, 4)
+    assert first_open(request(), past, 0) == 4
+    assert first_open(request(), past, 6) == 6
+    assert first_open(request(Filter(reasons=("http-500",))), past, 0) == 0
 
 
 def test_the_offset_that_tools_show_is_that_of_redrives_without_filter() -> None:
     log = letters([(WALL, n, "http-500", "orders", 0) for n in range(9)])
-    narrow, _ = run(log, RedriveRequest(Filter(reasons=("http-500",))), FRESH, 9)
-    whole, _ = run(log, RedriveRequest(), FRESH, 6)
+    narrow, _ = run(log, request(Filter(reasons=("http-500",))), FRESH, 9)
+    whole, _ = run(log, request(), FRESH, 6)
     assert (narrow.next, whole.next) == (0, 6)
 
 
 def test_forgotten_letters_are_not_claimed_by_a_redrive_that_left_them() -> None:
     log = letters([(WALL - 2_000, 0, "http-500", "orders", 0), (WALL, 1, "http-500", "orders", 0)])
-    past, done = run(log, RedriveRequest(), FRESH, 9)
+    past, done = run(log, request(), FRESH, 9)
     assert done == [1]
-    past, done = run(log, RedriveRequest(forgotten=True), past, 9)
+    past, done = run(log, request(forgotten=True), past, 9)
     assert done == [0]
 
 
 def test_a_wider_redrive_makes_narrower_ones_needless() -> None:
-    wide = RedriveRequest(most_redrives=5)
-    claims = tuple(RedrivenRange(Filter(reasons=(f"r{n}",), since=WALL, below=3), n) for n in range(1, 9))
+    wide = request(most_redrives=5)
+    claims = tuple(span(Filter(reasons=(f"r{n}",), since=WALL, below=3), n) for n in range(1, 9))
     before = RedriveHistory("t", WALL - 1_000, claims)
     past = tidied(Course(wide, before, 0).advanced(before, [4], []), 0)
-    assert past.claims == (*claims[5:], RedrivenRange(claimed(wide, past), 5))
+    assert past.claims == (*claims[5:], span(claimed(wide, past), 5))
 
 
 @pytest.mark.parametrize(
@@ -243,19 +250,15 @@ def test_what_has_left_the_partition_is_forgotten_too() -> None:
     past = RedriveHistory(
         "t",
         0,
-        (RedrivenRange(Filter(reasons=("a",)), 10), RedrivenRange(Filter(reasons=("b",)), 30, (5, 25))),
+        (span(Filter(reasons=("a",)), 10), span(Filter(reasons=("b",)), 30, (5, 25))),
         frozenset({3, 12}),
     )
-    assert tidied(past, 12) == RedriveHistory(
-        "t", 0, (RedrivenRange(Filter(reasons=("b",)), 30, (25,)),), frozenset({12})
-    )
+    assert tidied(past, 12) == RedriveHistory("t", 0, (span(Filter(reasons=("b",)), 30, (25,)),), frozenset({12}))
 
 
 def test_it_reads_what_it_writes() -> None:
     filters = (Filter(headers=(("n", None), ("é", "1")), since=3), Filter(ids=("a", "b")))
-    past = RedriveHistory(
-        "id", WALL, tuple(RedrivenRange(one, 2**60, (1, 2)) for one in filters), frozenset({0, 7, 2**62})
-    )
+    past = RedriveHistory("id", WALL, tuple(span(one, 2**60, (1, 2)) for one in filters), frozenset({0, 7, 2**62}))
     assert decode_past(encode_past(past)) == past
 
 
@@ -288,9 +291,7 @@ def test_a_bomb_is_not_unpacked() -> None:
 def test_a_thousand_single_letters_or_forty_filters_have_room() -> None:
     some = random.Random(7)
     single = RedriveHistory("AAAAAAAAAAAAAAAAAAAAAA", WALL, (), frozenset(some.sample(range(10**7), 1_000)))
-    filters = tuple(
-        RedrivenRange(Filter(reasons=(f"http-{n}",), since=WALL + n * 977), 10**6 + n * 7_919) for n in range(40)
-    )
+    filters = tuple(span(Filter(reasons=(f"http-{n}",), since=WALL + n * 977), 10**6 + n * 7_919) for n in range(40))
     assert len(encode_past(single)) < LONGEST
     assert len(encode_past(RedriveHistory("AAAAAAAAAAAAAAAAAAAAAA", WALL, filters))) < LONGEST
     assert not fits(RedriveHistory("t", 0, (), frozenset(some.sample(range(10**9), 5_000))))
@@ -300,31 +301,12 @@ def test_a_letter_of_a_topic_that_was_not_known_is_redriven_once_it_is() -> None
     log = letters(
         [(WALL, 0, "http-500", "orders", 0), (WALL, 1, "http-500", "invoices", 0), (WALL, 2, "x", "orders", 0)]
     )
-    past, done = run(log, RedriveRequest(topics=("orders",)), FRESH, 9)
+    past, done = run(log, request(topics=("orders",)), FRESH, 9)
     assert done == [0, 2]
-    past, done = run(log, RedriveRequest(topics=TOPICS), past, 9)
+    past, done = run(log, request(topics=TOPICS), past, 9)
     assert done == [1]
-    past, done = run(log, RedriveRequest(topics=TOPICS), past, 9)
+    past, done = run(log, request(topics=TOPICS), past, 9)
     assert (done, all(map(past.covers, log))) == ([], True)
-
-
-class _OldClaim(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """As it was before claims had topics."""
-
-    filter: Filter
-    next: int
-    left: tuple[int, ...] = ()
-
-
-def test_claims_with_topics_are_read_by_an_older_version_and_its_own_as_before() -> None:
-    new = RedrivenRange(Filter(reasons=("a",)), 9, (3,), ("orders",))
-    old = _OldClaim(Filter(reasons=("a",)), 9, (3,))
-    assert msgspec.json.decode(msgspec.json.encode(new), type=_OldClaim) == old
-    read = msgspec.json.decode(msgspec.json.encode(old), type=RedrivenRange)
-    assert read == RedrivenRange(Filter(reasons=("a",)), 9, (3,))
-    [orders, invoices] = letters([(WALL, 0, "a", "orders", 0), (WALL, 1, "a", "invoices", 0)])
-    assert (read.covers(orders), read.covers(invoices)) == (True, True)
-    assert (new.covers(orders), new.covers(invoices)) == (True, False)
 
 
 HOUR = 3_600_000
@@ -344,7 +326,7 @@ def hourly(
             )
             log.append(Letter(record(len(log), source=DLQ, timestamp=wall), found))
             wall += some.randint(1, 2 * every)
-        wish = RedriveRequest(Filter(reasons=reasons, since=until - HOUR), topics=("orders",))
+        wish = request(Filter(reasons=reasons, since=until - HOUR), topics=("orders",))
         past, more = run(log[: len(log)], wish, past, 10**9)
         done += more
     return past, done, log
@@ -366,6 +348,6 @@ def test_what_hourly_redrives_left_out_is_never_taken_for_redriven() -> None:
     left_out = {one.record.offset for one in log} - set(done)
     assert len(left_out) > 10
     assert {one.record.offset for one in log if past.covers(one)} == set(done)
-    rest, more = run(log, RedriveRequest(topics=("orders",)), past, 10**9)
+    rest, more = run(log, request(topics=("orders",)), past, 10**9)
     assert set(more) == left_out
     assert len(rest.claims) <= 2

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.clock import now
-from reconsume.sidecar.core.progress_codec import FAR_PROGRESS
 from reconsume.sidecar.group_policy.follower import TopicSnapshot
 from reconsume.sidecar.group_policy.removed_levels import Undrained
 from reconsume.sidecar.settings.group_policy import levels_of
-from reconsume.topics.events import DISMISSALS
 from reconsume.topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
@@ -243,56 +240,3 @@ def test_another_ladder_over_a_list_of_levels_needs_no_other_topic(tmp_path: Pat
 def test_the_levels_of_settings_are_the_ladders_or_the_lists(tmp_path: Path) -> None:
     assert levels_of(good(tmp_path, "retry.ladder=[3s]", "retry.levels=[1s, 5s]")) == set(LEVELS)
     assert levels_of(good(tmp_path, "retry.ladder=[3s]")) == {NEW}
-
-
-def of(instance: str, *reads: str) -> InstanceHeard:
-    return InstanceHeard(instance, SubscriptionRecord({"orders": "*"}, now().wall_ms, reads=reads))
-
-
-async def beat(seen: Seen) -> None:
-    """Three minutes of this instance's own heartbeats."""
-    for _ in range(4):
-        await seen.tell(of("me", DISMISSALS, FAR_PROGRESS))
-        seen.pass_time(60_000)
-
-
-def test_progress_of_any_distance_is_written_while_every_living_instance_says_to_read_it(tmp_path: Path) -> None:
-    """Given instances of both versions, then one older one is enough to keep the form back, until it has left."""
-
-    async def work(seen: Seen) -> None:
-        await seen.begin(of("new", FAR_PROGRESS))
-        assert seen.far == [], "this instance's own heartbeat was not read back yet: others may be unseen"
-        await beat(seen)
-        assert seen.far == [True]
-        await seen.tell(of("old", DISMISSALS))
-        await seen.tell(of("another", FAR_PROGRESS))
-        assert seen.far == [True, False]
-        await seen.tell(InstanceHeard("old", None))
-        assert seen.far == [True, False, True]
-        await seen.tell(InstanceHeard("oldest", SubscriptionRecord({"orders": "*"}, now().wall_ms)))
-        assert seen.far == [True, False, True, False]
-
-    run(good(tmp_path, *SETS), work)
-
-
-def test_progress_of_any_distance_is_written_no_more_when_no_heartbeat_comes_and_nothing_else(tmp_path: Path) -> None:
-    """Given a policy topic that may not be read any more, then an older instance may come unseen."""
-
-    async def work(seen: Seen) -> None:
-        await seen.begin()
-        await beat(seen)
-        assert seen.far == [True]
-        seen.pass_time(180_000)
-        async with asyncio.timeout(10):
-            while seen.far != [True, False]:
-                await asyncio.sleep(0.01)
-
-    run(good(tmp_path, *SETS), work)
-
-
-def test_without_a_policy_topic_progress_keeps_the_form_of_older_versions(tmp_path: Path) -> None:
-    async def work(seen: Seen) -> None:
-        await seen.begin()
-        assert seen.far == []
-
-    run(good(tmp_path, *SETS), work)

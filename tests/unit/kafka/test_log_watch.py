@@ -53,7 +53,7 @@ SAME, CUT, RENEWED = client(10, 20, 30, 40), client(30, 40, begin=2), client(50,
         (RENEWED, Progress(2), Progress(2)),
         (RENEWED, None, None),
     ],
-    ids=["same", "read on since the look", "cut", "anew", "done set alone", "of an older version", "no progress"],
+    ids=["same", "read on since the look", "cut", "anew", "done set alone", "of no known time", "no progress"],
 )
 def test_progress_of_a_former_log_is_not_believed(
     log: Any, progress: Progress | None, believed: Progress | None

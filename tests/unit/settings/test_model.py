@@ -27,7 +27,7 @@ def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "last-writer")
     assert (settings.listen, settings.probe_listen) == (Listen("127.0.0.1", 8471), Listen("0.0.0.0", 8472))
     view = settings.view
-    assert (view.enabled, view.source, view.folder, view.storm_outage) == (False, "events", None, False)
+    assert (view.enabled, view.source, view.folder) == (False, "events", None)
 
 
 def test_settings_are_frozen(tmp_path: Path) -> None:

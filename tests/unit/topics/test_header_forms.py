@@ -147,20 +147,6 @@ def test_an_origin_id_names_one_record_of_the_real_topic(value: bytes) -> None:
     assert found.text.startswith("ORIGIN_MESSAGE_ID is ")
 
 
-def test_the_old_pulsar_key_is_read_as_the_id() -> None:
-    headers = [*without_header("ORIGIN_MESSAGE_ID"), ("ORIGIN_MESSAGE_IDY_TIME", b"orders:3:1024")]
-    assert parse_retry_headers(headers, TOPICS, LATEST) == LIFE
-
-
-def test_the_old_pulsar_key_is_as_strict() -> None:
-    headers = [*without_header("ORIGIN_MESSAGE_ID"), ("ORIGIN_MESSAGE_IDY_TIME", b"3:1024")]
-    assert isinstance(parse_retry_headers(headers, TOPICS, LATEST), BadHeader)
-
-
-def test_the_id_of_today_wins_over_the_old_key() -> None:
-    assert parse_retry_headers([*RENDERED, ("ORIGIN_MESSAGE_IDY_TIME", b"invoices:9:9")], TOPICS, LATEST) == LIFE
-
-
 def test_a_due_time_further_off_than_allowed_is_a_bad_header() -> None:
     assert parse_retry_headers(RENDERED, TOPICS, LIFE.due_at) == LIFE
     found = parse_retry_headers(RENDERED, TOPICS, LIFE.due_at - 1)

@@ -160,9 +160,3 @@ def test_a_settlement_of_another_form_is_bad_and_never_a_policy(fields: dict[str
 @pytest.mark.parametrize("ident", ["", "\x1b[2J", "x" * 301])
 def test_a_settlement_of_no_record_is_bad(ident: str) -> None:
     assert isinstance(parse_record(settlement_key(ident), render_record(SETTLEMENT)), BadRecord)
-
-
-def test_a_heartbeat_says_what_its_version_reads() -> None:
-    told = SubscriptionRecord({"orders": "*"}, 7, reads=("dismissed",))
-    assert parse_record(b"instance/a", render_record(told)) == InstanceHeard("a", told)
-    assert b"reads" not in render_record(SubscriptionRecord({"orders": "*"}, 7))

@@ -98,7 +98,7 @@ def test_a_redrive_begins_the_retries_again() -> None:
         entry = redrive(
             Letter(record(7, source=Partition("billing-DLQ", 0), life=None, headers=[]), state), RULES, WALL
         )
-        most, failed = max(state.times, state.most_times), state.last_failed_at or state.due_at
+        most, failed = max(state.times, state.most_times), state.last_failed_at or state.first_failed_at
         again = {"redrives": state.redrives + 1, "due_at": WALL, "most_times": most, "last_failed_at": failed}
         assert entry.decision == Retry(replace(state, times=0, **again), None)
         assert entry.writes[0].topic == "billing-RETRY"

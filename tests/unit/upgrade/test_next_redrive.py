@@ -19,7 +19,7 @@ from reconsume.sidecar.dlq.redrive_history import (
     encode_past,
 )
 
-PAST = RedriveHistory("id", 5, (RedrivenRange(Filter(reasons=("http-500",)), 30),), frozenset({3}))
+PAST = RedriveHistory("id", 5, (RedrivenRange(Filter(reasons=("http-500",)), 30, ("orders",)),), frozenset({3}))
 
 
 def packed(stored: object, tag: str = TAG) -> str:

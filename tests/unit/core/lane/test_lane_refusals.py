@@ -489,36 +489,6 @@ def test_a_partition_that_has_stopped_goes_on_once_a_quarter_of_what_it_may_hold
     assert {count for count, why in blocked.items() if why} == set(range(MOST_REFUSED * 3 // 4 + 1, MOST_REFUSED + 2))
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["at once", "after it was held"])
-@pytest.mark.parametrize("outcome", [BAD, REFUSED], ids=["to be retried", "to be dead"])
-def test_a_record_with_headers_that_cannot_be_read_is_a_dead_letter_without_headers(
-    outcome: Failed | Rejected, *, held: bool
-) -> None:
-    rig = Rig(concurrency=2)
-    rig.assign(ORDERS)
-    rig.take_offsets(range(2))
-    rig.answer(outcome)
-    rig.run(25)
-    for about in ["record"] * held:
-        rig.conclude(refused=[(rig.batches[0].entries[0], about)])
-        rig.run(FIRST_TRY_MS)
-    batch = rig.batches[0]
-    refusal = Refusal(batch.entries[0], "record", "too many headers", unreadable=True)
-    rig.batches.pop(0)
-    rig.lane.committed(CommitResult(batch, committed=False, refused=(refusal,)), rig.now)
-    rig.run(25)
-    (letter,) = rig.conclude().entries
-    assert letter.writes[0].topic == "billing-DLQ"
-    assert letter.record.headers is None
-    assert letter.decision.retry_state.reason.startswith("too-large: ")  # type: ignore[union-attr]
-    assert letter.decision.retry_state.reason.endswith(f"; before that: {outcome.reason}")  # type: ignore[union-attr]
-    rig.answer(COMMITTED)
-    rig.settle()
-    assert rig.part(ORDERS).tracker.snapshot() == Progress(2)
-    assert rig.lane.ownership.load == 0
-    assert not rig.lane.outbox.refused
-
-
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [(BAD, BAD.reason), (REFUSED, REFUSED.reason), (EXPIRED, "lease-expired")],

@@ -9,7 +9,7 @@ from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
 from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.progress import Progress, ProgressTracker
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.status import FETCHING, WORDS, PartitionStatus, former_fields, statuses
+from reconsume.sidecar.core.status import WORDS, PartitionStatus, statuses
 from tests.sim.samples import WALL, life, record
 
 LEVEL = Partition("billing-RETRY-5s", 3)
@@ -49,19 +49,6 @@ def test_what_keeps_it_most_is_told_first() -> None:
     worst = worst._replace(blocked="topic-authorization-failed")
     assert status_of(worst) == shown("stopped: topic-authorization-failed")
     assert status_of(worst._replace(closing=True)) == shown("closing")
-
-
-@pytest.mark.parametrize(
-    ("state", "former"),
-    [
-        (FETCHING, "open"),
-        ("stopped: topic t is missing", "held: topic t is missing"),
-        ("stuck: paused", "stuck: parked"),
-        *[(words, words) for words in (*WORDS.values(), "closing", "suspect", "stuck: not read")],
-    ],
-)
-def test_the_words_of_0_2_are_shown_beside_the_present_ones_for_one_release(state: str, former: str) -> None:
-    assert former_fields(shown(state)) == {"held": 6, "former_state": former}
 
 
 def test_a_record_is_due_after_its_level_and_not_before_its_own_time() -> None:

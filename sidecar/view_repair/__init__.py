@@ -1,1 +1,0 @@
-"""Find and write the events that the view of a group lacks, from its level topics and dead letters."""
