@@ -45,7 +45,7 @@ def test_topics_are_exported_as_apply_would_create_them(
 
 
 def test_rights_are_exported_without_a_broker(tmp_path: Path) -> None:
-    shown = reconsume("-c", write_good(tmp_path), "acls", "export")
+    shown = reconsume("-c", write_good(tmp_path), "acls", "export", "--set", "view.source=spark")
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
     assert all(line.startswith("kafka-acls.sh --bootstrap-server localhost:9092 --add ") for line in lines)
