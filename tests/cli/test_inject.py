@@ -160,7 +160,7 @@ def test_a_list_and_many_documents_are_one_file_with_all_else_passed_on() -> Non
 def test_json_stays_json() -> None:
     text = json.dumps(yaml.safe_load(DEPLOYMENT), indent=2)
     pod = template(json.loads(changed(text, *WISH)))
-    assert sidecar(pod) == container(SidecarAnnotations(config_map="billing", url=URL), 40)
+    assert sidecar(pod) == container(SidecarAnnotations(config_map="billing", url=URL), 30)
 
 
 def test_without_a_config_map_the_options_say_all() -> None:
