@@ -111,7 +111,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
     member of the group, and its service can be reached; unset where that is not known, which counts as well.
     `release`: None if the instance does not know it. `all_refused`: the topics whose records its service rejects; unset
-    if there is none.
+    if there is none. `lock_timeout`, `drain_timeout`: ms for which the release of a partition, and a stop, wait at most
+    for a delivery; None if it does not say.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -122,6 +123,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     well: bool | msgspec.UnsetType = msgspec.UNSET
     release: ReleaseTold | None = None
     all_refused: Annotated[tuple[RefusedTold, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+    lock_timeout: Long | None = None
+    drain_timeout: Long | None = None
 
     @property
     def refused(self) -> tuple[RefusedTold, ...]:

@@ -56,7 +56,8 @@ class InstanceInfo(NamedTuple):
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
     returns whether the instance works; None if that is not known of its kind. `release`: what it runs. `refused`
-    returns the topics whose records its service rejects.
+    returns the topics whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release
+    of a partition, and a stop, wait at most for a delivery.
     """
 
     instance: str
@@ -66,6 +67,8 @@ class InstanceInfo(NamedTuple):
     well: Callable[[], bool | None] = lambda: None
     release: ReleaseTold | None = None
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
+    lock_timeout: int = 0
+    drain_timeout: int = 0
 
 
 class Heartbeat:
@@ -147,9 +150,17 @@ class Heartbeat:
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
         refused = self._own.refused()[:MOST_REFUSED] or UNSET
-        subscription, release = dict(self._own.subscription), self._own.release
+        own = self._own
         record = SubscriptionRecord(
-            subscription, wall(), pace, overdue, well=well, release=release, all_refused=refused
+            dict(own.subscription),
+            wall(),
+            pace,
+            overdue,
+            well=well,
+            release=own.release,
+            lock_timeout=own.lock_timeout,
+            drain_timeout=own.drain_timeout,
+            all_refused=refused,
         )
         self._write(self._producer, render_record(record))
 

@@ -98,7 +98,7 @@ def main_plan(settings: Settings) -> LaneSpec:
     """Return the lane of the service's own topics."""
     weight = 100 - settings.retry.share
     terms = LaneOptions(settings.deliver.buffer_memory, settings.order_by, wanted_of(settings), weight=weight)
-    understand, lock = settings.retry.understand, settings.lock_timeout / 1000
+    understand, lock = settings.retry.understand, settings.release_wait / 1000
     return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 
 
@@ -118,7 +118,7 @@ def retry_plan(settings: Settings, *, with_ready: bool) -> LaneSpec:
     # No filter: these records were wanted once, whatever the subscription is now.
     terms = LaneOptions(settings.deliver.buffer_memory, settings.order_by, weight=settings.retry.share)
     # "earliest": a record of a level without a committed offset is a waiting retry, and must never be skipped.
-    return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
+    return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.release_wait / 1000, terms)
 
 
 def wanted_of(settings: Settings) -> TagFilter | None:

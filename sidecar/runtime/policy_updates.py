@@ -49,6 +49,7 @@ class PolicyTargets:
         if policy.queued:
             self.expect_queues()
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
+            runner.wait_for_deliveries(plan.lock_timeout)
             runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
         deliver, full = settings.deliver, build_pace(settings).full
         match self.delivery:
@@ -183,6 +184,8 @@ def build_policy_follower(
         lambda: membership.works() if delivers else None,
         ReleaseTold(*this_release()),
         lambda: refused_told(dispatcher),
+        settings.longest_release,
+        settings.longest_drain,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

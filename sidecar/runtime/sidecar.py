@@ -69,8 +69,8 @@ LOOK_EVERY = 1.0
 
 
 CLOSED_WITHIN = 1.5
-"""Seconds from the end of the drain to process exit. Of Kubernetes' default 30 s: 25 drain (the default drain_timeout),
-1 to leave the group, 1.5 here; about 2 are spare."""
+"""Seconds from the end of the drain to process exit. Of a grace period of 40 s: 35 drain (the default drain_timeout), 1
+to leave the group, 1.5 here; about 2 are spare."""
 
 
 DRAINED_FOR = 60.0
@@ -212,7 +212,7 @@ class Sidecar:
 
     async def stop(self) -> None:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
-        left = await self.drain(self._settings.drain_timeout / 1000)
+        left = await self.drain()
         self._failure_sums.log()
         _LOG.info("stopped", extra={"event": "stopped", "left": left})
         self._delivery.close()
@@ -299,16 +299,18 @@ class Sidecar:
     def _sources(self) -> list[LaneRunner | PostWriter]:
         return [*self._runners, *([] if self._post_writer is None else [self._post_writer])]
 
-    async def drain(self, timeout: float) -> int:
-        """Stop fetching, finish the deliveries that are out, commit, leave the group. Safe to call again.
+    async def drain(self, timeout: float | None = None) -> int:
+        """Stop fetching, finish the deliveries in flight, commit, leave the group. Safe to call again.
 
-        Returns how many records were left, at most: not answered, or not committed to Kafka.
+        `timeout`: seconds; None: `drain_timeout`, or what follows from the policy's timeout. Returns how many records
+        were left, at most: not answered, or not committed to Kafka.
         """
         if self._draining is None:
             self._dispatcher.close()
-            self._draining = asyncio.create_task(self._drain(timeout))
-            usual = self._settings.drain_timeout / 1000
-            self._ends_at = asyncio.get_running_loop().time() + max(timeout, usual) + self._drained_for
+            usual = self._controller.settings.drain_wait / 1000
+            within = usual if timeout is None else timeout
+            self._draining = asyncio.create_task(self._drain(within))
+            self._ends_at = asyncio.get_running_loop().time() + max(within, usual) + self._drained_for
         return await asyncio.shield(self._draining)
 
     async def _drain(self, timeout: float) -> int:

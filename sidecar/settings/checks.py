@@ -13,7 +13,6 @@ from reconsume.sidecar.settings.checks_of_urls import CHECKS_OF_URLS
 from reconsume.sidecar.settings.faults import Fault
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Deliver
-from reconsume.sidecar.settings.sections.kafka import MAX_POLL_INTERVAL
 from reconsume.sidecar.settings.values import KeyPath
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import build_ladder, level_delays
@@ -135,7 +134,7 @@ def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
 def ladder_fits(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if the ladder cannot be built, or a list of levels does not rise."""
     try:
-        level_delays(settings.levels, build_ladder(settings.retry.ladder))
+        level_delays(settings.retry.levels, build_ladder(settings.retry.ladder))
     except ValueError as error:
         yield Fault(("retry", "ladder"), str(error), has_value=False)
 
@@ -194,9 +193,8 @@ def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
 
     A rebalance must stop waiting before Kafka removes the waiting member from the group.
     """
-    text = settings.kafka.get("max.poll.interval.ms", "")
-    limit = int(text) if text.isdecimal() else MAX_POLL_INTERVAL
-    if settings.lock_timeout >= limit:
+    limit = settings.poll_interval
+    if settings.lock_timeout is not None and settings.lock_timeout >= limit:
         wait = render_duration(settings.lock_timeout)
         yield Fault(("lock_timeout",), f"must be shorter than kafka's max.poll.interval.ms, {limit} ms", wait)
 

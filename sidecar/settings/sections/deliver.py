@@ -171,10 +171,10 @@ class Deliver(Section):
         ),
     )
     timeout: Annotated[int, TIMEOUT] = Field(
-        default=ms("15m"),
+        default=ms("30s"),
         description=(
-            "How long one delivery may take, from the request to the end of the answer; after it the delivery has "
-            "failed. 15m is RocketMQ's consume timeout."
+            "How long one delivery may take, from the request to the end of the response; after it the delivery has "
+            "failed. `lock_timeout` and `drain_timeout` follow it. RocketMQ's consume timeout is 15m."
         ),
     )
     order: Literal["none", "key", "partition"] = Field(
