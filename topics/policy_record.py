@@ -14,6 +14,7 @@ import msgspec
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.hold_record import HOLD, HoldHeard, read_hold
+from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
 from reconsume.topics.retry_order import NONCE
 
@@ -86,7 +87,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
     `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
-    member of the group, and its service can be reached; unset where that is not known, which counts as well.
+    member of the group, and its service can be reached; unset where that is not known, which counts as well. `sums`:
+    what it saw in the last minutes.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -95,6 +97,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     overdue: Long = 0
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
+    sums: InstanceSums | msgspec.UnsetType = msgspec.UNSET
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from msgspec import UNSET
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
+from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.policy_record import (
     PARTITION,
     Heard,
@@ -47,7 +48,8 @@ class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind.
+    returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
+    minutes, and `urgent` whether an operator needs them soon.
     """
 
     instance: str
@@ -55,6 +57,8 @@ class InstanceInfo(NamedTuple):
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
+    sums: Callable[[], InstanceSums | None] = lambda: None
+    urgent: Callable[[], bool] = lambda: False
 
 
 class Heartbeat:
@@ -76,7 +80,7 @@ class Heartbeat:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: tuple[str | None, bool] = (None, False)
+        self._state: tuple[str | None, bool, bool] = (None, False, False)
         self._well: bool | None = None
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
@@ -117,12 +121,12 @@ class Heartbeat:
             if isinstance(news, InstanceHeard) and news.instance != self._own.instance and news.record is not None:
                 self._asked |= news.record.well is False and self._own.well() is not False
 
-    def _present(self) -> tuple[tuple[str | None, bool], PaceTold | None, int]:
+    def _present(self) -> tuple[tuple[str | None, bool, bool], PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
         # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
         state = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
-        return (state, overdue >= LATE), pace, overdue
+        return (state, overdue >= LATE, self._own.urgent()), pace, overdue
 
     def _tell(self, every: float) -> None:
         now = time.monotonic()
@@ -134,7 +138,8 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well)
+        sums = self._own.sums() or UNSET
+        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, sums=sums)
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

@@ -91,6 +91,12 @@ class _Collector(Collector):
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
         yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
         yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag(facts))
+        yield gauge(
+            "undelivered_seconds",
+            "For how long the oldest record has waited that could be delivered.",
+            ("topic", "partition"),
+            self._undelivered(facts, moment),
+        )
         yield from self._keys(facts)
         yield from self._pace()
         yield from self._holds(facts)
@@ -121,6 +127,13 @@ class _Collector(Collector):
                 if partition in ends:
                     lags[partition.topic, str(partition.number)] = max(0, ends[partition] - facts_of.first)
         return lags
+
+    def _undelivered(self, facts: Sequence[LaneFacts], moment: Now) -> dict[Labels, float]:
+        return {
+            (topic, str(number)): waited_ms / 1000
+            for source, known in zip(self._sources.lanes, facts, strict=True)
+            for (topic, number), waited_ms in source.undelivered.ages(known, source.standing, moment).items()
+        }
 
     def _buffered(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
         """Return, by level, how many fetched records wait.

@@ -22,6 +22,7 @@ from reconsume.sidecar.group_policy.heartbeat_writer import InstanceInfo
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
+from reconsume.sidecar.observability.signals import Signals
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
 from reconsume.sidecar.runtime.group_membership import GroupMembership
@@ -146,10 +147,11 @@ def build_policy_follower(
     instance: str,
     overdue: Callable[[], int],
     membership: GroupMembership,
+    signals: Signals,
 ) -> PolicyFollower | NoPolicyTopic:
     """Return the thread that follows the policy topic.
 
-    `overdue`: ms by which a retry is late. It and `membership` are asked on any thread.
+    `overdue`: ms by which a retry is late. It, `membership` and `signals` are asked on any thread.
     """
     if settings.deliver.broadcast:
         return NoPolicyTopic(controller)
@@ -162,6 +164,8 @@ def build_policy_follower(
         lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
         lambda: membership.works() if delivers else None,
+        lambda: signals.sums,
+        lambda: signals.urgent,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -10,7 +10,7 @@ from typing import Any
 
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
@@ -32,6 +32,7 @@ JOIN = (
     "GROUP_MAX_SIZE_REACHED: raise group.max.size on the brokers"
 )
 PACES = ("outage", "probing")
+RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
 
@@ -44,8 +45,11 @@ def instances(
     findings = [finding for record in records or () for finding in beating(record, at, local)]
     if status is not None:
         findings += standing(status, at)
+    running = sum(is_running(record, at) for record in records or ())
+    if status is None and not running:
+        return [not_checked("no heartbeat of a running instance, and none answers on api.listen here", RUN)]
     where = "no instance answers on api.listen here" if status is None else "the one here is well"
-    return findings or [ok(f"no heartbeat tells of an outage, and {where}")]
+    return findings or [ok(f"none of {plural(running, 'heartbeat')} reports an outage, and {where}")]
 
 
 def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Iterator[Finding]:
@@ -54,11 +58,7 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
     heartbeat = record.heard
-    if (
-        not isinstance(heartbeat, InstanceHeard)
-        or heartbeat.record is None
-        or heartbeat.record.at <= at.wall_ms - SILENT_AFTER
-    ):
+    if not isinstance(heartbeat, InstanceHeard) or heartbeat.record is None or not is_running(record, at):
         return
     name, pace = heartbeat.instance, heartbeat.record.pace
     if name != local:
@@ -69,6 +69,12 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
         yield from paced
     if heartbeat.record.overdue > LATE:
         yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
+
+
+def is_running(record: PolicyTopicRecord, at: Now) -> bool:
+    """Return whether this is a heartbeat of an instance that runs."""
+    heard = record.heard
+    return isinstance(heard, InstanceHeard) and heard.record is not None and heard.record.at > at.wall_ms - SILENT_AFTER
 
 
 def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding]:

@@ -83,5 +83,13 @@ def with_edges(consumer: Consumer, owned: OwnedPartition, run: FetchedRecords) -
     if run.records:
         owned.last = run.records[-1].offset
         owned.last_at_ms = max(owned.last_at_ms or 0, *(record.timestamp for record in run.records))
+    return run._replace(high=high_of(consumer, owned), last_at_ms=owned.last_at_ms)
+
+
+def high_of(consumer: Consumer, owned: OwnedPartition) -> int:
+    """Return the high watermark that the last fetch of a partition reported; 0 if there was none.
+
+    Of a client that reads committed records it is not the last stable offset, which requests would return.
+    """
     _, high = consumer.get_watermark_offsets(owned.topic_partition, cached=True)
-    return run._replace(high=max(0, high), last_at_ms=owned.last_at_ms)
+    return max(0, high)
