@@ -73,7 +73,7 @@ class PaceTold(msgspec.Struct, frozen=True):
     With `waiting` nothing is delivered, as the service is not there; `reason` holds its address and the cause.
 
     `since` is epoch ms. When the record was written, `in_flight` deliveries were in flight, of at most `limit`.
-    `reason` says why the pace is not open.
+    `reason` says why the pace is not open, and `cause` what an outage is: unreachable, failing or unwell.
     """
 
     state: Annotated[str, msgspec.Meta(max_length=32)]
@@ -81,6 +81,7 @@ class PaceTold(msgspec.Struct, frozen=True):
     in_flight: Long = 0
     limit: Long = 0
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    cause: Annotated[str, msgspec.Meta(max_length=32)] = ""
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True):

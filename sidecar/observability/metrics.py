@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from reconsume.sidecar.core.lane.facts import LaneFacts
 from reconsume.sidecar.core.outcome import OUTCOME_NAMES
 from reconsume.sidecar.core.overdue import overdue
-from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.pace.pace import Cause, State
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
 from reconsume.sidecar.observability.metric_sources import Sources
@@ -176,6 +176,8 @@ class _Collector(Collector):
         pace = self._sources.dispatcher.pace
         present = {str(state): int(state is pace.state) for state in State}
         yield gauge("pace", "1 for the present state.", ("state",), singly(present))
+        outage = {str(cause): int(cause is pace.cause) for cause in Cause}
+        yield gauge("outage", "1 while there is an outage of this cause.", ("cause",), singly(outage))
         entered = {str(state): pace.changes[state] for state in State}
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
         limits = self._sources.dispatcher.limit_facts()

@@ -136,7 +136,10 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     if absence is not None and (membership.waits or pace.state not in AWAY):
         return PaceTold("waiting", absence.since, reason=absence.reason[:LONGEST_REASON])
     state = State.OUTAGE if pace.state in AWAY else pace.state
-    return PaceTold(str(state), pace.since.wall_ms, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
+    cause = pace.cause or ""
+    return PaceTold(
+        str(state), pace.since.wall_ms, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON], str(cause)
+    )
 
 
 def build_policy_follower(

@@ -32,6 +32,12 @@ JOIN = (
     "GROUP_MAX_SIZE_REACHED: raise group.max.size on the brokers"
 )
 PACES = ("outage", "probing")
+OUTAGES = {
+    "unreachable": "delivers nothing: its service is unreachable",
+    "failing": "delivers one record a second, and all fail: each failure uses up a retry",
+    "unwell": "delivers nothing: its health URL does not say that the service is well",
+}
+"""What an instance does in an outage, by its cause."""
 RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
@@ -62,7 +68,8 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
         return
     name, pace = heartbeat.instance, heartbeat.record.pace
     if name != local:
-        paced = [] if pace is None else list(slowed(name, pace.state, at.wall_ms - pace.since, pace.reason))
+        since = 0 if pace is None else at.wall_ms - pace.since
+        paced = [] if pace is None else list(slowed(name, pace.state, since, pace.reason, pace.cause))
         if not paced and heartbeat.record.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
@@ -77,11 +84,11 @@ def is_running(record: PolicyTopicRecord, at: Now) -> bool:
     return isinstance(heard, InstanceHeard) and heard.record is not None and heard.record.at > at.wall_ms - SILENT_AFTER
 
 
-def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding]:
-    """Report a pace that is not open. `duration`: ms for which it has lasted."""
+def slowed(name: str, pace: str, duration: int, reason: str, cause: str = "") -> Iterator[Finding]:
+    """Report a pace that is not open. `duration`: ms for which it has lasted. `cause`: of an outage."""
     why = f", for {ago(duration)}" + (f": {reason}" if reason else "")
     if pace in PACES:
-        yield fail(f"{name} delivers nothing{why}", "look at its service")
+        yield fail(f"{name} {OUTAGES.get(cause, 'delivers only probes')}{why}", "look at its service")
     elif pace == "throttled":
         yield warn(f"{name} is slowed down{why}", "look at its service")
     elif pace == "waiting":
@@ -112,12 +119,13 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield from slowed(name, *standing_pace(status, at))
 
 
-def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:
-    """Return the pace in a `/status`, the ms for which it has lasted, and why it is not open."""
+def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str, str]:
+    """Return the pace in a `/status`, the ms for which it has lasted, why it is not open, and an outage's cause."""
     if status.get("waiting_since"):
-        return "waiting", at.wall_ms - int(status["waiting_since"]), str(status.get("waiting_reason") or "")
-    since = int(status.get("pace_since", at.wall_ms))
-    return str(status.get("pace")), at.wall_ms - since, str(status.get("pace_reason") or "")
+        return "waiting", at.wall_ms - int(status["waiting_since"]), str(status.get("waiting_reason") or ""), ""
+    since, outage = int(status.get("pace_since", at.wall_ms)), status.get("outage") or {}
+    reason, cause = str(status.get("pace_reason") or ""), str(outage.get("cause", ""))
+    return str(status.get("pace")), at.wall_ms - since, reason, cause
 
 
 def status_of(group: str, here: Listen, token_file: str | None) -> Mapping[str, Any] | None:

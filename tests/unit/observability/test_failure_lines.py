@@ -77,7 +77,7 @@ def test_a_minute_is_one_line_with_the_failures_by_topic_and_class(caplog: pytes
         (4, {"orders http-500": 3, "orders timeout": 1}),
         (1, {"orders timeout": 1}),
     ]
-    assert lines()[0]["message"] == "4 deliveries failed: 3 of orders http-500, 1 of orders timeout"
+    assert lines()[0]["message"] == "4 attempts failed: 3 of orders http-500, 1 of orders timeout"
 
 
 def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCaptureFixture) -> None:

@@ -254,6 +254,7 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
         "result",
         "state",
         "kind",
+        "cause",
         "version",
         "commit",
         "python",
