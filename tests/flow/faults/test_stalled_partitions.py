@@ -20,7 +20,7 @@ def undelivered_for(sidecar: SidecarProcess, topic: str) -> dict[int, float]:
 
 
 def metric(sidecar: SidecarProcess, name: str, topic: str, number: int) -> float:
-    return sidecar.metric(f'reconsume_{name}{{topic="{topic}",partition="{number}"}}')
+    return sidecar.metric(f'reconsume_{name}{{partition="{number}",topic="{topic}"}}')
 
 
 def test_an_open_transaction_of_another_program_on_a_main_topic_is_seen(
