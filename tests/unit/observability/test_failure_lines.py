@@ -88,3 +88,21 @@ def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCap
     told.log()
     assert len(lane.failures) == MOST_REASONS + 1
     assert (lines()[0]["failed"], len(lines()[0]["by"])) == (3 * MOST_REASONS, MOST_NAMED)
+
+
+def test_the_first_failure_of_each_class_and_topic_in_a_minute_has_a_line_with_its_id_and_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lane = LaneCounters()
+    told, lines = sums(lane, caplog)
+    for text in ("no sku 7", "no sku 8"):
+        lane.failed(a_record(), "http-422", text)
+        told.log_first()
+    lane.failed(a_record(), "timeout")
+    told.log_first()
+    firsts = [(line["reason"], line["text"], line["topic"], line["id"]) for line in lines()]
+    assert firsts == [("http-422", "no sku 7", "orders", a_record().id), ("timeout", "", "orders", a_record().id)]
+    told.log()
+    lane.failed(a_record(), "http-422", "no sku 9")
+    told.log_first()
+    assert lines()[-1]["text"] == "no sku 9", "another minute"
