@@ -246,7 +246,7 @@ def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> N
     assert (found.status, "pod-1 subscribes to orders (TagA)" in found.finding) == (Status.FAIL, True)
     silent = instance("pod-1", NOW.wall_ms - 200_000, orders="TagA")
     assert subscriptions(heard(same, silent), OWN, NOW)[0].status is Status.OK
-    assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.OK
+    assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.NOT_CHECKED
     assert subscriptions(None, OWN, NOW)[0].status is Status.NOT_CHECKED
 
 

@@ -255,6 +255,7 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
         "state",
         "kind",
         "cause",
+        "partition",
         "version",
         "commit",
         "python",
