@@ -81,7 +81,7 @@ class PaceTold(msgspec.Struct, frozen=True):
     in_flight: Long = 0
     limit: Long = 0
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
-    cause: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    cause: Annotated[str, msgspec.Meta(max_length=32)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True):

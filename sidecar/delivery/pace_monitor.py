@@ -92,23 +92,24 @@ class PaceLog:
         self._waiting = waiting
         self._loop = asyncio.get_running_loop()
         self._quiet: asyncio.TimerHandle | None = None
-        self._last: Change | None = None
-        """The last change that was not logged."""
+        self._last: tuple[Change, int] | None = None
+        """The last change that was not logged, and how many records waited then."""
         self._changes = 0
         """How many were not logged."""
 
     def changed(self, change: Change) -> None:
         """Log a change, or keep it for the next line."""
+        waiting = self._waiting()
         if self._quiet is None:
-            log_change(change, self._waiting())
+            log_change(change, waiting)
             self._quiet = self._loop.call_later(QUIET, self._end_quiet)
         else:
-            self._last, self._changes = change, self._changes + 1
+            self._last, self._changes = (change, waiting), self._changes + 1
 
     def flush(self) -> None:
         """Log what was kept."""
         if self._last is not None:
-            log_change(self._last, self._waiting(), self._changes)
+            log_change(*self._last, self._changes)
             self._last, self._changes = None, 0
 
     def _end_quiet(self) -> None:

@@ -105,7 +105,7 @@ def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, str, int | None, s
     """Yield kind, cause of an outage (else empty), since when (epoch ms), and reason."""
     pace = record.pace
     if pace is not None and pace.state in REASONED:
-        yield pace.state, pace.cause, pace.since, pace.reason
+        yield pace.state, pace.cause or "", pace.since, pace.reason
     if record.overdue >= OVERDUE:
         yield "overdue", "", max(0, record.at - record.overdue), ""
     if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):

@@ -69,7 +69,7 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
     name, pace = heartbeat.instance, heartbeat.record.pace
     if name != local:
         since = 0 if pace is None else at.wall_ms - pace.since
-        paced = [] if pace is None else list(slowed(name, pace.state, since, pace.reason, pace.cause))
+        paced = [] if pace is None else list(slowed(name, pace.state, since, pace.reason, pace.cause or ""))
         if not paced and heartbeat.record.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]

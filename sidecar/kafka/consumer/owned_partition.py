@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.lane.partition import FetchedRecords
 from reconsume.sidecar.core.record import Partition
@@ -91,5 +91,8 @@ def high_of(consumer: Consumer, owned: OwnedPartition) -> int:
 
     Of a client that reads committed records it is not the last stable offset, which requests would return.
     """
-    _, high = consumer.get_watermark_offsets(owned.topic_partition, cached=True)
+    try:
+        _, high = consumer.get_watermark_offsets(owned.topic_partition, cached=True)
+    except KafkaException:  # the client has let the partition go, and says so before its callback does
+        return 0
     return max(0, high)

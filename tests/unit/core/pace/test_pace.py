@@ -11,6 +11,7 @@ from reconsume.sidecar.core.pace.pace import (
     LAST_PROBE_MS,
     LONGEST_PAUSE_MS,
     THROTTLE_HANGS_MS,
+    Cause,
     Change,
     Pace,
     State,
