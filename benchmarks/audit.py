@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from benchmarks import cluster
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
 from reconsume.topics.events import Event, State, encode_event
 from reconsume.topics.names import Names
 from reconsume.topics.render_headers import render_retry_headers
@@ -110,8 +111,8 @@ def commit(bootstrap: str) -> None:
     """Everything is done."""
     for group, topic in ((GROUP, MAIN), (NAMES.retry_group, LEVEL)):
         client = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-        done = encode(Progress(2**40, clean=True))
-        places = [TopicPartition(topic, number, 2**40, done) for number in range(PARTITIONS)]
+        done, sources = Progress(2**40, clean=True), [Partition(topic, number) for number in range(PARTITIONS)]
+        places = [TopicPartition(*source, 2**40, encode(source, done)) for source in sources]
         deadline = time.monotonic() + 60
         while True:
             try:

@@ -84,12 +84,21 @@ class PaceTold(msgspec.Struct, frozen=True):
     cause: Annotated[str, msgspec.Meta(max_length=32)] | msgspec.UnsetType = msgspec.UNSET
 
 
+class ReleaseTold(msgspec.Struct, frozen=True):
+    """What an instance runs: its version, the commit that it was built from, its Python and its Kafka client."""
+
+    version: Annotated[str, msgspec.Meta(max_length=64)]
+    commit: Annotated[str, msgspec.Meta(max_length=64)]
+    python: Annotated[str, msgspec.Meta(max_length=64)]
+    librdkafka: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class SubscriptionRecord(msgspec.Struct, frozen=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
     `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
     member of the group, and its service can be reached; unset where that is not known, which counts as well. `sums`:
-    what it saw in the last minutes.
+    what it saw in the last minutes. `release`: None if the instance does not know it.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -99,6 +108,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
     sums: InstanceSums | msgspec.UnsetType = msgspec.UNSET
+    release: ReleaseTold | None = None
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,7 +16,7 @@ from reconsume.sidecar.audit.facts import Number
 from reconsume.sidecar.audit.parsing import TopicRecord
 from reconsume.sidecar.audit.wanted import First, Pick
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_stamp import decode_at
+from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.descriptions import Span
@@ -137,7 +137,7 @@ class AuditKafka:
         finally:
             reader.close()
         return {
-            (p.topic, p.partition): decode_at(Partition(p.topic, p.partition), p.offset, p.metadata)
+            (p.topic, p.partition): decode(Partition(p.topic, p.partition), p.offset, p.metadata)
             for p in found
             if p.offset >= 0
         }

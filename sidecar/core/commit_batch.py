@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.topics.transition_records import Copy
@@ -28,13 +27,11 @@ class SettledRecord(NamedTuple):
 class PartitionCommit(NamedTuple):
     """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done.
 
-    `kept`: the done offsets that must be in the metadata, however short it is; empty where none need be named.
     `under`: the main partition with whose assignment a queue partition is owned; None: it is assigned itself.
     """
 
     epoch: int
     progress: Progress
-    kept: OffsetRanges = NONE
     under: Partition | None = None
 
 
@@ -46,6 +43,8 @@ class CommitBatch:
     commits: Mapping[Partition, PartitionCommit]
     alone: bool = False
     """Whether it holds a single entry, or a single partition's progress, that Kafka refused before."""
+    padded: bool = False
+    """Whether it only tries if the brokers take the longest progress: a position as it is, filled up with spaces."""
 
 
 WrittenAt: TypeAlias = tuple[int, int]
@@ -80,8 +79,7 @@ class CommitResult:
     known against them. `committed`: whether the progress of the partitions that are not fenced is in Kafka. `apart`:
     the next batches must be smaller, because Kafka refuses this one and names no cause, or a quota holds it back.
     `unwritable`: the partitions whose progress Kafka refuses, with the reason for people; their entries are in `again`.
-    `too_long`: the partitions whose progress does not fit, and must wait until more of their records are done; the
-    same holds for their entries. `most`: characters of metadata that the brokers take, if that is known better now.
+    `too_long`: the brokers refuse a padded batch for its length.
     `located`: where copies lie in queues, by the index of their entry in `done`, as far as the broker has told.
     `producer`: a number that rises with each producer, which has written them.
     """
@@ -94,7 +92,6 @@ class CommitResult:
     fenced: frozenset[Partition] = frozenset()
     apart: bool = False
     unwritable: Mapping[Partition, str] = field(default_factory=dict)
-    too_long: Mapping[Partition, str] = field(default_factory=dict)
-    most: int | None = None
+    too_long: bool = False
     located: Mapping[int, WrittenAt] = field(default_factory=dict)
     producer: int = 0

@@ -4,12 +4,12 @@ Progress is *the next offset, and the set of done offsets above it*. Both are in
 metadata. A new owner therefore repeats no attempt that was counted. Offsets have gaps (compaction, transaction
 markers), so nothing here assumes that the one after n is n + 1.
 
-The metadata is short (`progress_bounds.py`), so a record may begin only if the progress can be written *whatever ends
+The metadata is short (`progress_codec.py`), so a record may begin only if the progress can be written *whatever ends
 next*, in whatever order:
 
 - up to `span` offsets from the first open one, because a bitmap says any set of these;
-- and at any distance, if a bitmap says the last `window` offsets, and what is open below them costs `far_bytes` at
-  most (`far_offsets.py`): there all but the open offsets is done.
+- and at any distance, if a bitmap says the last `window` offsets, and the open ones below them cost `far_bytes` at most
+  (`FarOffsets`): there everything but the open offsets is done.
 
 Ends make neither longer: a bitmap has its length whatever its bits are, and the cost of the far offsets only falls. So
 it is enough to look when a record begins. What a new owner may have open is what the last one had open, or less, so
@@ -18,16 +18,65 @@ until it is behind all that the last owner has done it needs no look at all.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import zlib
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterator, Set
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
-from reconsume.sidecar.core.far_offsets import FarOffsets
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
-from reconsume.sidecar.core.progress_bounds import Bounds
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges, Range
+
+SPAN = 16_384
+"""Offsets: up to this distance from the next one a bitmap says the whole done set. It takes 2 048 bytes."""
+
+
+class Bounds(NamedTuple):
+    """How far a partition may go beyond its first open record.
+
+    `span`: offsets within which any set of them may be open. `window`: beyond the span, the last offsets, of which a
+    bitmap says which are done. `far_bytes`: what the open records below the window may cost in bytes. `skip`: so many
+    done offsets in a row are not read: a seek costs as much as some thousand records.
+    """
+
+    span: int = SPAN
+    window: int = SPAN // 2
+    far_bytes: int = 1_000
+    skip: int = 4_096
+
+
+class LogId(NamedTuple):
+    """Which log a partition's offsets belong to: digests of the cluster's id and of the topic's id.
+
+    Each is the CRC-32 of the id that Kafka gives, as eight hexadecimal digits. Kafka draws both ids at random. So the
+    ids of a topic and of its successor have the same digest once in four billion times; the successor is then taken for
+    the same log, as with a broker that has no topic ids. Two clusters are only mistaken for each other if, in addition,
+    topic, partition and committed offset are the same; the records are then delivered again.
+    """
+
+    cluster: str
+    topic: str
+
+    @classmethod
+    def of(cls, cluster_id: str, topic_id: str) -> LogId:
+        """Return the digests of two ids as Kafka gives them."""
+        return cls(*(f"{zlib.crc32(one.encode()):08x}" for one in (cluster_id, topic_id)))
+
+
+def is_recreated(stated: LogId | None, present: LogId | None) -> bool:
+    """Whether `present` is the log of a topic that was created again since progress named `stated`.
+
+    Only the same cluster with another topic id says so. None, on either side, says nothing.
+    """
+    return (
+        stated is not None
+        and present is not None
+        and stated.cluster == present.cluster
+        and stated.topic != present.topic
+    )
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -47,6 +96,9 @@ class Progress(msgspec.Struct, frozen=True):
     no record was read since the log's beginning. Then `next` may have passed over markers of aborted transactions
     alone, and the next owner of the partition starts at the beginning again: the offset says nothing of another log of
     the same name.
+
+    `log`: the log that this owner reads; None: Kafka has not told. `cycle`: how many resets moved the position.
+    `notes`: whether the policy topic has records about this partition (chunks, ranges) to be read first.
     """
 
     next: int
@@ -58,6 +110,9 @@ class Progress(msgspec.Struct, frozen=True):
     reach: int | None = None
     width: int | None = None
     last_at_ms: int | None = None
+    log: LogId | None = None
+    cycle: int = 0
+    notes: bool = False
 
     def covers(self, offset: int) -> bool:
         """Return whether the record at `offset` is done."""
@@ -69,15 +124,13 @@ class ProgressTracker:
 
     `begin` takes offsets in ascending order, `finish` in any order. Far below the highest begun offset only the open
     ones are kept. Near it, a deque holds the offsets that are open or not yet passed over, and a set holds the done
-    ones above the first open one. It costs 0.2-0.3 us a record, and gaps cost nothing. `bounds` may be replaced at any
-    time.
+    ones above the first open one. It costs 0.2-0.3 us a record, and gaps cost nothing.
 
     Invariants: the deque ascends, lies below `next` and above the far ones, and begins with an open offset; `dropped`
-    and the offsets of copies are of those that they name.
+    offsets were begun and are not done.
     """
 
     __slots__ = (
-        "_copied",
         "_done",
         "_far",
         "_inherited",
@@ -87,7 +140,6 @@ class ProgressTracker:
         "bounds",
         "dropped",
         "next",
-        "waits",
     )
 
     def __init__(self, resume: Progress, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it is a constant
@@ -96,13 +148,9 @@ class ProgressTracker:
         self.dropped: set[int] = set()
         """Offsets that were begun and then dropped from memory, unanswered. They must be fetched and begun again."""
         self.bounds = bounds
-        self.waits = False
-        """Whether its progress is too long for the brokers: nothing new begins until it is committed."""
         self._far = FarOffsets()
         self._order: deque[int] = deque()
         self._done: set[int] = set()
-        self._copied: set[int] = set()
-        """Done offsets whose attempt is counted: something was written for them. Passed ones leave now and then."""
         self._top = resume.next
         """The offset behind the highest one that was begun."""
         self._inherited = OffsetRanges.of(resume.done) if resume.done else NONE
@@ -129,7 +177,7 @@ class ProgressTracker:
     def make_way(self, offset: int) -> bool:
         """Have the progress take `offset` too; return False if it may not begin: it could not be written."""
         order = self._order
-        if not (self.waits or self._far.offsets) and (not order or offset - order[0] < self.bounds.span):
+        if not self._far.offsets and (not order or offset - order[0] < self.bounds.span):
             return True  # nearly always: asked for each record
         return self._make_way_far(offset, self.bounds.span)
 
@@ -142,10 +190,8 @@ class ProgressTracker:
         bounds = self.bounds
         if offset < self.next or offset < self._inherited.end:
             return True  # it was begun, and dropped from memory, or it is open in the progress that is in Kafka
-        if self.waits or self.span(offset) < span:
-            return not self.waits
-        if not (bounds.far and bounds.window):
-            return False
+        if self.span(offset) < span:
+            return True
         if self._inherited is not NONE:
             self._pass_inherited()
         return self._leave_below(offset + more + 1 - bounds.window, bounds.far_bytes)
@@ -171,7 +217,6 @@ class ProgressTracker:
             done = set(inherited.within(self._order[0], inherited.end))
             self._order = deque(sorted(done.union(self._order)))
             self._done |= done
-            self._copied |= done
 
     # --- what was begun, and what is done ---------------------------------------------------------------------------
 
@@ -256,8 +301,8 @@ class ProgressTracker:
         self.next = max(self.next, low)
         return len(lost) + max(0, unread)
 
-    def finish(self, offset: int, *, copied: bool = False) -> None:
-        """Mark an offset as done. `copied`: something was written for it, so that its attempt is counted."""
+    def finish(self, offset: int) -> None:
+        """Mark an offset as done."""
         order = self._order
         if order and order[0] == offset:
             order.popleft()
@@ -266,8 +311,6 @@ class ProgressTracker:
                 done.discard(order.popleft())
         elif order and offset > order[0]:
             self._done.add(offset)
-            if copied:
-                self._copied.add(offset)
         else:
             self._far.remove(offset)
 
@@ -282,7 +325,6 @@ class ProgressTracker:
 
     def snapshot(self, extra: Collection[int] = (), *, clean: bool = False) -> Progress:
         """Return the progress as it will be once `extra` is done too."""
-        self._copied &= self._done  # not at each end: that costs a twentieth of a record's way
         extra = frozenset(extra)
         done = self._done.union(extra) if extra else self._done
         first = next((offset for offset in self._far.offsets if offset not in extra), None)
@@ -295,14 +337,6 @@ class ProgressTracker:
         inherited = self._inherited.within(first, self._inherited.end)
         return Progress(first, below.union(near).union(inherited), clean)
 
-    def kept(self, extra: Collection[int] = ()) -> OffsetRanges:
-        """Return the done offsets, with `extra`, whose attempts are or may be counted: no metadata may leave them out.
-
-        What is far below, and what the last owner has done, is not known one by one.
-        """
-        far = self._far_done(frozenset(extra))
-        return far.union(OffsetRanges.of(self._copied.union(extra))).union(self._inherited)
-
     def _far_done(self, extra: Set[int]) -> OffsetRanges:
         return OffsetRanges(self._far.done_up_to(self._order[0] if self._order else self._top, extra))
 
@@ -314,3 +348,74 @@ class ProgressTracker:
         ensure(not begun or (begun[-1] < self.next and begun[0] not in self._done), "the first offset is not done")
         ensure(not (begun and far) or far[-1] < begun[0], "far offsets lie below the near ones")
         ensure(self.dropped <= self.open_offsets(), "what was dropped from memory was begun and is not done")
+
+
+class FarOffsets:
+    """The open offsets far below the highest begun one, in ascending order, and their `cost` in bytes.
+
+    Everything between them is done. So the done set there is written as pairs of counts, *so many open, so many done*,
+    and its length follows from the open offsets alone. The cost is a bound for whatever ends next: let an offset cost
+    one byte for its part of the open count, and the length of its distance from the open offset before it for the done
+    count between them. If an offset ends, two distances become one, and a number is never longer than the two numbers
+    of which it is the sum. So the cost only falls when records end, in any order, and it is enough to check it when an
+    offset joins.
+
+    Invariants: the offsets ascend; the cost is that of these offsets.
+    """
+
+    __slots__ = ("cost", "offsets")
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.cost = 0
+
+    def cost_with(self, offset: int) -> int:
+        """Return the bytes with one more offset, above all that are here."""
+        return self.cost + (step(self.offsets[-1], offset) if self.offsets else 1)
+
+    def append(self, offset: int) -> None:
+        """Add an open offset above all that are here."""
+        self.cost = self.cost_with(offset)
+        self.offsets.append(offset)
+
+    def remove(self, offset: int) -> None:
+        """Remove an offset that is done; one that is not here changes nothing."""
+        offsets = self.offsets
+        at = bisect_left(offsets, offset)
+        if at == len(offsets) or offsets[at] != offset:
+            return
+        before = offsets[at - 1] if at else None
+        after = offsets[at + 1] if at + 1 < len(offsets) else None
+        self.cost -= 1 if before is None else step(before, offset)
+        if after is not None:
+            self.cost += (1 if before is None else step(before, after)) - step(offset, after)
+        del offsets[at]
+
+    def done_up_to(self, end: int, extra: Set[int]) -> Iterator[Range]:
+        """Yield the done ranges between these offsets, once those in `extra` are done too, and up to `end`."""
+        begin: int | None = None
+        for offset in self.offsets:
+            if offset not in extra:
+                if begin is not None:
+                    yield begin, offset
+                begin = offset + 1
+        if begin is not None:
+            yield begin, end
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        offsets = self.offsets
+        ensure(offsets == sorted(set(offsets)), "far offsets ascend")
+        steps = sum(step(before, after) for before, after in pairwise(offsets))
+        ensure(self.cost == steps + bool(offsets), "the cost is that of the far offsets")
+
+
+def step(before: int, offset: int) -> int:
+    """Return the bytes that an open offset costs behind the open offset before it."""
+    distance = offset - before
+    return 1 if distance == 1 else 1 + varint_length(distance)
+
+
+def varint_length(number: int) -> int:
+    """Return the bytes of a number above 0, seven bits in each."""
+    return (number.bit_length() + 6) // 7

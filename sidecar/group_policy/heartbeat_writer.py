@@ -24,6 +24,7 @@ from reconsume.topics.policy_record import (
     Heard,
     InstanceHeard,
     PaceTold,
+    ReleaseTold,
     SubscriptionRecord,
     instance_key,
     render_record,
@@ -49,7 +50,7 @@ class InstanceInfo(NamedTuple):
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
     returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
-    minutes, and `urgent` whether an operator needs them soon.
+    minutes, and `urgent` whether an operator needs them soon. `release`: what it runs.
     """
 
     instance: str
@@ -59,6 +60,7 @@ class InstanceInfo(NamedTuple):
     well: Callable[[], bool | None] = lambda: None
     sums: Callable[[], InstanceSums | None] = lambda: None
     urgent: Callable[[], bool] = lambda: False
+    release: ReleaseTold | None = None
 
 
 class Heartbeat:
@@ -138,8 +140,10 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        sums = self._own.sums() or UNSET
-        record = SubscriptionRecord(dict(self._own.subscription), wall(), pace, overdue, well=well, sums=sums)
+        subscription, sums = dict(self._own.subscription), self._own.sums() or UNSET
+        record = SubscriptionRecord(
+            subscription, wall(), pace, overdue, well=well, sums=sums, release=self._own.release
+        )
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

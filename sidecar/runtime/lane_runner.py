@@ -18,6 +18,7 @@ from reconsume.sidecar.core.ports import Delivery, NoQueues, Ports
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
 from reconsume.sidecar.delivery.broadcast import AllPartitions, NoCommitter
+from reconsume.sidecar.kafka.admin.connection import Connection
 from reconsume.sidecar.kafka.client_config import (
     Properties,
     client_id_of,
@@ -29,6 +30,7 @@ from reconsume.sidecar.kafka.committer.committer import Committer
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
@@ -106,6 +108,7 @@ class LaneRunner:
                 lock_timeout=plan.lock_timeout,
                 stepwise=classic,
                 before=before,
+                log_ids=KafkaLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-ids")),
             )
             self.committer = Committer(
                 producer_config(
@@ -147,8 +150,8 @@ class LaneRunner:
             log_filling,
             delivery.withdraw,
         )
-        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, plan.terms)
-        self.lane.allow_far(True)
+        terms = plan.terms._replace(proves_room=not plan.broadcast)
+        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, terms)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
         """Make the producer, then subscribe.
@@ -197,6 +200,11 @@ class LaneRunner:
         """The last error from Kafka, to either thread; empty if there was none."""
         queues = "" if self.queues is None else self.queues.last_error
         return self.committer.last_error or self.consumer.last_error or queues or self.consumer.looks.problem
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the brokers refuse the longest progress."""
+        return self.driver.lacks_room
 
     @property
     def refused(self) -> str:

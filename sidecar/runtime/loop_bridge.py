@@ -31,6 +31,8 @@ class LoopBridge:
         self.lane: Lane
         self.standing = Standing()
         self.undelivered = Undelivered(is_rated)
+        self.lacks_room = False
+        """Whether the brokers refuse the longest metadata of an offset."""
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._given = self._given_bytes = 0
@@ -162,6 +164,7 @@ class LoopBridge:
         self.lane.release(partitions, done, now())
 
     def _committed(self, result: CommitResult) -> None:
+        self.lacks_room |= result.too_long
         self.lane.committed(result, now())
         log_dead_letters(result.done)
 

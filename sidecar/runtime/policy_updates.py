@@ -26,12 +26,13 @@ from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.signals import Signals
 from reconsume.sidecar.observability.thread_watch import WatchedThread
+from reconsume.sidecar.release import this_release
 from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
 from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, SettlementRecord
+from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, ReleaseTold, SettlementRecord
 from reconsume.topics.removed import removed_role
 
 
@@ -171,6 +172,7 @@ def build_policy_follower(
         lambda: membership.works() if delivers else None,
         lambda: signals.sums,
         lambda: signals.urgent,
+        ReleaseTold(*this_release()),
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

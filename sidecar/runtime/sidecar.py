@@ -12,6 +12,7 @@ from dataclasses import replace
 from reconsume.sidecar.api.policy import policy_routes
 from reconsume.sidecar.background import background
 from reconsume.sidecar.core.counters import strays_in
+from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import keys_status
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
@@ -179,8 +180,8 @@ class Sidecar:
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop, and return the exit code.
 
-        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance, or
-        if its properties let no Kafka client be made.
+        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance, if
+        its properties let no Kafka client be made, or if the brokers take too little metadata with an offset.
         """
         while not stop.is_set():
             if self._controller.refusal:
@@ -195,6 +196,13 @@ class Sidecar:
                 return 1
             if not self.started() and (refused := self._registry.refused_for(CLIENT_WITHIN)):
                 _LOG.error("configuration: kafka: %s", refused, extra={"event": "no-client"})
+                return os.EX_CONFIG
+            if any(runner.lacks_room for runner in self._runners):
+                text = (
+                    "configuration: the brokers refuse %d bytes of metadata with a committed offset, so nothing was "
+                    "delivered: set offset.metadata.max.bytes to %d (Kafka's default) or more on each broker"
+                )
+                _LOG.error(text, NEEDED, NEEDED, extra={"event": "metadata-too-short"})
                 return os.EX_CONFIG
             # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
             if problems := self.problems():

@@ -28,7 +28,7 @@ from reconsume.sidecar.settings.group_policy import flow, origins, overridden, p
 from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
-from reconsume.topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, SubscriptionRecord
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, ReleaseTold, SubscriptionRecord
 
 LONGEST = 30.0
 """Seconds for one scan of a topic; a longer scan is for the command line."""
@@ -44,7 +44,7 @@ class Instance(NamedTuple):
     """An instance, from its heartbeat on the policy topic (epoch ms) and its membership in the consumer groups.
 
     `pace` and `overdue` (ms) are as old as the heartbeat; None and 0 if it did not report them. `holds`: the partitions
-    that Kafka has assigned to it, by consumer group.
+    that Kafka has assigned to it, by consumer group. `release`: what it runs; None if it did not report that.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Instance(NamedTuple):
     host: str
     holds: frozenset[tuple[str, PartitionName]]
     overdue: int = 0
+    release: ReleaseTold | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -134,7 +135,19 @@ class Queries:
             holds = frozenset((group, partition) for group, member in own for partition in member.partitions)
             host = own[0][1].host.lstrip("/") if own else ""
             alive = record.at > now - SILENT_AFTER
-            rows.append(Instance(name, record.at, alive, record.subscription, record.pace, host, holds, record.overdue))
+            rows.append(
+                Instance(
+                    name,
+                    record.at,
+                    alive,
+                    record.subscription,
+                    record.pace,
+                    host,
+                    holds,
+                    record.overdue,
+                    record.release,
+                )
+            )
         return rows
 
     def holds(self) -> HoldsThere:

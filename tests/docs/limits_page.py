@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reconsume.sidecar.api import pull, retry, settle
-from reconsume.sidecar.core import counters, progress_bounds, reason_classes
+from reconsume.sidecar.core import counters, progress, progress_codec, reason_classes
 from reconsume.sidecar.core.lane import operator_holds, outbox
 from reconsume.sidecar.delivery import verdict_fields
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
@@ -28,7 +28,7 @@ test compares them. Where a setting is named, its value is the default.
 """
 
 
-BOUNDS = progress_bounds.Bounds()
+BOUNDS = progress.Bounds()
 POST = (
     "4/3 of the largest `max.message.bytes` of the main topics (1 MB where it may not be seen) and "
     f"{retry.HEAD_ROOM >> 10} KiB"
@@ -185,15 +185,8 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
             Limit(
                 f"bytes for the open records of a partition below its last {number(BOUNDS.window)} offsets, beyond "
-                f"{number(progress_bounds.SPAN)} offsets from the first one",
+                f"{number(progress.SPAN)} offsets from the first one",
                 number(BOUNDS.far_bytes),
-                "",
-                "the partition pauses",
-            ),
-            Limit(
-                "distance of the last record begun from the first open one, without the policy topic or beside an "
-                "instance of 0.2 or earlier",
-                f"{number(progress_bounds.SPAN)} offsets",
                 "",
                 "the partition pauses",
             ),
@@ -205,15 +198,15 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
             Limit(
                 "distance of the end of a queue from the first record that waits there",
-                f"{number(progress_bounds.SPAN)} offsets",
+                f"{number(progress.SPAN)} offsets",
                 "",
                 "the partition pauses",
             ),
             Limit(
-                "metadata beside a committed offset",
-                f"{number(progress_bounds.LONGEST)} characters",
+                "metadata with a committed offset",
+                bytes_(progress_codec.NEEDED),
                 "",
-                "shorter, as `offset.metadata.max.bytes` of the brokers asks",
+                "brokers that take less (`offset.metadata.max.bytes`) are refused before the first delivery",
             ),
             Limit("copies of a partition that Kafka refuses", str(outbox.MOST_REFUSED), "", "the partition stops"),
             Limit(

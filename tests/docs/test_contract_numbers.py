@@ -8,7 +8,7 @@ import pytest
 
 from reconsume.sidecar.api import pull
 from reconsume.sidecar.cli.terminal import exit_codes
-from reconsume.sidecar.core import decide, policy, progress_bounds, reason_classes
+from reconsume.sidecar.core import decide, policy, progress, progress_codec, reason_classes
 from reconsume.sidecar.core.lane import commits, delay_queue, outbox, refused_progress
 from reconsume.sidecar.core.pace import pace, throttle_cut
 from reconsume.sidecar.delivery import verdict
@@ -72,9 +72,10 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("6.4", f"wait up to {ms(pull.LONGEST_WAIT_MS)}"),
     ("6.4", f"to {ms(pull.LONGEST_INVISIBLE)}."),
     ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY_MS)}"),
-    ("7.2", f"at most {number(progress_bounds.SPAN)} offsets"),
-    ("7.2", f"its last {number(progress_bounds.Bounds().window)} offsets"),
-    ("7.2", f"more than {number(progress_bounds.Bounds().far_bytes)} bytes"),
+    ("7.2", f"Beyond {number(progress.SPAN)} offsets"),
+    ("7.2", f"take {number(progress_codec.NEEDED)} bytes"),
+    ("7.2", f"its last {number(progress.Bounds().window)} offsets"),
+    ("7.2", f"more than {number(progress.Bounds().far_bytes)} bytes"),
     ("7.6", f"every {seconds(outbox.FIRST_TRY_MS)} to {seconds(outbox.LAST_TRY_MS)} s"),
     ("7.6", f"more than {outbox.MOST_REFUSED} such records"),
     ("7.7", f"every {seconds(refused_progress.FIRST_TRY_MS)} to {seconds(refused_progress.LAST_TRY_MS)} s"),

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from reconsume.sidecar.core.progress_codec import decode as decode_progress
-from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.delivery.push.response_reader import ResponseReader
 from reconsume.sidecar.delivery.verdict import VerdictRules
 from reconsume.sidecar.deploy.manifest_file import change_all
@@ -181,7 +181,7 @@ def imports(data: bytes) -> None:
 def kept(data: bytes) -> None:
     """What is kept with committed offsets; and a look at a value."""
     text = data.decode("latin-1")
-    decode_progress(17, text)
+    decode_progress(Partition("orders", 3), 17, text)
     decode_past(text)
     assert len(preview(data)["shown"]) <= 4_096
 

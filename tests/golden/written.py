@@ -11,8 +11,7 @@ from msgspec.structs import asdict, replace
 
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress import SPAN, LogId, Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
@@ -24,6 +23,7 @@ from reconsume.topics.policy_record import (
     KEY,
     PaceTold,
     PolicyRecord,
+    ReleaseTold,
     SettlementRecord,
     SubscriptionRecord,
     instance_key,
@@ -53,6 +53,7 @@ ROW = ViewRow(**asdict(EVENT) | {"last_failed_at": NOW, "retries": 3}, updated_a
 SUMS = StatsRow("billing", NOW // 60_000 * 60_000, "orders", "10s", "http-500", 12, 3, 0, 1)
 INCARNATION, SECRET = bytes(range(8)), bytes(range(32))
 
+HERE = Partition("orders", 3)
 PROGRESS: Mapping[str, Progress] = {
     "nothing delivered yet": Progress(0, clean=True),
     "in order, its owner was alive": Progress(1_024, clean=True),
@@ -62,13 +63,24 @@ PROGRESS: Mapping[str, Progress] = {
     "far off, with a ragged end": Progress(
         1_024, OffsetRanges([(1_025, 60_000), (60_003, 90_000), (90_001, 90_004), (90_010, 90_011)])
     ),
-    "a mark beyond a bitmap": Progress(1_024, deaths=2, mark=1_025 + SPAN, reach=2_000 + SPAN),
+    "a mark far from the next offset": Progress(1_024, deaths=2, mark=1_025 + SPAN, reach=2_000 + SPAN),
     "after one crash": Progress(1_024, frozenset({1_026}), deaths=1),
     "a suspect delivered alone": Progress(1_024, deaths=2, mark=1_025, reach=1_030),
     "no record let go yet": Progress(1_024, clean=True, deaths=2, reach=1_023),
     "begun at the latest record, with six partitions": Progress(1_024, clean=True, width=6),
     "the last record's time": Progress(1_024, clean=True, last_at_ms=NOW),
-    "all of it": Progress(1_024, frozenset({1_026}), deaths=2, mark=1_025, reach=1_030, width=6, last_at_ms=NOW),
+    "the log": Progress(1_024, log=LogId("0a0b0c0d", "deadbeef")),
+    "after two resets, with notes in the policy topic": Progress(1_024, cycle=2, notes=True),
+    "all of it": Progress(
+        *(1_024, frozenset({1_026})),
+        deaths=2,
+        mark=1_025,
+        reach=1_030,
+        width=6,
+        last_at_ms=NOW,
+        log=LogId("0a0b0c0d", "deadbeef"),
+        cycle=2,
+    ),
 }
 PASTS: Mapping[str, RedriveHistory] = {
     "nothing": RedriveHistory("AAAAAAAAAAAAAAAAAAAAAQ", NOW),
@@ -122,7 +134,7 @@ HANDLES = ((1, 1), (3, 4_711), (2**32 - 1, 2**64 - 1))
 def progress() -> Any:
     """Metadata of committed offsets, and what they mean."""
     return [
-        {"what": what, "offset": one.next, "metadata": encode(one), "means": meaning(one)}
+        {"what": what, "offset": one.next, "metadata": encode(HERE, one), "means": meaning(one)}
         for what, one in PROGRESS.items()
     ]
 
@@ -132,6 +144,7 @@ def meaning(one: Progress) -> dict[str, Any]:
     done = OffsetRanges.of(one.done)
     names = {"last_at_ms": "last_at"}  # as the golden files say it
     said = {names.get(name, name): value for name, value in asdict(one).items()}
+    said["log"] = None if one.log is None else list(one.log)
     return said | {"done": list(done) if len(done) < 100 else {"ranges": [list(each) for each in done.ranges]}}
 
 
@@ -170,7 +183,9 @@ def policies() -> Any:
         KEY: PolicyRecord(values, "ann@host", NOW, {"max_reconsume_times": 16}),
         instance_key("billing-0.default"): SubscriptionRecord({"orders": "*", "invoices": "A||B"}, NOW, pace),
         instance_key("billing-1.default"): SubscriptionRecord({"orders": "*"}, NOW),
-        instance_key("billing-2.default"): SubscriptionRecord({"orders": "*"}, NOW, well=True),
+        instance_key("billing-2.default"): SubscriptionRecord(
+            {"orders": "*"}, NOW, well=True, release=ReleaseTold("0.3.0", "0123456789ab", "3.13.1", "2.16.1")
+        ),
         settlement_key("orders:3:1024"): SettlementRecord(
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"
         ),

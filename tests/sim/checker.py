@@ -83,16 +83,13 @@ def nothing_is_lost(found: Found, origin: str) -> None:
     taken = any(delivery.outcome is COMMITTED for delivery in found.deliveries[origin])
     assert taken or found.dead[origin], f"{origin} is lost"
     ends = [event.state for event in found.events[origin] if event.state in (State.COMMIT, State.DLQ)]
-    if not (ends and origin in found.world.recounted):
-        assert len(ends) == (1 if found.copies[origin] or found.dead[origin] else 0), (origin, ends)
+    assert len(ends) == (1 if found.copies[origin] or found.dead[origin] else 0), (origin, ends)
     if not repeats(found, origin) and not quarantined(found, origin):
         assert taken != bool(found.dead[origin]), origin
 
 
 def each_attempt_is_counted_once(found: Found, origin: str) -> None:
     """I2: counts 1..k without gap or repeat, hops repeat a count with the same due time, at most one dead letter."""
-    if origin in found.world.recounted:
-        return
     retried = Counter(event.times for event in found.events[origin] if event.state is State.WAITING_RETRY)
     k = len(retried)
     assert retried == Counter(range(1, k + 1)), (origin, retried)
@@ -147,17 +144,10 @@ def attempt_of(delivery: Delivery) -> tuple[int, str]:
 
 
 def a_second_delivery_has_a_reason(found: Found, origin: str) -> None:
-    """I3: only a crash, a lost partition, a lock that ran out or brokers that take little metadata explain one; always
-    from the same place. Where the metadata leaves an offset out, nothing was written for its record.
-
-    Where a counted attempt was left out, it has two copies, and both are delivered (7.2).
-    """
-    if origin in found.world.recounted:
-        return
+    """I3: only a crash, a lost partition or a lock that ran out explains one; always from the same place."""
     for pair in repeats(found, origin):
         broken = {delivery.tenure for delivery in pair} & found.world.broken  # the second's: it did not know that yet
-        left_out = pair[0].tenure in found.world.shortened and pair[0].outcome is COMMITTED
-        assert broken or left_out, f"{origin}: {pair[0].record.times} was delivered again"
+        assert broken, f"{origin}: {pair[0].record.times} was delivered again"
     deliveries = [d for d in found.deliveries[origin] if not isinstance(d.outcome, Throttled | NotSent)]
     # One that does not know yet that it was put out may deliver a copy that has hopped on long ago.
     attempts = [d for d in deliveries if d.tenure not in found.world.broken]

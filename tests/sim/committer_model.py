@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
-from reconsume.sidecar.core.progress_stamp import decode_at
+from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without
+from reconsume.sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without, written_progress
 from reconsume.sidecar.kafka.committer.unknown_outcome import result_from_progress
-from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 from reconsume.sidecar.kafka.consumer.membership import Membership
 from tests.sim.transactions import LateEnd, LateOffsets, Offsets, TransactionalId
 
@@ -37,7 +36,6 @@ class CommitterModel:
         """Requests of former times that arrive in the midst of a transaction."""
         self._made = 0
         self._identity = self._prepared()
-        self._written = WrittenProgress()
 
     def _prepared(self) -> TransactionalId:
         """Another transactional id, with a producer."""
@@ -63,45 +61,8 @@ class CommitterModel:
         elif self._host.coordinator.refusal(membership.metadata):
             self._host.lane.member_refused()
             self._await_membership(batch, membership, self._world.steady_ms + AWAIT_MEMBERSHIP)
-        elif (result := self._refused_progress(batch)) is not None:
-            self._report(result)
         else:
             self._transact(batch, membership)
-
-    def _refused_progress(self, batch: CommitBatch) -> CommitResult | None:
-        """What comes of a batch whose progress is too long for the brokers; None if it is not."""
-        written = self._written
-        written.offsets(batch)
-        if written.too_long:
-            self._give_up(written.too_long)
-            return CommitResult(batch, False, again=batch.entries, too_long=dict.fromkeys(written.too_long, "too long"))
-        if all(len(text) <= self._world.plan.metadata for _, text in written.last.values()):
-            self._shorten(batch)
-            return None
-        assert written.shorten(), "an offset without metadata is never too long"
-        return CommitResult(batch, False, again=batch.entries, most=written.most)
-
-    def _shorten(self, batch: CommitBatch) -> None:
-        """Note the partitions whose next owner delivers records again that were taken: the metadata leaves them out."""
-        host = self._host
-        for source, (offset, text) in self._written.last.items():
-            part, said = host.lane.ownership.partitions.get(source), decode_at(source, offset, text)
-            left_out = part is not None and part.closing and said.done < batch.commits[source].progress.done
-            if left_out and source in host.assignment.owned_partitions:
-                self._world.shortened.add(host.tenure(source))
-            if part is not None and part.suspicion is not None and part.waits_in_vain:
-                gone = batch.commits[source].progress.done - said.done
-                log = self._kafka.logs[source]
-                self._world.recounted |= {
-                    self._world.origin(source, one) for one in log.everything if one.offset in gone
-                }
-
-    def _give_up(self, sources: Iterable[Partition]) -> None:
-        """Note that what a partition has settled may be lost to its next owner: its progress is too long at its end."""
-        host = self._host
-        ends = {source for source in sources if (part := host.lane.ownership.partitions.get(source)) and part.closing}
-        self._world.broken |= {host.tenure(source) for source in ends if source in host.assignment.owned_partitions}
-        self._world.given_up |= ends
 
     def _again(self, batch: CommitBatch, took: int = 0) -> None:
         self._process.later(AGAIN_AFTER + took, partial(self._try, batch))
@@ -131,7 +92,7 @@ class CommitterModel:
     def _transact(self, batch: CommitBatch, membership: Membership) -> None:
         fate = self._random.choices(("commit", "abort", "unknown"), self._world.plan.fates)[0]
         commits = fate == "commit" or (fate == "unknown" and self._random.random() < 0.5)
-        offsets = {source: decode_at(source, *said) for source, said in self._written.last.items()}
+        offsets = {source: decode(source, *said) for source, said in written_progress(batch).items()}
         identity, epoch = self._identity, self._identity.epoch
         self._host.queues.located(copy for entry in batch.entries for copy in entry.writes if copy.exact)
         ends = {source: log.end for source, log in self._kafka.logs.items()}
@@ -145,9 +106,8 @@ class CommitterModel:
         refusal = partial(self._host.coordinator.refusal, membership.metadata)
         took = self._send_twice(commits, offsets, refusal) if self._world.losses else 0
         if fate == "commit":
-            most = self._written.most if self._written.confirm() else None
             located = self._located(batch, ends)
-            result = CommitResult(batch, True, done=batch.entries, most=most, located=located, producer=self._made)
+            result = CommitResult(batch, True, done=batch.entries, located=located, producer=self._made)
             self._report(result, took)
         elif fate == "abort":
             self._again(batch, took)

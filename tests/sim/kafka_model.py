@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_stamp import decode_at, encode_at
+from reconsume.sidecar.core.progress_codec import decode, encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import Headers
 from reconsume.topics.transition_records import Copy
@@ -142,7 +142,7 @@ class KafkaModel:
         for place in dict.fromkeys(touched):
             self.mark(place)
         for source, progress in offsets.items():
-            self.committed[group, source] = (progress.next, encode_at(source, progress))
+            self.committed[group, source] = (progress.next, encode(source, progress))
 
     def mark(self, place: Partition, aborted: int = 0) -> None:
         """The end of a transaction, behind so many records of it that are never seen as it was aborted."""
@@ -169,4 +169,4 @@ class KafkaModel:
     def progress(self, group: str, source: Partition) -> Progress:
         """What the group has committed."""
         offset, metadata = self.committed.get((group, source), (0, ""))
-        return decode_at(source, offset, metadata)
+        return decode(source, offset, metadata)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.pace.topic_limits import TopicTerms
-from reconsume.sidecar.core.progress_bounds import LONGEST, Bounds
+from reconsume.sidecar.core.progress import Bounds
 from reconsume.topics.rates import Rate
 from tests.sim.service_model import Weights
 
@@ -65,8 +65,6 @@ class Plan(NamedTuple):
     faults: tuple[Fault, ...] = ()
     bounds: Bounds = Bounds()
     """How far a partition may go beyond its first open record."""
-    metadata: int = LONGEST
-    """Characters beside an offset that the brokers take."""
     order: OrderBy | None = None
     """What is delivered one at a time."""
     queued: bool = False

@@ -75,6 +75,7 @@ class Rig:
         wanted: TagFilter | None = None,
         queues: QueueReads | None = None,
         terms: Mapping[str, TopicTerms] | None = None,
+        proves_room: bool = False,
     ) -> None:
         self.policy = policy or samples.policy()
         self.clock: Clock = Clock() if beside is None else beside.clock
@@ -99,7 +100,9 @@ class Rig:
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues or NoQueues())
         ports = ports._replace(withdraw=self._withdraw)
-        self.lane = Lane(self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted))
+        self.lane = Lane(
+            self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted, proves_room=proves_room)
+        )
         self.lane.commits.take(self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
 
@@ -200,8 +203,6 @@ class Rig:
         where: str = "t",
         fenced: Iterable[Partition] = (),
         unwritable: Iterable[Partition] = (),
-        too_long: Iterable[Partition] = (),
-        most: int | None = None,
         apart: bool = False,
         located: Mapping[int, WrittenAt] | None = None,
     ) -> CommitBatch:
@@ -210,8 +211,7 @@ class Rig:
         refusals = tuple(Refusal(entry, about, f"{where}: refused", where) for entry, about in refused)  # type: ignore[arg-type]
         places = frozenset(fenced)
         denied = dict.fromkeys(unwritable, "no right")
-        waits = dict.fromkeys(too_long, "too long")
-        failed = again is not None or bool(refusals) or bool(places) or bool(denied) or bool(waits) or apart
+        failed = again is not None or bool(refusals) or bool(places) or bool(denied) or apart
         if not failed:
             self.kafka |= {source: share.progress for source, share in batch.commits.items()}
             result = CommitResult(batch, committed=True, done=batch.entries, located=located or {})
@@ -225,8 +225,6 @@ class Rig:
                 fenced=places,
                 apart=apart,
                 unwritable=denied,
-                too_long=waits,
-                most=most,
             )
         self.lane.committed(result, self.now)
         self.check()

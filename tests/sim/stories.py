@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from reconsume.sidecar.core.progress_bounds import LONGEST, Bounds
+from reconsume.sidecar.core.progress import Bounds
 from tests.sim.plan import LOCK, Config, Fault, Plan
 from tests.sim.service_model import Weights
 
@@ -25,7 +25,7 @@ story = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 
-BOUNDS = (Bounds(), Bounds(span=3), Bounds(True, 3, 2, 4, skip=2), Bounds(True, 2, 8, 40, skip=1))
+BOUNDS = (Bounds(), Bounds(3, 2, 0, skip=2), Bounds(3, 2, 4, skip=2), Bounds(2, 8, 40, skip=1))
 """How far a partition may go beyond its first open record."""
 SEEDS = st.integers(0, 2**32)
 WEIGHTS = st.builds(
@@ -59,7 +59,6 @@ def plans(*kinds: str, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Pla
         "concurrency": st.sampled_from([1, 2, 4, 16]),
         "room": st.sampled_from([1, 4_000, 1 << 20]),
         "bounds": st.sampled_from(BOUNDS),
-        "metadata": st.sampled_from([LONGEST, LONGEST, 96]),
         "retries": st.integers(0, 4),
         "failures": st.sampled_from([None, 3, 8]),
         "deaths": st.sampled_from([None, 1, 3]),
@@ -70,12 +69,7 @@ def plans(*kinds: str, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Pla
         "stall": st.sampled_from([30, 2_500]),
         "lock": st.sampled_from([LOCK, 20_000]),
     }
-    return st.builds(Plan, seed=SEEDS, **{**fields, **given}).map(_ordered)
-
-
-def _ordered(plan: Plan) -> Plan:
-    """Where the brokers take no done set at all, an order may stand: see DESIGN.md on progress that waits."""
-    return plan._replace(metadata=max(plan.metadata, 96)) if plan.order else plan
+    return st.builds(Plan, seed=SEEDS, **{**fields, **given})
 
 
 ROLLOUTS = st.sampled_from(

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
-from reconsume.sidecar.core.progress_bounds import Bounds
+from reconsume.sidecar.core.progress import Bounds
 from tests.sim import stories
 from tests.sim.checker import Found, check, quarantined
 from tests.sim.order_checker import check_ordered
@@ -47,7 +47,7 @@ READ_LATE = Plan(
     spread=0,
     stall=2_500,
     weights=Weights(ok=7, fail=1, throttle=2),
-    bounds=Bounds(True, 3, 2, 4, skip=2),
+    bounds=Bounds(3, 2, 4, skip=2),
 )
 """What goes before the killer fills the little that its partition may have, so it is read 12 s after the crash."""
 
@@ -62,8 +62,7 @@ def test_killers_and_nobody_else_are_quarantined_after_a_few_deaths(plan: Plan) 
     assert plan.deaths is not None
     # One more for each other killer: what took the process with it may have hidden that this one was out.
     most = plan.deaths + len(world.deaths)
-    # Where metadata had no room for all counted attempts, the copies of one go out again and again (1.10, 7.2).
-    assert world.recounted or all(deaths <= most for deaths in world.deaths.values()), world.deaths
+    assert all(deaths <= most for deaths in world.deaths.values()), world.deaths
 
 
 @story

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
-from reconsume.sidecar.core.progress_bounds import LONGEST, Bounds
+from reconsume.sidecar.core.progress import Bounds
 from tests.sim.checker import Found, quarantined
 from tests.sim.ladder_checker import check_ladder, check_order_alone, check_what_is_left, taken, waits
 from tests.sim.plan import Config, Fault, Plan
@@ -20,8 +20,7 @@ def ladders(*kinds: str) -> st.SearchStrategy[Plan]:
     """Plans as for every group, ordered, with a queue."""
 
     def of(plan: Plan, order: OrderBy, failures: int | None) -> Plan:
-        # What waits may be far apart in a queue: where the brokers take next to no metadata it could not be marked.
-        return plan._replace(order=order, queued=True, failures=failures, metadata=LONGEST)
+        return plan._replace(order=order, queued=True, failures=failures)
 
     orders: st.SearchStrategy[OrderBy] = st.sampled_from(["key", "key", "partition"])
     return st.builds(of, plans(*kinds), orders, st.sampled_from([None, 8]))
@@ -86,7 +85,6 @@ TWO_KILLERS = Plan(
     deaths=1,
     spread=0,
     weights=Weights(ok=8, fail=5, timeout=1, throttle=4),
-    metadata=LONGEST,
     order="key",
     queued=True,
     configs=(Config(table=(1_000, 5_000, 10_000)),),
@@ -125,7 +123,7 @@ MUCH_IS_DUE_FAR_APART = Plan(
     deaths=None,
     weights=Weights(ok=2, fail=7, timeout=2, throttle=0, ask=4),
     faults=(Fault("freeze", 91, 0, 0),),
-    bounds=Bounds(far=True, span=2, window=8, far_bytes=40, skip=1),
+    bounds=Bounds(span=2, window=8, far_bytes=40, skip=1),
     order="key",
     queued=True,
     stall=2_500,
@@ -181,7 +179,6 @@ BEHIND_WHAT_IS_GONE = Plan(
         Fault("crash", 487, 3_000, 9),
         Fault("cutqueue", 702, 3_000, 5),
     ),
-    metadata=LONGEST,
     order="key",
     queued=True,
     configs=(Config(table=(1_000, 5_000, 10_000)),),
@@ -226,8 +223,7 @@ BEFORE_IT_IS_READ = Plan(
         Fault("outage", 62, 30, 9),
         Fault("outage", 322, 30, 5),
     ),
-    bounds=Bounds(True, 3, 2, 4, skip=2),
-    metadata=LONGEST,
+    bounds=Bounds(3, 2, 4, skip=2),
     order="key",
     queued=True,
     lock=20_000,
@@ -258,7 +254,7 @@ def test_a_story_of_a_queue_that_is_made_anew_loses_what_waited_in_it_and_ends_p
 def test_a_story_of_a_queue_that_is_cut_loses_what_waited_in_it() -> None:
     """The check above means nothing if nothing is ever lost."""
     faults = (Fault("cutqueue", 3_000, 0, 0), Fault("cutqueue", 6_000, 0, 1))
-    plan = Plan(5, records=30, sidecars=2, order="key", queued=True, metadata=LONGEST, deaths=None, faults=faults)
+    plan = Plan(5, records=30, sidecars=2, order="key", queued=True, deaths=None, faults=faults)
     world = World(plan).run()
     check_what_is_left(world)
     found = Found(world)

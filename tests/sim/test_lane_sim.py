@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.core.pace.pace import State
-from reconsume.sidecar.core.progress_bounds import Bounds
+from reconsume.sidecar.core.progress import Bounds
 from tests.sim.checker import Found, check, repeats
 from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights
@@ -74,7 +74,7 @@ def test_a_record_that_is_kept_for_suspects_gives_way_where_it_leaves_no_room_to
     levels = (Config(("orders",), (1_000, 5_000, 10_000), "pulsar"),)
     story = Plan(
         117, 17, 3, 1, concurrency=4, room=1, retries=0, deaths=1, weights=weights, fates=(1, 0, 0), faults=faults,
-        stall=30, lock=20_000, configs=levels, spread=0, metadata=96,
+        stall=30, lock=20_000, configs=levels, spread=0,
     )  # fmt: skip
     check(World(story).run())
 
@@ -134,14 +134,13 @@ def test_a_story_has_outages_by_failures_in_it() -> None:
     assert not any(found.dead.values())
 
 
-@pytest.mark.parametrize("bounds", [Bounds(), Bounds(True, 3, 2, 4, skip=2)])
+@pytest.mark.parametrize("bounds", [Bounds(), Bounds(3, 2, 4, skip=2)])
 @pytest.mark.parametrize("seed", [9234, 9237])
 def test_records_that_were_let_go_come_again_although_copies_that_wait_for_them_fill_the_lane(
     seed: int, bounds: Bounds
 ) -> None:
-    """Given room for one record, and brokers that take too little metadata for its copy, then the lane stood for ever:
-    the copy waited for the end of a lower record, which was let go for another flow and did not fit in any more."""
+    """Given room for one record, then a lower record that was let go for another flow fits in again."""
     weights = Weights(ok=5, fail=3, timeout=1, throttle=1, ask=0, reject=1)
     ends = {"retries": 4, "deaths": 3, "failures": 3, "killers": (), "put_off": 0}
     plan = Plan(seed, 26, 1, 2, concurrency=1, room=1, spread=3_000, weights=weights, **ends, lock=3_000)
-    check(World(plan._replace(bounds=bounds, metadata=72, stall=2_500)).run())
+    check(World(plan._replace(bounds=bounds, stall=2_500)).run())

@@ -66,10 +66,6 @@ class World:
         """Records that nobody could have saved."""
         self.broken: set[tuple[str, str, Partition, int]] = set()
         """Tenures that ended without order: only they explain a second delivery."""
-        self.shortened: set[tuple[str, str, Partition, int]] = set()
-        """Those whose parting commit has left out what was taken, as the brokers take no longer metadata."""
-        self.recounted: set[str] = set()
-        """Records whose counted attempts a commit after a crash has left out, as the brokers take too little (7.2)."""
         self.given_up: set[Partition] = set()
         """Partitions whose parting commit did not come through: for the next owner that is a crash."""
         self.oversized: set[str] = set()

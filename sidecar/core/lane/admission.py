@@ -10,7 +10,7 @@ from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.lane.memory import AdmissionLimit
 from reconsume.sidecar.core.lane.partition import Because, FetchedRecords, LanePartition
 from reconsume.sidecar.core.lane.paused import PausedPartitions
-from reconsume.sidecar.core.progress_bounds import Bounds
+from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.record import Now, Record
 from reconsume.sidecar.core.tag_filter import TagFilter
 
@@ -20,7 +20,8 @@ class LaneOptions(NamedTuple):
 
     `room`: bytes that may be handed over and not done before the consumer fetches no more. `order`: delivery one at a
     time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
-    `bounds`: how far a partition may go beyond its first open record.
+    `bounds`: how far a partition may go beyond its first open record. `proves_room`: nothing is delivered before the
+    brokers have taken the longest metadata that progress may need.
     `weight`: its part of the deliveries in proportion to the other lane, while records of both wait.
     """
 
@@ -29,6 +30,7 @@ class LaneOptions(NamedTuple):
     wanted: TagFilter | None = None
     bounds: Bounds = Bounds()
     weight: int = 1
+    proves_room: bool = False
 
 
 Admitted: TypeAlias = tuple[Record, int]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain
 
 from reconsume.sidecar.core.commit_batch import CommitResult, Refusal
 from reconsume.sidecar.core.lane.calls import LaneCalls
@@ -69,27 +68,24 @@ class BlockedPartitions:
                     self._let_go(partition)
 
     def progress_refused(self, result: CommitResult, now: Now) -> None:
-        """Keep the partitions apart whose progress Kafka refuses, or would refuse because it is too long.
-
-        The latter go on with what they have begun: only that makes their progress shorter.
-        """
+        """Keep the partitions apart whose progress Kafka refuses."""
         outbox = self._outbox
         self._commits.all_at_once()
         outbox.put_off(result.again, now)
-        for source, reason in chain(result.unwritable.items(), result.too_long.items()):
+        for source, reason in result.unwritable.items():
             partition = self._ownership.partitions.get(source)
             if partition is None:
                 continue
-            tried = None
-            if source in result.too_long:
-                tried = sum(entry.record.source == source for entry in result.batch.entries)
-                partition.await_shorter_progress(waits=True, in_vain=tried == 0)
-            if partition.closing and (tried is None or (tried <= 1 and partition.in_flight == 0)):
-                # The next owner begins where Kafka's progress is, and nothing ends any more that would help.
+            if partition.closing:  # the next owner begins where Kafka's progress is
                 self._ownership.lost((source,))
                 continue
-            outbox.unwritable.refuse(source, reason, now.steady_ms, tried, hurried=partition.closing)
+            outbox.unwritable.refuse(source, reason, now.steady_ms)
         outbox.sort_out()
+
+    def begin(self) -> None:
+        """Let the records go that were kept back until it was known that progress of any length can be committed."""
+        for source in self._ownership.partitions:
+            self._waiting.let_try(source, first=False)
 
     def review(self, now: Now) -> None:
         """Block and unblock partitions by the copies, and the progress, that Kafka refuses now."""
@@ -108,7 +104,7 @@ class BlockedPartitions:
             if partition.closing or not (partition.blocked or source in sizes or source in unwritable):
                 continue
             reason = missing.get(source) or unwritable.reason(source)
-            if not reason and not partition.tracker.waits:  # else what it has begun must end, and only that helps
+            if not reason:
                 reason = self._crowds(partition, counts[source])
             if partition.blocked and not reason:
                 self._go_on(partition, now)

@@ -88,7 +88,7 @@ class RelayBulk:
         if partition is None:
             return
         for record in records:
-            partition.finish(record, copied=True)
+            partition.finish(record)
         partition.unsettle(len(records))
         self._memory.add(partition, -sum(record.weight for record in records))
         self._counters.forwarded += len(records)

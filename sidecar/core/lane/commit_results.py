@@ -25,7 +25,7 @@ from reconsume.sidecar.core.record import Now, Record
 class Finish(Protocol):
     """As `Lane._finish`."""
 
-    def __call__(self, partition: LanePartition, record: Record, *, covered: bool, copied: bool) -> None: ...
+    def __call__(self, partition: LanePartition, record: Record, *, covered: bool) -> None: ...
 
 
 class CommitResults:
@@ -55,6 +55,9 @@ class CommitResults:
     def apply(self, result: CommitResult, now: Now) -> None:
         """Do what follows from the result of the batch in flight."""
         self._commits.ended(now, committed=result.committed)
+        if result.batch.padded:
+            self._take_proof(result, now)
+            return
         if result.apart:
             self._commits.halve(result.batch)
         # Contract 7.4, 7.11: what did not happen is committed again from memory; nothing is delivered again for it.
@@ -67,21 +70,25 @@ class CommitResults:
         if self._outbox.refused or self._outbox.unwritable or self._memory.refused_bytes:
             self._blocked.review(now)
             self._room.admitted(now)  # the copies that Kafka takes now count in the room again
-        if self._outbox.unwritable or self._memory.awaits:
-            self._memory.look_for_awaited()
         self._ownership.committed(result, now)
+
+    def _take_proof(self, result: CommitResult, now: Now) -> None:
+        """Let deliveries begin if the brokers take the longest progress."""
+        if result.committed or result.too_long:
+            self._commits.proved(accepted=result.committed)
+        if result.unwritable:
+            self._blocked.progress_refused(result, now)
+            self._blocked.review(now)
+        if result.committed:
+            self._blocked.begin()
+        self._ownership.lost_to_others(result)
 
     def _take_progress(self, result: CommitResult, now: Now) -> None:
         """Note what Kafka says of the progress of partitions, in a batch that it took or not."""
-        # Contract 7.2: a broker that takes less metadata gets a shorter done set, never a refused commit.
-        if result.most is not None:
-            self._ownership.shorten(result.most)
-            if not result.committed:
-                self._commits.all_at_once()
-        if result.unwritable or result.too_long:
+        if result.unwritable:
             self._blocked.progress_refused(result, now)
         if result.committed and self._outbox.unwritable:
-            self._commits.progress_accepted(result.batch.commits, now)
+            self._commits.progress_accepted(result.batch.commits)
 
     def _all_written(self, result: CommitResult, now: Now) -> None:
         straight, located = self._decisions.policy.relay and result.committed, result.located
@@ -101,6 +108,6 @@ class CommitResults:
         self._counters.count(entry.decision)
         if self._queues is not None:
             self._queues.copies.written(entry, where, now)
-        self._finish(partition, entry.record, covered=with_progress, copied=True)
+        self._finish(partition, entry.record, covered=with_progress)
         if self._outbox.refused:
             self._outbox.accepted(entry)

@@ -25,15 +25,25 @@ PROGRESS_EVERY_MS = 1_000
 class Commits:
     """The commits of one lane. `wake_by`: has the lane ticked at a steady time (ms) at the latest.
 
+    `unproven`: it is not known yet that the brokers take the longest progress. Then a padded batch goes first.
+
     Invariants: `_by_ms` is at most the `commit_by_ms` of every partition whose progress Kafka takes; no partition of
     the batch in flight is one that Kafka does not take, unless it goes alone; a batch has the progress of each of its
     entries' partitions.
     """
 
     def __init__(
-        self, partitions: Mapping[Partition, LanePartition], outbox: Outbox, wake_by: Callable[[int], None]
+        self,
+        partitions: Mapping[Partition, LanePartition],
+        outbox: Outbox,
+        wake_by: Callable[[int], None],
+        *,
+        unproven: bool = False,
     ) -> None:
         self.in_flight: CommitBatch | None = None
+        self.unproven = unproven
+        """Whether nothing may be delivered yet, since it is not known that progress of any length can be committed."""
+        self._is_refused = False
         self.taken_ms = 0
         """When the batch in flight was taken (steady ms)."""
         self._partitions, self._outbox, self._wake_by = partitions, outbox, wake_by
@@ -71,6 +81,8 @@ class Commits:
         """
         if self.in_flight is not None:
             return NEVER
+        if self.unproven and self._provable() is not None:
+            return 0
         return min(self._by_ms, self._outbox.next_at(self._ended_ms))
 
     @property
@@ -94,6 +106,11 @@ class Commits:
 
     def take(self, now: Now) -> CommitBatch | None:
         """Return the next batch, which is in flight from now on; None if there is nothing to commit."""
+        if self.unproven and (partition := self._provable()) is not None:
+            # Contract 7.2: alone, and before the first delivery.
+            self.in_flight = CommitBatch((), {partition.source: partition.position()}, padded=True)
+            self.taken_ms = now.steady_ms
+            return self.in_flight
         if self._outbox.unwritable:
             self._outbox.sort_out()
         entries, alone, tried = self._take_entries(now)
@@ -106,6 +123,18 @@ class Commits:
             self.in_flight, self.taken_ms = CommitBatch(entries, shares, alone), now.steady_ms
         self._by_ms = self._earliest()
         return self.in_flight
+
+    def proved(self, *, accepted: bool) -> None:
+        """Note that the brokers take the longest progress, or that they never will: then the process ends."""
+        self.unproven, self._is_refused = not accepted, not accepted
+
+    def _provable(self) -> LanePartition | None:
+        """Return the partition whose position shows what the brokers take; None if there is none to be tried now."""
+        if self._is_refused:
+            return None
+        unwritable = self._outbox.unwritable
+        owned = self._partitions.items()
+        return next((one for source, one in owned if not (one.closing or source in unwritable)), None)
 
     def ended(self, now: Now, *, committed: bool) -> None:
         """End the batch in flight, which has its result; if it was committed, the next ones may be twice as large."""
@@ -127,13 +156,10 @@ class Commits:
             self._most_partitions = max(1, len(batch.commits) // 2)
             self.all_at_once()
 
-    def progress_accepted(self, sources: Iterable[Partition], now: Now) -> None:
+    def progress_accepted(self, sources: Iterable[Partition]) -> None:
         """Let the settled records of partitions go whose progress Kafka takes again."""
-        unwritable = self._outbox.unwritable
         for source in sources:
-            self._outbox.extend(unwritable.accepted(source, now.steady_ms))
-            if source not in unwritable and source in self._partitions:
-                self._partitions[source].await_shorter_progress(waits=False, in_vain=False)
+            self._outbox.extend(self._outbox.unwritable.accepted(source))
         self._by_ms = min(self._by_ms, self._earliest())
 
     def _take_entries(self, now: Now) -> tuple[tuple[SettledRecord, ...], bool, Partition | None]:

@@ -64,7 +64,7 @@ class Lane:
         def wake_by(at_ms: int) -> None:
             self._timer.wake_by(at_ms)
 
-        commits = self.commits = Commits(partitions, outbox, wake_by)
+        commits = self.commits = Commits(partitions, outbox, wake_by, unproven=options.proves_room)
         paused = self.paused = PausedPartitions(ports.fetch, memory)
         decisions = self._decisions = Decisions(policy, waiting, outbox, memory, commits, dispatcher, counters)
         calls = LaneCalls(
@@ -104,10 +104,6 @@ class Lane:
         queues = LongWaits(options.order or "key", ties)
         self._decisions.write_to(queues.copies, queues.heads)
         return queues
-
-    def allow_far(self, allowed: bool) -> None:
-        """Let records begin at any distance from the first open one; else within SPAN, as older versions read it."""
-        self.ownership.allow_far(allowed)
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
         """Decide by another policy from now on; records that wait already keep their due time."""
@@ -275,7 +271,8 @@ class Lane:
         if partition is None or partition.closing:
             return False
         # Contract 7.6: its copies are refused, so each further attempt could not be counted.
-        if partition.blocked:
+        # Contract 7.2: nothing is delivered before it is known that progress of any length can be committed.
+        if partition.blocked or self.commits.unproven:
             self._waiting.withhold(record)
             return False
         if self._active_holds is not None and self._active_holds.keeps(partition, record, now):
@@ -352,11 +349,10 @@ class Lane:
         """Note that Kafka has refused the batch in flight, as one of no member of the group; it is tried again."""
         self._doubt.refused()
 
-    def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False, copied: bool = False) -> None:
-        """End the way of a record. `covered`: the progress that is in Kafka has it already. `copied`: something was
-        written for it."""
+    def _finish(self, partition: LanePartition, record: Record, *, covered: bool = False) -> None:
+        """End the way of a record. `covered`: the progress that is in Kafka has it already."""
         self.memory.add(partition, -record.weight)
-        partition.finish(record, copied=copied)
+        partition.finish(record)
         if not (covered or partition.uncommitted):
             self.commits.soon(partition)
         if self.queues is not None:

@@ -51,8 +51,6 @@ class LaneMemory:
         """Bytes of everything handed over and not done."""
         self.refused_bytes: Counter[Partition] = Counter()
         """Bytes of records whose copies or progress Kafka refuses, by their partition. They are part of `load`."""
-        self.awaits = False
-        """Whether records that were let go must come again, however full the lane is: only their end makes room."""
         self.room, self._for_refused = room, room // REFUSED_SHARE
         self._refused_together = 0
         self._partitions, self._pace, self._ordered = partitions, pace, ordered
@@ -70,7 +68,6 @@ class LaneMemory:
         """Forget the records of a partition that is gone."""
         self.load -= partition.load
         self._refused_together -= self.refused_bytes.pop(partition.source, 0)
-        self.awaits = False  # if another partition needs it, the next try of its progress sees that
 
     @property
     def taken(self) -> int:
@@ -89,19 +86,12 @@ class LaneMemory:
 
     def is_full_with(self, under_way: int) -> bool:
         """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
-        return not self.awaits and self.taken + under_way > self.room
-
-    def look_for_awaited(self) -> None:
-        """See whether progress that is too long for the brokers waits for the end of records that were let go."""
-        trackers = [partition.tracker for partition in self._partitions.values()]
-        self.awaits = any(tracker.waits and tracker.dropped for tracker in trackers)
+        return self.taken + under_way > self.room
 
     def limit_of(self, partition: LanePartition) -> AdmissionLimit:
-        """Return how much of a partition may be admitted now: all, unless one of five things slows it down."""
+        """Return how much of a partition may be admitted now: all, unless one of four things slows it down."""
         room = self.room - max(0, self._refused_together - self._for_refused)
         most, because = NEVER, Because.AT_BOUND
-        if partition.tracker.waits:  # nothing begins but what was let go, and only the end of that makes room
-            return AdmissionLimit(self.taken < self.room // 2, most, because)
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than be held beside the room. Each partition may
         # therefore have half of its share.

@@ -12,7 +12,7 @@ from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from reconsume.sidecar.core.lane.partition import LanePartition
 from reconsume.sidecar.core.lane.queue_facts import fill_of
 from reconsume.sidecar.core.lane.queue_hops import HOP_SPAN, Spans
-from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress import SPAN
 from reconsume.sidecar.core.record import Partition, Record
 
 

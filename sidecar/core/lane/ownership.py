@@ -38,8 +38,7 @@ from reconsume.sidecar.core.lane.partition import AssignedPartition, LanePartiti
 from reconsume.sidecar.core.lane.paused import PausedPartitions
 from reconsume.sidecar.core.lane.waiting import WaitingRecords
 from reconsume.sidecar.core.ports import Recall
-from reconsume.sidecar.core.progress import Progress, ProgressTracker
-from reconsume.sidecar.core.progress_bounds import Bounds
+from reconsume.sidecar.core.progress import Bounds, Progress, ProgressTracker
 from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.topics.durations import render_duration
 
@@ -94,19 +93,6 @@ class Ownership:
         partition = self.partitions.get(record.source)
         return partition if partition is not None and partition.epoch == record.epoch else None
 
-    def allow_far(self, allowed: bool) -> None:
-        """Let records begin at any distance from the first open one, or within the span (`Bounds.far`)."""
-        self._bound(self._bounds._replace(far=allowed))
-
-    def shorten(self, most: int) -> None:
-        """Let progress have `most` characters: the brokers take no more, as far as is known."""
-        self._bound(self._bounds.within(most))
-
-    def _bound(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        for partition in self.partitions.values():
-            partition.tracker.bounds = bounds
-
     def apply_delays(self, waits: Mapping[str, int]) -> None:
         """Use other level delays for the partitions assigned from now on.
 
@@ -121,11 +107,20 @@ class Ownership:
             wait_ms = self._waits.get(grant.partition.topic)
             level = "main" if wait_ms is None else "ready" if wait_ms == 0 else render_duration(wait_ms)
             progress = grant.progress
-            last_at_ms = None if wait_ms is None else progress.last_at_ms
-            tracker = ProgressTracker(progress, self._bounds)
             partition = LanePartition(
-                grant.partition, grant.epoch, tracker, wait_ms, level, width=progress.width, last_at_ms=last_at_ms
+                grant.partition,
+                grant.epoch,
+                ProgressTracker(progress, self._bounds),
+                wait_ms,
+                level,
+                width=progress.width,
+                last_at_ms=None if wait_ms is None else progress.last_at_ms,
+                log=progress.log,
+                cycle=progress.cycle,
+                notes=progress.notes,
             )
+            if grant.lost:
+                self.records_lost[grant.partition.topic] += grant.lost
             if partition.width is not None and not progress.ours:  # commit it, so that a crash does not move the start
                 self._commits.soon(partition)
             self._begin(partition, progress)
@@ -215,6 +210,10 @@ class Ownership:
             if partition is not None and partition.epoch == share.epoch:
                 self._committed(partition, share.progress, result.committed)
                 self._paused.resume_if_ready(partition, now.steady_ms)
+        self.lost_to_others(result)
+
+    def lost_to_others(self, result: CommitResult) -> None:
+        """Drop the partitions of a batch that another member owns by now."""
         self.lost([source for source in result.fenced if self._is(source, result)])
 
     def _committed(self, partition: LanePartition, progress: Progress, true: bool) -> None:

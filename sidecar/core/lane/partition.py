@@ -13,17 +13,20 @@ from reconsume.sidecar.core.commit_batch import PartitionCommit
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.lane.append_times import AppendTimes
 from reconsume.sidecar.core.lane.suspicion import Suspicion
-from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
-from reconsume.sidecar.core.progress import Progress, ProgressTracker
+from reconsume.sidecar.core.progress import LogId, Progress, ProgressTracker
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 
 
 class AssignedPartition(NamedTuple):
-    """A partition that was assigned to this sidecar, and where its last owner left off."""
+    """A partition that was assigned to this sidecar, and where its last owner left off.
+
+    `lost`: how many records of a former log of that name its last owner had begun and not finished.
+    """
 
     partition: Partition
     epoch: int
     progress: Progress
+    lost: int = 0
 
 
 class FetchedRecords(NamedTuple):
@@ -116,7 +119,10 @@ class LanePartition:
     """The progress that was committed last, by this sidecar or by the last owner."""
     width: int | None = None
     last_at_ms: int | None = None
-    """`width` and `last_at_ms` are as in `Progress`: they go into every commit."""
+    log: LogId | None = None
+    cycle: int = 0
+    notes: bool = False
+    """`width`, `last_at_ms`, `log`, `cycle` and `notes` are as in `Progress`: they go into every commit."""
     held: dict[int, str] = field(default_factory=dict)
     """Offsets that were begun and that an operator's hold keeps back, with the hold; their records are not in
     memory."""
@@ -129,8 +135,6 @@ class LanePartition:
     append_times: AppendTimes = field(init=False)
     suspicion: Suspicion | None = None
     """Why its records need care before they are delivered (`crash_gate.py`). Usually None, which costs nothing."""
-    waits_in_vain: bool = False
-    """Whether its progress is too long for the brokers even without a copy."""
     closing: bool = False
     paused: Pause | None = None
     under: Partition | None = None
@@ -176,11 +180,11 @@ class LanePartition:
         """Note that decisions are in Kafka, or were dropped with their partition."""
         self.unsettled -= count
 
-    def finish(self, record: Record, *, copied: bool = False) -> None:
-        """Note that a record is done. `copied`: something was written for it."""
+    def finish(self, record: Record) -> None:
+        """Note that a record is done."""
         self.retrying -= record.again > 0
         self.done_bytes += record.weight
-        self.tracker.finish(record.offset, copied=copied)
+        self.tracker.finish(record.offset)
 
     def read_up_to(self, last_at_ms: int) -> None:
         """Note the greatest timestamp (epoch ms) of what was read of a level."""
@@ -196,32 +200,28 @@ class LanePartition:
         """Take its progress for a transaction, with the offsets `extra`, which that transaction settles."""
         self.commit_by_ms = NEVER
         # Clean as soon as the release begins: at `lock_timeout` deliveries are still in flight, but no owner crashed.
-        progress = self.tracker.snapshot(extra, clean=self.closing)
-        if self.width is not None or self.last_at_ms is not None:
-            progress = replace(progress, width=self.width, last_at_ms=self.last_at_ms)
+        progress = replace(
+            self.tracker.snapshot(extra, clean=self.closing),
+            width=self.width,
+            last_at_ms=self.last_at_ms,
+            log=self.log,
+            cycle=self.cycle,
+            notes=self.notes,
+        )
         if self.suspicion is not None:
             progress = self.suspicion.with_crash_state(progress)
-        return PartitionCommit(self.epoch, progress, self._kept(extra), self.under)
+        return PartitionCommit(self.epoch, progress, self.under)
 
-    def _kept(self, extra: Collection[int]) -> OffsetRanges:
-        """Return the done offsets that the next commit must name.
-
-        After a crash nothing may be delivered before a commit. If that cannot be written with each counted attempt,
-        even without a copy, it is cut: to stand for ever is worse than to count an attempt twice after another crash.
-        """
-        cut = self.suspicion is not None and self.waits_in_vain and not extra
-        return self.tracker.kept(extra) if self.tracker.bounds.tight and not cut else NONE
+    def position(self) -> PartitionCommit:
+        """Return the progress that is in Kafka, for a commit that changes nothing."""
+        assert self.committed is not None
+        # Nothing of it was delivered: an offset that no sidecar has committed says so by the clean mark.
+        clean = self.committed.clean or not self.committed.ours
+        return PartitionCommit(self.epoch, replace(self.committed, clean=clean, ours=True), self.under)
 
     def note_committed(self, progress: Progress) -> None:
         """Note the progress that is in Kafka now."""
         self.committed = progress
-
-    def await_shorter_progress(self, *, waits: bool, in_vain: bool) -> None:
-        """Begin no record while its progress is too long for the brokers, with all that is settled.
-
-        `in_vain`: it is too long without any of that.
-        """
-        self.tracker.waits, self.waits_in_vain = waits, waits and (in_vain or self.waits_in_vain)
 
     # --- its state --------------------------------------------------------------------------------------------------
 

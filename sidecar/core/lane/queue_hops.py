@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reconsume.sidecar.core.lane.owned_queue import LaneTies, OwnedQueue
 from reconsume.sidecar.core.lane.partition import LanePartition
 from reconsume.sidecar.core.lane.read_aside import MOST_HOPS, is_culprit, take_aside
-from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress import SPAN
 from reconsume.sidecar.core.record import Now
 
 HOP_SPAN = SPAN // 2

@@ -79,7 +79,7 @@ class RoomShares:
         shares = {source: self._memory.share_of(partition) for source, partition in self._partitions.items()}
         for source, partition in self._partitions.items():
             # Where its progress is too long for the brokers, what it has in memory must end.
-            stays = partition.blocked or partition.closing or partition.tracker.waits or _needs_care(partition)
+            stays = partition.blocked or partition.closing or _needs_care(partition)
             stays = stays or partition.under is not None  # a queue's records are bounded by themselves
             if stays or partition.load <= shares[source]:
                 continue

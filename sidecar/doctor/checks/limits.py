@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from reconsume.sidecar.core.progress_bounds import LONGEST
+from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import consumer_config, producer_config
@@ -42,10 +42,12 @@ def packing(kafka: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def metadata(brokers: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
-    """Report brokers that take less metadata beside an offset than progress may need."""
-    if (least := min(numbers(brokers, METADATA), default=LONGEST)) < LONGEST:
-        text = f"{METADATA} is {least}: after a crash, finished records far above the first open one come again"
-        yield warn(text, f"set {METADATA} to {LONGEST} on the brokers")
+    """Report brokers that take less metadata with an offset than progress may need."""
+    if (least := min(numbers(brokers, METADATA), default=NEEDED)) < NEEDED:
+        yield fail(
+            f"{METADATA} is {least}: an instance exits with 78 before its first delivery",
+            f"set {METADATA} to {NEEDED} on the brokers",
+        )
 
 
 def timeouts(kafka: Mapping[str, str], brokers: Sequence[Mapping[str, str]]) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_stamp import decode_at
+from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.admin.connection import DENIED, Connection, DeniedError, busy
 from reconsume.sidecar.kafka.admin.descriptions import (
@@ -173,7 +173,7 @@ class Cluster(Connection):
     def progress(self, group: str, partitions: Iterable[PartitionName]) -> dict[PartitionName, Progress]:
         """Return the progress that a group has committed on these partitions: the offsets, and what is done above."""
         sources = [(Partition(one.topic, one.partition), one) for one in self._committed(group, partitions)]
-        return {source: decode_at(source, one.offset, one.metadata) for source, one in sources}
+        return {source: decode(source, one.offset, one.metadata) for source, one in sources}
 
     def _committed(self, group: str, partitions: Iterable[PartitionName]) -> list[TopicPartition]:
         asked = [TopicPartition(*partition) for partition in partitions]

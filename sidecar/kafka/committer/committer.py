@@ -10,18 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
-from dataclasses import replace
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 from confluent_kafka import TopicPartition
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
+from reconsume.sidecar.core.progress_codec import LONGEST, encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction import Appended
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
 from reconsume.sidecar.kafka.committer.unknown_outcome import result_in_doubt
-from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.membership import Membership
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
@@ -39,6 +39,24 @@ waited for transactions of 4 000 copies is 5 MB of small pieces, which the C lib
 UNNAMED = 3
 """Aborts of one batch in a row that name no cause. After so many, smaller batches must find the entry, or the
 partition, that is the cause."""
+
+
+WrittenProgress: TypeAlias = Mapping[Partition, tuple[int, str]]
+"""The offset and the metadata of each partition in a batch."""
+
+
+def written_progress(batch: CommitBatch) -> WrittenProgress:
+    """Return the progress of a batch as it is written."""
+    width = LONGEST if batch.padded else 0
+    return {
+        source: (share.progress.next, encode(source, share.progress).ljust(width))
+        for source, share in batch.commits.items()
+    }
+
+
+def offsets_of(written: WrittenProgress) -> list[TopicPartition]:
+    """Return the same for the client."""
+    return [TopicPartition(*source, offset, text) for source, (offset, text) in written.items()]
 
 
 class Committer(threading.Thread):
@@ -73,7 +91,6 @@ class Committer(threading.Thread):
         self._unnamed = 0
         self._was_large = False
         """Whether a large batch was committed since memory was given back."""
-        self._written = WrittenProgress()
         credentials = registry.register(self.name, self._on_new_credentials)
         self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, appended)
 
@@ -134,20 +151,18 @@ class Committer(threading.Thread):
         return self._batches.get()
 
     def _settle(self, batch: CommitBatch) -> CommitResult:
-        self._unnamed, most = 0, self._written.most
+        self._unnamed = 0
         self._was_large = self._was_large or len(batch.entries) >= LARGE
-        offsets = self._written.offsets(batch)
-        if self._written.too_long:
-            return self._too_long(batch, self._written.too_long, most)
+        written = written_progress(batch)
         while not self._stopping.is_set():
             started = time.monotonic()
-            result, label = self._try(batch, offsets)
+            result, label = self._try(batch, written)
             self._observe(label, time.monotonic() - started)
             if result is not None:
                 return result
         return CommitResult(batch, committed=False, again=batch.entries)
 
-    def _try(self, batch: CommitBatch, offsets: list[TopicPartition]) -> tuple[CommitResult | None, str]:
+    def _try(self, batch: CommitBatch, written: WrittenProgress) -> tuple[CommitResult | None, str]:
         """Try once to commit the batch.
 
         Returns the result (None: try again) and the label of the transaction's result in the metrics.
@@ -166,23 +181,25 @@ class Committer(threading.Thread):
         if refusals := self._supply.missing_targets(batch.entries):
             return _refused(batch, refusals), "refused"
         partitions = self._supply.partitions
+        offsets = offsets_of(written)
         outcome = outcome_of(lambda: producer.commit(batch.entries, offsets, membership.metadata, partitions))
         if isinstance(outcome, Aborted):
-            return self._after_abort(batch, outcome, membership), "aborted"
+            return self._after_abort(batch, outcome, membership, written), "aborted"
         if isinstance(outcome, OutcomeUnknown):
-            return self._in_doubt(batch, outcome), "unknown"
+            return self._in_doubt(batch, outcome, written), "unknown"
         slow = producer.throttle.longest > SLOW and len(batch.entries) > 1
-        most = self._written.most if self._written.confirm() else None
         made = self._supply.made
-        result = CommitResult(batch, True, done=batch.entries, apart=slow, most=most, located=outcome, producer=made)
+        result = CommitResult(batch, True, done=batch.entries, apart=slow, located=outcome, producer=made)
         return result, "committed"
 
-    def _in_doubt(self, batch: CommitBatch, unsure: OutcomeUnknown) -> CommitResult | None:
+    def _in_doubt(self, batch: CommitBatch, unsure: OutcomeUnknown, written: WrittenProgress) -> CommitResult | None:
         self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
         self._supply.replace()
-        return result_in_doubt(batch, self._written.last, self._supply, self._reader_config, self._stopping)
+        return result_in_doubt(batch, written, self._supply, self._reader_config, self._stopping)
 
-    def _after_abort(self, batch: CommitBatch, aborted: Aborted, membership: Membership) -> CommitResult | None:
+    def _after_abort(
+        self, batch: CommitBatch, aborted: Aborted, membership: Membership, written: WrittenProgress
+    ) -> CommitResult | None:
         adapted = self._supply.adapt(aborted)
         if aborted.producer_unusable or adapted:
             self._supply.replace()
@@ -201,11 +218,12 @@ class Committer(threading.Thread):
             self._supply.warn("copies-refused", text, *counts, aborted, about=aborted.about)
             self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
-        if aborted.metadata_too_long and self._written.shorten():
-            text = "the brokers take less metadata beside an offset (offset.metadata.max.bytes): from now on %d bytes"
-            self._supply.warn("progress-shortened", text, self._written.most)
-            return replace(_without(batch, frozenset()), most=self._written.most)
-        if named := aborted.refused_offsets & batch.commits.keys():
+        if aborted.metadata_too_long and batch.padded:
+            return CommitResult(batch, committed=False, too_long=True)
+        named = aborted.refused_offsets & batch.commits.keys()
+        if aborted.metadata_too_long:  # Kafka does not say which: the longest is one of them
+            named = frozenset({max(written, key=lambda source: len(written[source][1]))})
+        if named:
             text = "Kafka refuses the progress of %d of %d partitions: %s"
             self._supply.warn(
                 "progress-refused", text, len(named), len(batch.commits), aborted, about=list(map(str, named))
@@ -221,16 +239,6 @@ class Committer(threading.Thread):
             if self._unnamed >= UNNAMED and self._supply.answers():
                 return _apart(batch, str(aborted))
         return None
-
-    def _too_long(self, batch: CommitBatch, sources: Set[Partition], most: int) -> CommitResult:
-        text = (
-            "the progress of %s waits: the brokers take %d bytes beside an offset (offset.metadata.max.bytes), too few "
-            "to name each counted attempt above its first open record"
-        )
-        about = sorted(map(str, sources))
-        self._supply.warn("progress-waits", text, ", ".join(about), most, about=about)
-        reasons = dict.fromkeys(sources, "too long for offset.metadata.max.bytes")
-        return replace(_without(batch, frozenset()), too_long=reasons)
 
     def _await_membership(self, old: Membership) -> None:
         """Wait until the consumer's thread has renewed the membership: a rebalance is under way."""

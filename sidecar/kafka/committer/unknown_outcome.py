@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_stamp import decode_at
+from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.errors import raise_partition_errors
@@ -75,18 +75,16 @@ def _result(
 ) -> CommitResult | None:
     if is_written(committed, written):
         return CommitResult(batch, committed=True, done=batch.entries)
+    if batch.padded:  # it says what Kafka had before, so only its length is an answer
+        return None
     return result_from_progress(batch, _progress(committed))
 
 
 def is_written(committed: list[TopicPartition], written: Mapping[Partition, tuple[int, str]]) -> bool:
-    """Whether the committed offsets and metadata are those of the batch, to the letter.
-
-    Metadata that was left out says nothing: the batch before may have had the same offset.
-    """
+    """Whether the committed offsets and metadata are those of the batch, to the letter."""
     return bool(committed) and all(
         (topic_partition.offset, topic_partition.metadata)
         == written.get(Partition(topic_partition.topic, topic_partition.partition))
-        and topic_partition.metadata
         for topic_partition in committed
     )
 
@@ -96,7 +94,7 @@ def _progress(committed: list[TopicPartition]) -> dict[Partition, Progress]:
         Partition(topic_partition.topic, topic_partition.partition): topic_partition for topic_partition in committed
     }
     return {
-        source: decode_at(source, topic_partition.offset, topic_partition.metadata)
+        source: decode(source, topic_partition.offset, topic_partition.metadata)
         for source, topic_partition in sources.items()
     }
 

@@ -16,13 +16,15 @@ from contextlib import suppress
 from itertools import count
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
+from msgspec.structs import replace
 
 from reconsume.sidecar.core.lane.partition import AssignedPartition
-from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.client_assignment import ClientAssignment
 from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
-from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, recreated, untouched
+from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, log_recreated, recreated, untouched
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Membership
 from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
@@ -56,6 +58,7 @@ class Assignment:
         lock_timeout: float,
         stepwise: bool = True,
         before: ReaderBefore | None = None,
+        log_ids: LogIds = no_log_ids,
     ) -> None:
         self._listener = listener
         self.owned_partitions: dict[Key, OwnedPartition] = {}
@@ -64,7 +67,7 @@ class Assignment:
         self.put_off: set[Partition] = set()
         """The partitions that are to be looked up after the callback: in it not every request may be made."""
         self.client = ClientAssignment()
-        self.starts = Starts(start_at, before)
+        self.starts = Starts(start_at, before, log_ids)
         self.all_paused = False
         """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self.lock_timeout = lock_timeout
@@ -141,9 +144,12 @@ class Assignment:
         if self._leave_by is not None:
             self._hold(consumer, sources)
             return
-        starts = self.starts.find(consumer, sources, in_callback=True)
+        # Before the first fetch: an id that is asked for later may be that of another log than the one that is read.
+        logs_now = self.starts.log_ids({source.topic for source in sources})
+        logs_read = {source: logs_now.get(source.topic) for source in sources}
+        starts = self.starts.find(consumer, logs_read, in_callback=True)
         for source in sources:
-            self.owned_partitions[source] = OwnedPartition(source, next(self._epochs))
+            self.owned_partitions[source] = OwnedPartition(source, next(self._epochs), logs_read[source])
         self.client.give(consumer, starts)
         restore_pauses(consumer, self.owned_partitions, sources, all_paused=self.all_paused)
         self._asked.clear()
@@ -188,14 +194,14 @@ class Assignment:
         """
         self.starts.leaders.reached(wanted)
         logs, read = self.starts.lookup(consumer), {source: self._next(source, at) for source, at in wanted.items()}
-        edges_of = edges(logs, read)
-        cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low}
+        edges_of, others = edges(logs, read), self._others(read)
+        cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low and source not in others}
         last = {
             source: at
             for source in read.keys() - cut.keys()
             if (at := self.owned_partitions[source].last_at_ms) is not None
         }
-        another = recreated(logs, {source: (read[source], at) for source, at in last.items()})
+        another = others.union(recreated(logs, {source: (read[source], at) for source, at in last.items()}))
         short = {
             source: edge for source, edge in edges_of.items() if read[source] > edge.high and source not in another
         }
@@ -229,7 +235,7 @@ class Assignment:
         known = [_at(start, firsts[start.partition]) for start in starts if start.offset in LOG_EDGES]
         asked = {start.partition for start in starts if start.offset not in LOG_EDGES} | self._at_numbers()
         # Of some Kafka may not say it yet, or the client began at an offset of a former log of that name.
-        found = self.starts.find(consumer, list(asked)) if asked else []
+        found = self.starts.find(consumer, self._logs_of(asked)) if asked else []
         self._anew(consumer, [*known, *found])
         self._begin([*known, *found])
 
@@ -249,7 +255,9 @@ class Assignment:
             return
         told = [source for source in sources if self.client.has_no_offset(source)]
         awaits = [self.owned_partitions[source].awaits for source in sources if source not in told]
-        starts = [start for start in awaits if start is not None] + (self.starts.find(consumer, told) if told else [])
+        starts = [start for start in awaits if start is not None] + (
+            self.starts.find(consumer, self._logs_of(told)) if told else []
+        )
         self._anew(consumer, starts)
         self._begin(starts)
         if told:
@@ -290,22 +298,28 @@ class Assignment:
 
     def _restart_others(self, consumer: Consumer, edges_of: Mapping[Partition, Edges]) -> set[Partition]:
         for source in edges_of:
-            text = "%s: the topic was deleted and created again; it is read from its beginning"
-            _LOG.warning(text, source, extra={"event": "topic-made-anew", "partition": str(source)})
-        return self._restart(consumer, edges_of, {source: untouched(edge.low) for source, edge in edges_of.items()})
+            log_recreated(source)
+        kept = dict.fromkeys(edges_of, 0)  # nothing that was begun is in the new log
+        return self._restart(consumer, kept, {source: untouched(edge.low) for source, edge in edges_of.items()})
 
     def _go_back(self, consumer: Consumer, logs: OffsetLookup, edges_of: Mapping[Partition, Edges]) -> set[Partition]:
-        return self._restart(consumer, edges_of, self.starts.after_truncation(logs, edges_of) if edges_of else {})
+        kept = {source: edge.high for source, edge in edges_of.items()}
+        return self._restart(consumer, kept, self.starts.after_truncation(logs, edges_of) if edges_of else {})
 
     def _restart(
-        self, consumer: Consumer, edges_of: Mapping[Partition, Edges], known: Mapping[Partition, Progress]
+        self, consumer: Consumer, kept: Mapping[Partition, int], known: Mapping[Partition, Progress]
     ) -> set[Partition]:
-        """Read logs from other offsets, as new assignments of their partitions. Return these partitions."""
+        """Read logs from other offsets, as new assignments of their partitions. Return these partitions.
+
+        `kept`: the offset below which what was begun is still in the log.
+        """
         if not known:
             return set()
+        logs_now = self.starts.log_ids({source.topic for source in known})
         for source in known:
-            self._listener.truncated(source, edges_of[source].high)
+            self._listener.truncated(source, kept[source])
             owned = self.owned_partitions[source]
+            owned.log = logs_now.get(source.topic)
             owned.epoch, owned.seek_count, owned.paused, owned.sought = next(self._epochs), 0, False, None
             owned.told_end = False
         starts = [Start(source, progress.next, progress) for source, progress in known.items()]
@@ -334,6 +348,15 @@ class Assignment:
     def _owned(self) -> dict[Partition, int]:
         return {owned.partition: owned.epoch for owned in self.owned_partitions.values()}
 
+    def _logs_of(self, sources: Collection[Partition]) -> dict[Partition, LogId | None]:
+        return {source: self.owned_partitions[source].log for source in sources}
+
+    def _others(self, sources: Collection[Partition]) -> set[Partition]:
+        """Return the partitions whose log is another one than was read, by the ids of their topics."""
+        named = {source: log for source, log in self._logs_of(sources).items() if log is not None}
+        logs_now = self.starts.log_ids({source.topic for source in named})
+        return {source for source, log in named.items() if is_recreated(log, logs_now.get(source.topic))}
+
     def _at_numbers(self) -> set[Partition]:
         """Return the awaited partitions that the client reads from an offset which is only to be checked."""
         waits = {
@@ -348,7 +371,10 @@ class Assignment:
         stored = [source for source, offset in given.items() if offset == OFFSET_STORED]
         others = [source for source, offset in given.items() if offset != OFFSET_STORED]
         # An open transaction may hold the stored offsets back. The callback has waited for it, and the client goes on.
-        found = self.starts.find(consumer, others) + self.starts.find(consumer, stored, patient=False)
+        found = [
+            *self.starts.find(consumer, self._logs_of(others)),
+            *self.starts.find(consumer, self._logs_of(stored), patient=False),
+        ]
         known = [start for start in found if start.progress is not None]
         self._anew(consumer, [start for start in known if start.offset != given[start.partition]])
         self._begin(known)
@@ -356,7 +382,7 @@ class Assignment:
     def _start_others(self, consumer: Consumer) -> None:
         """Start what the end of the same transaction has set free: the offsets of a dead pod come back together."""
         if waiting := list(self.client.waiting):
-            starts = self.starts.find(consumer, waiting, patient=False)
+            starts = self.starts.find(consumer, self._logs_of(waiting), patient=False)
             known = [start for start in starts if start.offset != OFFSET_STORED]
             self._anew(consumer, known)
             self._begin(known)
@@ -385,7 +411,9 @@ class Assignment:
                 owned.last, owned.last_at_ms = start.progress.next - 1, start.progress.last_at_ms or None
                 owned.sought = start.progress.next
                 self.client.started(start.partition)
-                grants.append(AssignedPartition(start.partition, owned.epoch, start.progress))
+                owned.log = owned.log or start.progress.log  # Kafka has not told: it is taken for the one that was read
+                progress = replace(start.progress, log=owned.log)
+                grants.append(AssignedPartition(start.partition, owned.epoch, progress, start.lost))
         if grants:
             self._listener.assigned(grants)
 

@@ -10,8 +10,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_codec import unread
-from reconsume.sidecar.core.progress_stamp import decode_at, misplaced
+from reconsume.sidecar.core.progress_codec import decode, misplaced, unread
 from reconsume.sidecar.core.record import Partition
 
 COMMITTED_WITHIN = 2.0
@@ -100,4 +99,4 @@ def _held_back(count: int, why: object) -> None:
 
 
 def _progress(source: Partition, topic_partition: TopicPartition) -> Progress | None:
-    return decode_at(source, topic_partition.offset, topic_partition.metadata) if topic_partition.offset >= 0 else None
+    return decode(source, topic_partition.offset, topic_partition.metadata) if topic_partition.offset >= 0 else None

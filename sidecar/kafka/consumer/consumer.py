@@ -68,7 +68,7 @@ class ConsumerThread(threading.Thread):
         self.last_error = ""
         self.last_poll_at = time.monotonic()
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
-        self.looks = Looks()
+        self.looks = Looks(log_ids=assignment.starts.log_ids)
         self.client_watch = ClientWatch()
         self._poll = POLL
         self._config = dict(config)

@@ -52,6 +52,12 @@ def log_loss(partition: Partition, wanted: int, edges_now: Edges) -> None:
     _LOG.error(text, partition, wanted, edges_now.low, edges_now.high, extra=extra)
 
 
+def log_recreated(partition: Partition) -> None:
+    """Log that a partition is read from its beginning, as its log is another one."""
+    text = "%s: the topic was deleted and created again; it is read from its beginning"
+    _LOG.warning(text, partition, extra={"event": "topic-recreated", "partition": str(partition)})
+
+
 def checked(logs: OffsetLookup, known: Mapping[Partition, Progress | None]) -> dict[Partition, Progress | None]:
     """Return committed progress without what is of a former log, and without the levels whose leader does not answer.
 
@@ -102,6 +108,12 @@ def begins_of_others(
 def end_of_done(progress: Progress) -> int:
     """Return the offset after the last record that the progress says is done."""
     return max(progress.next, OffsetRanges.of(progress.done).end)
+
+
+def open_in(progress: Progress) -> int:
+    """Return how many records may be open between those that are done; a gap in the log counts as records."""
+    done = OffsetRanges.of(progress.done)
+    return max(0, done.end - progress.next - len(done))
 
 
 def without_done_from(progress: Progress, end: int) -> Progress:

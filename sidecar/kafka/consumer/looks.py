@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import OFFSET_END, TopicPartition
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.progress import is_recreated
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.log_checks import recreated
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition, high_of
 
@@ -41,10 +43,11 @@ _LOG = logging.getLogger("reconsume.assignment")
 class Looks:
     """The looks of one lane's consumer, on its thread: one question in each turn, the three of them in turn.
 
-    `every`: seconds until each question is asked again.
+    `every`: seconds until each question is asked again. `log_ids`: tells which logs the topics have.
     """
 
-    def __init__(self, every: float = LOOK_EVERY) -> None:
+    def __init__(self, every: float = LOOK_EVERY, log_ids: LogIds = no_log_ids) -> None:
+        self._log_ids = log_ids
         self.ends: Mapping[Partition, int] = {}
         """The ends at the last look; replaced as a whole."""
         self.answered: Mapping[Partition, int] = {}
@@ -112,7 +115,10 @@ class Looks:
             for owned in owned_partitions.values()
             if owned.last_at_ms is not None
         }
-        return list(recreated(logs, read, ANSWER_WITHIN))
+        named = {owned.partition: owned.log for owned in owned_partitions.values() if owned.log is not None}
+        logs_now = self._log_ids({source.topic for source in named})
+        others = {source for source, log in named.items() if is_recreated(log, logs_now.get(source.topic))}
+        return sorted(others.union(recreated(logs, read, ANSWER_WITHIN)))
 
     def _name(self, unanswered: frozenset[Partition]) -> None:
         """Log once of which partitions nothing is known, and once when that is over."""

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
@@ -25,6 +26,8 @@ class OwnedPartition:
 
     partition: Partition
     epoch: int
+    log: LogId | None = None
+    """The log that is read, as Kafka told before the first fetch; None: it has not told."""
     seek_count: int = 0
     awaits: Start | None = None
     paused: bool = False

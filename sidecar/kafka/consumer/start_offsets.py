@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
-from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.committed_offsets import PassedOver, committed
 from reconsume.sidecar.kafka.consumer.log_checks import (
@@ -23,9 +23,12 @@ from reconsume.sidecar.kafka.consumer.log_checks import (
     Edges,
     checked,
     first_later,
+    log_recreated,
+    open_in,
     untouched,
     without_done_from,
 )
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 
@@ -37,23 +40,25 @@ class Start(NamedTuple):
 
     `offset` may be logical (`OFFSET_STORED`, `OFFSET_BEGINNING`, `OFFSET_END`), or one of a log that is not known to be
     the one that was read. Then `progress` is None until the first message. `width`: as in `Progress`, where the group
-    begins at the latest record.
+    begins at the latest record. `lost`: as in `AssignedPartition`.
     """
 
     partition: Partition
     offset: int
     progress: Progress | None
     width: int | None = None
+    lost: int = 0
 
 
 class Starts(PassedOver):
     """The starts of one consumer's partitions.
 
     `start_at`: where a group without a committed offset begins, `earliest` or `latest`. `before`: who may have read
-    some of the topics before.
+    some of the topics before. `log_ids`: tells which logs the topics have.
     """
 
-    def __init__(self, start_at: str, before: ReaderBefore | None = None) -> None:
+    def __init__(self, start_at: str, before: ReaderBefore | None = None, log_ids: LogIds = no_log_ids) -> None:
+        self.log_ids = log_ids
         self.leaders = Leaders()
         self.unread_progress = 0
         """How many partitions were taken over with committed progress that cannot be read here, such as a newer
@@ -64,17 +69,29 @@ class Starts(PassedOver):
         self._before = before
 
     def find(
-        self, consumer: Consumer, partitions: Sequence[Partition], *, patient: bool = True, in_callback: bool = False
+        self,
+        consumer: Consumer,
+        logs_read: Mapping[Partition, LogId | None],
+        *,
+        patient: bool = True,
+        in_callback: bool = False,
     ) -> list[Start]:
-        """Return the start of each partition, in order.
+        """Return the start of each partition in `logs_read`, in order, which names the log that is to be read.
 
         `patient`: as in `committed`. `in_callback`: as in `OffsetLookup`.
         """
+        partitions = list(logs_read)
         starts = {source: Start(source, OFFSET_STORED, None) for source in partitions}
         answered = self.committed(consumer, partitions, patient=patient)
         starts |= {source: Start(source, got.next, None) for source, got in answered.items() if got is not None}
         logs = OffsetLookup(consumer, self.leaders, in_callback=in_callback)
-        known = checked(logs, answered)
+        former = {
+            source: got
+            for source, got in answered.items()
+            if got is not None and is_recreated(got.log, logs_read[source])
+        }
+        starts |= self._recreated(logs, former)
+        known = checked(logs, {source: got for source, got in answered.items() if source not in former})
         starts |= {source: Start(source, got.next, got) for source, got in known.items() if got is not None}
         fresh = [source for source, progress in known.items() if progress is None]
         earlier = self._before.committed(fresh) if self._before is not None else dict.fromkeys(fresh)
@@ -123,6 +140,16 @@ class Starts(PassedOver):
             for source, progress in left.items()
             if progress.last_at_ms is None or source in later
         }
+
+    def _recreated(self, logs: OffsetLookup, former: Mapping[Partition, Progress]) -> dict[Partition, Start]:
+        """Return the starts of partitions whose progress is of a former log of the same name."""
+        begins = logs.numbers([TopicPartition(*source, OFFSET_BEGINNING) for source in former], EDGES_WITHIN)
+        starts = dict[Partition, Start]()
+        for source, got in former.items():
+            log_recreated(source)
+            start = Start(source, OFFSET_BEGINNING, None, lost=open_in(got))
+            starts[source] = _numbered(start, begins.get(source))
+        return starts
 
     def _fresh(self, logs: OffsetLookup, partitions: Sequence[Partition]) -> dict[Partition, Start]:
         """Return the starts of partitions for which the group has no offset."""

@@ -167,7 +167,7 @@ class Deliver(Section):
         description=(
             "What must be delivered one at a time: nothing, records of one key, or a whole partition. A failure "
             "is then retried in place and holds back what follows. While one key fails for long, its partition goes "
-            "on for up to 16384 offsets or a quarter of `deliver.buffer_memory`, then waits; other partitions do not."
+            "on until a quarter of `deliver.buffer_memory` waits behind it, then waits; other partitions do not."
         ),
     )
     broadcast: bool = Field(

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from typer.testing import Result
 
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_stamp import encode_at
+from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.queues.queue_listing import Wanted, read_waiting
@@ -62,7 +62,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 def done(kafka: Broker, group: str, source: Partition, progress: Progress) -> None:
     """Commit progress as the group's sidecar does."""
     client = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
-    place = TopicPartition(*source, progress.next, metadata=encode_at(source, progress))
+    place = TopicPartition(*source, progress.next, metadata=encode(source, progress))
     client.commit(offsets=[place], asynchronous=False)
     client.close()
 

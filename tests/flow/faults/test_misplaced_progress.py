@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_stamp import encode_at, misplaced
+from reconsume.sidecar.core.progress_codec import encode, misplaced
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
@@ -28,8 +28,8 @@ def test_each_record_above_a_copied_offset_is_delivered_and_progress_in_its_plac
     group = create_group(new_group(), partitions=5)
     produce(group.bootstrap, group.main, [Out(b"fine", partition=part) for part in range(5) for _ in range(COUNT)])
     here = [Partition(group.main, number) for number in range(5)]
-    made = [encode_at(source, Progress(MADE_AT, DONE, clean=True)) for source in here]
-    other = encode_at(Partition("other", 4), Progress(MADE_AT, DONE, clean=True))
+    made = [encode(source, Progress(MADE_AT, DONE, clean=True)) for source in here]
+    other = encode(Partition("other", 4), Progress(MADE_AT, DONE, clean=True))
     found_at = {0: MADE_AT, 1: 5, 2: 15, 3: MADE_AT, 4: MADE_AT}
     texts = {0: made[0], 1: made[1], 2: made[2], 3: made[0], 4: other}
     leave_progress(
@@ -70,7 +70,7 @@ def progress(group: GroupTopics, lane: str, source: Partition) -> Progress:
     """The progress that a lane has committed."""
     reader = Consumer({"bootstrap.servers": group.bootstrap, "group.id": lane})
     try:
-        return committed(reader, [source])[source] or Progress(0)
+        return committed(reader, [source]).get(source) or Progress(0)
     finally:
         reader.close()
 

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, TopicPartition
 from reconsume.topics.policy_record import LARGEST
 from tests.support.kafka.topic_io import SECONDS
 
-MORE_PARTS = "....8.later=1"
-"""Behind a done set alone: no deaths, mark, reach, then what this version does not know."""
+MORE_PARTS = ".......8.later=1"
+"""Behind a done set alone: none of the numbers, then parts that this version does not know."""
 
 
 def leave_progress(bootstrap: str, group: str, progress: Mapping[TopicPartition, str]) -> None:

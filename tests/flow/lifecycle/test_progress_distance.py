@@ -12,7 +12,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress import SPAN
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup
@@ -33,8 +33,6 @@ HUNG, EVERY = 0, 1_000
 SOME = 10
 """Copies that the level has of 150 failures at least: how far the commits are behind is up to the machine."""
 CHUNK = 100_000
-ALLOWED = 240.0
-"""Seconds: an instance has to know for three minutes that no older one lives."""
 SLOWEST = 1_000
 """Records a second, on a machine that has much else to do."""
 LONGEST, MEMORY = 400, 60
@@ -62,7 +60,7 @@ class Pods(NamedTuple):
 def pods(new_group: FreshGroup, tmp_path: Path) -> Iterator[Pods]:
     with ExitStack() as stack:
         group = create_group(new_group(1, (1_000,)), partitions=1, also=(Kind.POLICY,))
-        service = stack.enter_context(CountedService(RECORDS + 1, HUNG, EVERY))
+        service = stack.enter_context(CountedService(RECORDS + 1, {HUNG}, EVERY))
         overrides: Config = {
             "kafka": {"bootstrap.servers": group.bootstrap, "session.timeout.ms": 6_000},
             "deliver": {"timeout": "1h", "outage_failures": None, "concurrency": 8, "batch": {"max_size": 500}},
@@ -99,7 +97,7 @@ def fill(pods: Pods) -> None:
 def kill_in_the_middle(pods: Pods, first: SidecarProcess, second: SidecarProcess) -> str:
     """Kill the owner once it is far; the other one goes on, and no counted attempt comes again."""
     service = pods.service
-    first.until(lambda: service.highest > SPAN, ALLOWED, "it goes on beyond the bound of older versions")
+    first.until(lambda: service.highest > SPAN, SPAN / SLOWEST + 20, "it goes on beyond what a bitmap alone can say")
     memory = mib(first)
     first.until(lambda: service.highest > RECORDS // 2, RECORDS / SLOWEST, "it is in the middle")
     more = mib(first) - memory
@@ -154,7 +152,6 @@ def test_a_partition_goes_on_far_beyond_a_hung_record_and_kills_repeat_no_counte
     middle = kill_in_the_middle(pods, first, second)
     text = left_progress(pods.group.bootstrap, pods.group.group, pods.source.topic)
     assert known(pods) == (HUNG, RECORDS - 1)
-    assert text.startswith("rc2")
     assert len(text) < LONGEST
     until(lambda: len(first_copies(pods)) >= (RECORDS - 1) // EVERY, 20, "each failure has its copy")
     assert first_copies(pods) == list(range(EVERY, RECORDS, EVERY)), "once"

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
+from reconsume.sidecar.core.record import Partition
 from reconsume.topics.dead_letter_headers import dead_letter_headers
 from reconsume.topics.events import Event, State, encode_event
 from reconsume.topics.render_headers import render_retry_headers
@@ -136,8 +137,8 @@ def commit(group: GroupTopics, lane: str, done: Sequence[Done]) -> None:
     """Commit progress for a lane that nobody runs."""
     client = Consumer({"bootstrap.servers": group.bootstrap, "group.id": lane, "enable.auto.commit": False})
     places = [
-        TopicPartition(topic, partition, following, encode(Progress(following, clean=True)))
-        for topic, partition, following in done
+        TopicPartition(*source, following, encode(source, Progress(following, clean=True)))
+        for source, following in ((Partition(topic, partition), following) for topic, partition, following in done)
     ]
 
     def committed() -> bool:

@@ -15,10 +15,10 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.committer.committer import offsets_of, written_progress
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
-from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 from reconsume.sidecar.kafka.credentials.registry import unchanging
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
@@ -90,7 +90,7 @@ def a_stale_generation(kafka: Proxied) -> Iterator[Once]:
             producer = supply.usable()
             assert producer is not None
             batch = large_batch(topic, number)
-            offsets = WrittenProgress().offsets(batch)
+            offsets = offsets_of(written_progress(batch))
             wanted = (batch.entries, offsets, metadata, {topic: 1})
             expect(Aborted, lambda aborted: aborted.stale_member, producer.commit, *wanted)
 

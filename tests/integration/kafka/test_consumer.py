@@ -134,7 +134,7 @@ def test_the_done_set_comes_back_with_the_committed_offset(kafka: Broker, topic:
     """A successor knows what its predecessor had done above the committed offset."""
     produce(kafka.bootstrap, topic, [b"%d" % number for number in range(10)])
     left = Progress(2, frozenset({4, 7}), clean=True)
-    commit(kafka.bootstrap, group, TopicPartition(topic, 0, left.next, encode(left)))
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, left.next, encode(Partition(topic, 0), left)))
     keeper, _ = start(topic)
     until(lambda: bool(keeper.grants), SECONDS, "the partition is ours")
     assert keeper.grants[0].progress == left
@@ -177,7 +177,11 @@ def test_a_log_whose_first_records_are_younger_than_what_was_read_is_another_one
     last_at_ms = time.time_ns() // 1_000_000 if before else 0
     produce(kafka.bootstrap, topic, [b"new"] * 8)
     last_at_ms = last_at_ms - 1 if before else time.time_ns() // 1_000_000 + 1
-    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 3, encode(Progress(3, last_at_ms=last_at_ms))))
+    commit(
+        kafka.bootstrap,
+        group,
+        TopicPartition(topic, 0, 3, encode(Partition(topic, 0), Progress(3, last_at_ms=last_at_ms))),
+    )
     keeper, _ = start(topic)
     until(lambda: keeper.offsets() == list(range(first, 8)), SECONDS, "what was not read is read")
     assert keeper.grants[0].progress.next == first
@@ -197,7 +201,11 @@ def test_a_marker_behind_what_was_read_makes_no_other_log(kafka: Broker, topic: 
     )
     until(lambda: time.time_ns() // 1_000_000 > row.timestamp + 1, SECONDS, "the marker will be younger")
     producer.commit_transaction(SECONDS)
-    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 2, encode(Progress(2, last_at_ms=row.timestamp))))
+    commit(
+        kafka.bootstrap,
+        group,
+        TopicPartition(topic, 0, 2, encode(Partition(topic, 0), Progress(2, last_at_ms=row.timestamp))),
+    )
     keeper, _ = start(topic)
     until(lambda: keeper.grants, SECONDS, "the partition is ours")
     assert keeper.grants[0].progress.next == 2
@@ -250,7 +258,7 @@ def test_partitions_added_to_a_topic_that_the_group_reads_begin_at_their_beginni
 ) -> None:
     """`start: latest` is about the group's first start alone."""
     topic = make_topic(partitions=2)
-    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 0, encode(Progress(0, width=2))))
+    commit(kafka.bootstrap, group, TopicPartition(topic, 0, 0, encode(Partition(topic, 0), Progress(0, width=2))))
     produce(kafka.bootstrap, topic, [Out(b"old", partition=1)] * 3)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS)

@@ -18,10 +18,10 @@ from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, Se
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.committer.committer import offsets_of, written_progress
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 from reconsume.sidecar.kafka.credentials.registry import unchanging
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
@@ -99,7 +99,7 @@ def gone(proxied: Proxied) -> Any:
 
 def commit(producer: TransactionalProducer, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]) -> None:
     """Commit a batch, as a committer does."""
-    producer.commit(batch.entries, WrittenProgress().offsets(batch), metadata, partitions)
+    producer.commit(batch.entries, offsets_of(written_progress(batch)), metadata, partitions)
 
 
 class Story:

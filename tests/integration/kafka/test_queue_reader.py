@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_stamp import encode_at
+from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
 from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
@@ -171,7 +171,7 @@ class Play:
             at = self.random.choice(log)
             done = frozenset(offset for offset in log if offset > at and self.random.random() < 0.3)
             self.progress[queue] = progress = Progress(at, done)
-            offset = TopicPartition(*queue, at, metadata=encode_at(queue, progress))
+            offset = TopicPartition(*queue, at, metadata=encode(queue, progress))
             self.broker.transact(queue, 0, True, [offset], self.member.consumer_group_metadata())
 
     def cut(self, queue: Partition) -> None:

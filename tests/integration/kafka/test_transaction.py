@@ -13,9 +13,9 @@ from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, Se
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.committer.committer import offsets_of, written_progress
 from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
 from tests.support.deadline import until
@@ -66,7 +66,7 @@ def commit(
     producer: TransactionalProducer, batch: CommitBatch, metadata: Any, partitions: Mapping[str, int]
 ) -> dict[int, WrittenAt]:
     """Commit a batch, as a committer does."""
-    return producer.commit(batch.entries, WrittenProgress().offsets(batch), metadata, partitions)
+    return producer.commit(batch.entries, offsets_of(written_progress(batch)), metadata, partitions)
 
 
 def batch_of(first: int, topic: str = TARGET) -> CommitBatch:

@@ -46,8 +46,9 @@ class Many:
     def commit(self, last_at_ms: int | None) -> None:
         """The group's progress: the first record of each partition is done."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "enable.auto.commit": False})
-        said = encode(Progress(1, last_at_ms=last_at_ms))
-        consumer.commit(offsets=[TopicPartition(self.topic, n, 1, said) for n in range(COUNT)], asynchronous=False)
+        done = Progress(1, last_at_ms=last_at_ms)
+        sources = [Partition(self.topic, number) for number in range(COUNT)]
+        consumer.commit(offsets=[TopicPartition(*one, 1, encode(one, done)) for one in sources], asynchronous=False)
         consumer.close()
 
     def start(self, *rules: Rule) -> tuple[Keeper, ConsumerThread]:

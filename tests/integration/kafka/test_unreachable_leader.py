@@ -67,9 +67,10 @@ class Scene:
         self.topic, self.group = unused_name("far"), unused_name("far")
         create_topic(self.bootstrap, self.topic, COUNT, {"message.timestamp.type": "LogAppendTime"}, replication=3)
         self.append(0, 1)
-        done = encode(Progress(1, last_at_ms=int(time.time() * 1000)))
+        done = Progress(1, last_at_ms=int(time.time() * 1000))
+        sources = [Partition(self.topic, number) for number in range(COUNT)]
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "enable.auto.commit": False})
-        consumer.commit(offsets=[TopicPartition(self.topic, n, 1, done) for n in range(COUNT)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(*one, 1, encode(one, done)) for one in sources], asynchronous=False)
         consumer.close()
         self.append(1, 2)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})

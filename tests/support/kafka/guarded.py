@@ -6,7 +6,7 @@ with a login is behind a proxy, because its address must be known before the bro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -115,11 +115,11 @@ def told(user: str, right: Permission) -> tuple[str, ...]:
 
 
 @contextmanager
-def guarded_kafka(more: Mapping[str, object] | None = None) -> Iterator[GuardedKafka]:
-    """A broker of its own, with server.properties `more`."""
+def guarded_kafka() -> Iterator[GuardedKafka]:
+    """A broker of its own."""
     with (
         KafkaProxy() as proxy,
-        EmbeddedKafka.start(properties={**GUARDED, **(more or {})}, advertised=lambda _node: proxy.address) as kafka,
+        EmbeddedKafka.start(properties=GUARDED, advertised=lambda _node: proxy.address) as kafka,
     ):
         proxy.target(kafka.node(0).plan.proxied_port)
         yield GuardedKafka(kafka.bootstrap, proxy.address, f"127.0.0.1:{kafka.node(0).plan.proxied_port}")

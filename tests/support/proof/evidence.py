@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -180,15 +180,35 @@ def read_copy(topic: str, row: Row) -> Copy | None:
 
 
 def read_progress(offset: int, metadata: str | None) -> Progress:
-    """Committed progress from an offset and its metadata: `rc1` and a mark, a dot, base64url of a zlib bitmap.
+    """Committed progress from an offset and its metadata: `rc1`, flags, a position, and base64url of zlib of the done
+    set. That is pairs of counts, *so many open, so many done*, and then a bitmap, all behind how many pairs there are.
 
     What may follow behind another dot says nothing about what is done.
     """
-    head, body, *_ = [*(metadata or "").split("."), ""]
-    if not head.startswith("rc1") or not body:
+    head, _, _, body, *_ = [*(metadata or "").rstrip().split("."), "", "", ""]
+    if head != "rc1" or not body:
         return Progress(offset)
-    bits = int.from_bytes(zlib.decompress(base64.urlsafe_b64decode(body)), "little")
-    return Progress(offset, frozenset(offset + place for place in range(bits.bit_length()) if bits >> place & 1))
+    content = zlib.decompress(base64.urlsafe_b64decode(body))
+    done, at, counts = set[int](), offset, _counts(content)
+    for _ in range(next(counts)[0]):
+        at += next(counts)[0]
+        length = next(counts)[0]
+        done |= set(range(at, at + length))
+        at += length
+    gap, end = next(counts)
+    bits = int.from_bytes(content[end:], "little")
+    return Progress(offset, frozenset(done | {at + gap + n for n in range(bits.bit_length()) if bits >> n & 1}))
+
+
+def _counts(content: bytes) -> Iterator[tuple[int, int]]:
+    """Counts of seven bits a byte, the lowest first, and where each one ends."""
+    number = shift = 0
+    for place, byte in enumerate(content):
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            yield number, place + 1
+            number = shift = 0
 
 
 def collect(group: GroupTopics, ledger: Ledger) -> Evidence:

@@ -1,7 +1,7 @@
-"""A service for millions of records: it takes batches, and knows of each record how often it came, and no more.
+"""A service for millions of records: it takes batches or single records, and knows how often each one came, no more.
 
-The value of a record of the main topic is its number. It hangs on the records of `hung`, and fails a number that
-`every` divides whenever it comes from the main topic.
+The value of a record of the main topic is its number. It hangs on the numbers in `hung`, and fails a number that
+`every` divides whenever it comes from the main topic, in a batch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import json
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -25,10 +26,10 @@ class CountedService:
     """It listens while the block runs. `came`: how often each number came from the main topic, 255 at most; `again`:
     how often from a level. `at`: when (monotonic) a number first came that is higher than all before."""
 
-    def __init__(self, numbers: int, hung: int, every: int) -> None:
+    def __init__(self, numbers: int, hung: Collection[int], every: int = 0) -> None:
         self.came, self.again = bytearray(numbers), bytearray(numbers)
         self.highest, self.at, self.requests = -1, 0.0, 0
-        self._hung, self._every = hung, every
+        self._hung, self._every = frozenset(hung), every
         self._let = asyncio.Event()
         self._port = free_port()
         self._loop = asyncio.new_event_loop()
@@ -42,7 +43,7 @@ class CountedService:
         return f"http://127.0.0.1:{self._port}/events"
 
     def let(self) -> None:
-        """Answer the hung record from now on."""
+        """Answer the hung records from now on."""
         self._loop.call_soon_threadsafe(self._let.set)
 
     def __enter__(self) -> CountedService:
@@ -77,7 +78,9 @@ class CountedService:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-                writer.write(await self._answer(json.loads(await reader.readexactly(length))["records"]))
+                body = await reader.readexactly(length)
+                records = json.loads(body)["records"] if body.startswith(b"{") else [_single(body)]
+                writer.write(await self._answer(records))
                 await writer.drain()
         self._open.discard(writer)
         writer.close()
@@ -86,7 +89,7 @@ class CountedService:
         self.requests += 1
         numbers = [int(base64.b64decode(record["value_base64"])) for record in records]
         self._count(numbers, records)
-        if self._hung in numbers:
+        if not self._hung.isdisjoint(numbers):
             await self._let.wait()
         verdicts = [self._verdict(number, record) for number, record in zip(numbers, records, strict=True)]
         if all(verdict["verdict"] == "commit" for verdict in verdicts):
@@ -103,5 +106,10 @@ class CountedService:
             self.highest, self.at = max(numbers), time.monotonic()
 
     def _verdict(self, number: int, record: dict[str, Any]) -> dict[str, str]:
-        fails = number % self._every == 0 and number != self._hung and not record["times"]
+        fails = self._every and number % self._every == 0 and number not in self._hung and not record["times"]
         return {"id": record["id"], "verdict": "retry" if fails else "commit"}
+
+
+def _single(body: bytes) -> dict[str, Any]:
+    """The record of a request that has one alone."""
+    return {"id": "", "value_base64": base64.b64encode(body), "times": 0}

@@ -1,113 +1,247 @@
-"""Progress as text: each number in its place, what is left out, and how much of a done set is named."""
+"""Progress as text: what is written is read again, at its own position alone, and nothing else is believed."""
 
 from __future__ import annotations
 
 import base64
 import zlib
-from itertools import pairwise
-from random import Random
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from reconsume.sidecar.core.done_set import MOST_DISTANCE, render_done
-from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
-from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_bounds import SPAN
-from reconsume.sidecar.core.progress_codec import MOST_AT, Length, decode, encode, encode_with, unread
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.progress import SPAN, LogId, Progress, is_recreated
+from reconsume.sidecar.core.progress_codec import (
+    LONGEST,
+    LONGEST_COUNT,
+    MOST_AT,
+    MOST_BYTES,
+    MOST_DISTANCE,
+    decode,
+    encode,
+    misplaced,
+    unread,
+)
+from reconsume.sidecar.core.record import Partition
 
-WITHOUT_LIMIT = Length(1_000_000, 1_000_000)
+HERE, START = Partition("orders", 3), 1_000
+PLACE = "3-1000-e52ffdee"
+LOG = LogId.of("5L6g3nShT-eMCtK--X86sw", "M6OUn4+TR62zRSDg/A1pTQ")
+
+
+def written(**parts: Any) -> str:
+    """The metadata of progress at `START`."""
+    return encode(HERE, Progress(START, **parts))
 
 
 @pytest.mark.parametrize(
-    ("progress", "text"),
+    ("parts", "text"),
     [
-        (Progress(7), "rc1o."),
-        (Progress(7, clean=True), "rc1c."),
-        (Progress(SPAN + 10), "rc1o."),
-        (Progress(7, deaths=2, mark=7, reach=6), "rc1o..2.0.0"),
-        (Progress(7, deaths=10_000, mark=6, reach=5), "rc1o..9999"),
-        (Progress(7, mark=12, reach=13), "rc1o...5.7"),
-        (Progress(7, mark=7 + SPAN, reach=6 + SPAN), "rc1o...16384.16384"),
-        (Progress(7, mark=8 + SPAN), "rc2o...16385"),
-        (Progress(7, reach=7 + SPAN), "rc2o....16385"),
-        (Progress(7, mark=7 + MOST_DISTANCE), "rc2o...9999999999999"),
-        (Progress(7, mark=8 + MOST_DISTANCE), "rc1o."),
-        (Progress(7, reach=6 + MOST_DISTANCE), "rc2o....9999999999999"),
-        (Progress(7, reach=7 + MOST_DISTANCE), "rc1o."),
-        (Progress(7, width=0, last_at_ms=0), "rc1o.....0.0"),
-        (Progress(7, width=99_999, last_at_ms=MOST_AT), "rc1o.....99999.9999999999999"),
-        (Progress(7, width=100_000, last_at_ms=MOST_AT + 1), "rc1o.....99999"),
-        (Progress(7, last_at_ms=-1), "rc1o."),
+        ({}, f"rc1..{PLACE}"),
+        ({"clean": True}, f"rc1.c.{PLACE}"),
+        ({"clean": True, "notes": True}, f"rc1.cn.{PLACE}"),
+        ({"log": LogId("0a0b0c0d", "deadbeef")}, f"rc1..{PLACE}-0a0b0c0d-deadbeef"),
+        ({"deaths": 2, "mark": START, "reach": START - 1}, f"rc1..{PLACE}..2.0.0"),
+        ({"deaths": 10_000, "mark": START - 1, "reach": START - 2}, f"rc1..{PLACE}..9999"),
+        ({"mark": START + 5, "reach": START + 6}, f"rc1..{PLACE}...5.7"),
+        ({"mark": START + MOST_DISTANCE}, f"rc1..{PLACE}...{MOST_DISTANCE}"),
+        ({"mark": START + 1 + MOST_DISTANCE}, f"rc1..{PLACE}"),
+        ({"reach": START + MOST_DISTANCE}, f"rc1..{PLACE}"),
+        ({"width": 0, "last_at_ms": 0}, f"rc1..{PLACE}.....0.0"),
+        ({"width": 100_000, "last_at_ms": MOST_AT + 1}, f"rc1..{PLACE}.....99999"),
+        ({"last_at_ms": -1}, f"rc1..{PLACE}"),
+        ({"cycle": 12}, f"rc1..{PLACE}.......12"),
     ],
 )
-def test_each_number_has_its_place_and_empty_ones_at_the_end_are_left_out(progress: Progress, text: str) -> None:
-    assert encode(progress) == text
-    assert encode(progress, "stamp") == text + "." * (7 - text.count(".")) + "stamp"
+def test_each_part_has_its_place_and_empty_ones_at_the_end_are_left_out(parts: dict[str, Any], text: str) -> None:
+    assert written(**parts) == text
 
 
-def test_what_is_filled_up_behind_a_done_set_makes_way_for_the_numbers_of_a_crash() -> None:
-    length, body = WITHOUT_LIMIT._replace(spare=9), render_done(7, OffsetRanges([(8, 9)]), far=False)
-    plain, crashed = Progress(7, {8}), Progress(7, {8}, deaths=12, mark=8, reach=9)
-    assert encode_with(plain, NONE, "s", length) == f"rc1o.{body}......s._________"
-    assert encode_with(crashed, NONE, "s", length) == f"rc1o.{body}.12.1.3...s._____"
-    assert encode_with(Progress(7), NONE, "s", length) == "rc1o.......s", "without a done set there is nothing to keep"
+def progresses() -> st.SearchStrategy[Progress]:
+    """Progress with any of its parts."""
+
+    def build(first: int, distances: set[int], **parts: Any) -> Progress:
+        return Progress(first, OffsetRanges.of(first + one for one in distances), **parts)
+
+    return st.builds(
+        build,
+        st.integers(0, 2**60),
+        st.sets(st.integers(1, SPAN - 1) | st.integers(SPAN, 9 * SPAN), max_size=60),
+        clean=st.booleans(),
+        notes=st.booleans(),
+        deaths=st.integers(0, 9_999),
+        width=st.none() | st.integers(0, 99_999),
+        last_at_ms=st.none() | st.integers(0, MOST_AT),
+        log=st.none() | st.just(LOG),
+        cycle=st.integers(0, 9_999_999),
+    )
 
 
-NEAR = OffsetRanges.of(Random(1).sample(range(10, 1_500), 700))
-SOME = NEAR.first_ranges(3)
-
-
-@pytest.mark.parametrize(
-    ("kept", "most", "ceiling", "named"),
-    [
-        (NONE, 0, 0, NEAR),
-        (NONE, -1, 0, None),
-        (NEAR, -1, 0, NEAR),  # what must be named is tried with what brokers may take
-        (SOME, -1, 0, None),
-    ],
-)
-def test_all_is_named_where_there_is_room(
-    kept: OffsetRanges, most: int, ceiling: int, named: OffsetRanges | None
+@settings(deadline=None)
+@given(progresses(), st.none() | st.integers(0, 9 * SPAN), st.none() | st.integers(-1, 9 * SPAN), st.integers(0, 900))
+def test_what_is_written_is_read_and_only_at_its_own_position(
+    progress: Progress, mark: int | None, reach: int | None, spaces: int
 ) -> None:
-    """`most` and `ceiling`: more than the length of the whole text. None: fewer, with `once` behind them."""
-    progress = Progress(5, NEAR)
-    whole = encode(progress)
-    text = encode_with(progress, kept, "", Length(len(whole) + most, len(whole) + ceiling), "once")
-    assert text is not None
-    assert (text == whole) is (named is not None)
-    assert text.endswith(".once") is (named is None)
+    """`spaces`: that many are filled in behind the text."""
+    first = progress.next
+    made = replace(
+        progress, mark=None if mark is None else first + mark, reach=None if reach is None else first + reach
+    )
+    text = encode(HERE, made) + " " * spaces
+    assert decode(HERE, first, text) == made
+    assert (unread(text), misplaced(HERE, first, text)) == ("", "")
+    for source, offset, why in (
+        (HERE, first + 1, f"at offset {first}, and is at offset {first + 1}"),
+        (Partition("orders", 4), first, "for partition 3"),
+        (Partition("west.orders", 3), first, "another topic"),
+    ):
+        assert decode(source, offset, text) == Progress(offset, ours=False)
+        assert why in misplaced(source, offset, text)
 
 
-def test_without_room_for_what_must_be_named_there_is_no_text() -> None:
-    progress = Progress(5, NEAR)
-    least = encode_with(Progress(5, SOME), NONE, "", WITHOUT_LIMIT)
-    assert least is not None
-    assert encode_with(progress, SOME, "", Length(0, len(least))) == least
-    assert encode_with(progress, SOME, "", Length(0, len(least) - 1)) is None
-    assert encode_with(progress, NONE, "", Length(0, len("rc1o.") - 1)) == encode(progress, most=4) == ""
-    assert encode(progress, most=5) == "rc1o."
+def test_only_the_same_cluster_with_another_topic_id_says_that_a_topic_was_recreated() -> None:
+    again, elsewhere = LogId.of("5L6g3nShT-eMCtK--X86sw", "another"), LogId.of("another", "another")
+    assert is_recreated(LOG, again)
+    assert not any(is_recreated(*pair) for pair in ((LOG, LOG), (LOG, elsewhere), (LOG, None), (None, LOG)))
 
 
-@pytest.mark.parametrize("ranges", [2, 3, 5, 9])
-def test_of_a_few_ranges_the_most_are_named_that_fit(ranges: int) -> None:
-    random = Random(ranges)
-    ends = sorted(random.sample(range(2**30, 2**42), 2 * ranges))
-    done = OffsetRanges(list(pairwise(ends))[::2])
-    kept = done.within(*done.ranges[ranges // 2])
-    texts = [encode(Progress(0, done.first_ranges(count).union(kept)), most=4_096) for count in range(ranges + 1)]
-    lengths = list(map(len, texts))
-    assert lengths == sorted(lengths), "the test is about texts that grow with each range"
-    for most in range(lengths[0], lengths[-1]):
-        best = max(count for count, length in enumerate(lengths) if length <= most)
-        assert encode_with(Progress(0, done), kept, "", Length(most, most)) == texts[best]
+@pytest.mark.parametrize("metadata", [None, "", "x", "rc", "rcx.y", "other.rc3", "consumer-1", written(deaths=1)])
+def test_nothing_is_said_of_what_is_read_and_of_what_is_not_ours(metadata: str | None) -> None:
+    assert unread(metadata) == ""
+
+
+@pytest.mark.parametrize("metadata", ["rc2.c.abc", "rc3", "rc12.", "rc1c.", "rc2 "])
+def test_a_form_of_a_newer_version_is_named_and_means_nothing_done(metadata: str) -> None:
+    form = metadata.partition(".")[0].strip()
+    assert unread(metadata) == f"a newer version of Reconsume wrote it, in the form {form!r}"
+    assert decode(HERE, 100, metadata) == Progress(100, ours=False)
+
+
+def test_a_form_is_named_with_twelve_characters_at_most() -> None:
+    assert unread("rc3" + "x" * 30) == f"a newer version of Reconsume wrote it, in the form {'rc3xxxxxxxxx'!r}"
+
+
+@pytest.mark.parametrize("place", ["", "3-1000", "3-1000-e52ffdee-", "3-1000-c9b57cca-0a0b0c0d", "x-1-c9b57cca"])
+def test_progress_that_does_not_name_its_position_is_believed_nowhere(place: str) -> None:
+    assert "for which position" in unread(f"rc1.c.{place}")
+    assert decode(HERE, START, f"rc1.c.{place}") == Progress(START, ours=False)
+
+
+def test_a_broken_done_set_is_named_and_the_offset_counts_all_the_same() -> None:
+    assert unread(f"rc1.c.{PLACE}.!..3") == "its done set is broken"
+    assert decode(HERE, START, f"rc1.c.{PLACE}.!.3") == Progress(START, clean=True, deaths=3)
 
 
 @pytest.mark.parametrize(("text", "deaths"), [("0" * 12 + "5", 5), ("0" * 13 + "5", 0), ("9999", 9_999), ("10000", 0)])
 def test_a_number_has_thirteen_digits_at_most(text: str, deaths: int) -> None:
-    assert decode(7, f"rc1o..{text}") == Progress(7, deaths=deaths)
+    assert decode(HERE, START, f"rc1..{PLACE}..{text}") == Progress(START, deaths=deaths)
 
 
-@pytest.mark.parametrize(("form", "is_broken"), [("rc1o", False), ("rc2o", True)])
-def test_a_done_set_is_judged_by_its_form(form: str, is_broken: bool) -> None:
-    bitmap = base64.urlsafe_b64encode(zlib.compress(b"\x80")).decode()  # a count without its end
-    assert bool(unread(f"{form}.{bitmap}")) is is_broken
+# --- the done set ----------------------------------------------------------------------------------------------------
+
+
+def done(*ranges: tuple[int, int]) -> OffsetRanges:
+    """The set of these ranges, from `START` on."""
+    return OffsetRanges((START + first, START + end) for first, end in ranges)
+
+
+def content_of(ranges: OffsetRanges) -> bytes:
+    """The bytes of a done set as it is written."""
+    return zlib.decompress(base64.urlsafe_b64decode(written(done=ranges).split(".")[3]))
+
+
+def read(content: bytes) -> OffsetRanges | None:
+    """The done set that these bytes say; None if they are broken."""
+    text = f"rc1..{PLACE}.{base64.urlsafe_b64encode(zlib.compress(content)).decode()}"
+    found = OffsetRanges.of(decode(HERE, START, text).done)
+    return None if unread(text) else found
+
+
+@pytest.mark.parametrize(
+    ("ranges", "content"),
+    [
+        ([(1, 2)], "000101"),
+        ([(300, 301), (302, 303)], "00ac0205"),
+        ([(1, 3), (7, 9), (15, 16)], "0001c340"),
+        ([(SPAN - 1, SPAN)], "00ff7f01"),  # within SPAN there are no pairs
+        ([(SPAN, SPAN + 1)], "0080800101"),
+        ([(1, 3), (SPAN, SPAN + 1)], "010102fd7f01"),
+        ([(1, 3), (130, 260), (SPAN + 5, SPAN + 7)], "0201027f8201817e03"),
+        ([(1, 3), (8_200, 8_201), (SPAN + 7, SPAN + 8)], "010102854001" + 1_022 * "00" + "80"),
+        ([(1, 3), (8_000, 40_000)], "020102bd3e80fa0100"),  # the last range begins below the bitmap
+    ],
+)
+def test_a_done_set_is_pairs_of_counts_and_a_bitmap_of_the_rest(ranges: list[tuple[int, int]], content: str) -> None:
+    assert content_of(done(*ranges)).hex() == content
+    assert read(bytes.fromhex(content)) == done(*ranges)
+
+
+def test_every_second_offset_of_a_span_is_written() -> None:
+    every_second = OffsetRanges.of(range(START + 1, START + SPAN, 2))
+    assert read(content_of(every_second)) == every_second
+
+
+@pytest.mark.parametrize(("pairs", "is_whole"), [(1_029, True), (1_030, False)])
+def test_of_more_than_is_read_the_furthest_are_left_out_and_no_two_texts_are_the_same(
+    pairs: int, *, is_whole: bool
+) -> None:
+    """Given so many ranges far below the last one, which cost two bytes each; six more are for the last one. No bound
+    of ours lets that happen: only forged metadata does."""
+    ranges = done(*((4 * number + 1, 4 * number + 4) for number in range(pairs)), (8 * SPAN, 8 * SPAN + 1))
+    first, second = written(done=ranges), written(done=ranges)
+    found = OffsetRanges.of(decode(HERE, START, first).done)
+    assert found == (ranges if is_whole else ranges.first_ranges(pairs // 2))
+    assert (first == second) is is_whole, "the committed text tells whether a batch is in Kafka"
+    assert len(first) < LONGEST
+
+
+BITMAP = b"\xff" * (SPAN // 8)
+SIX = b"\xff" * (LONGEST_COUNT - 1)
+"""All but the last byte of the longest count."""
+
+
+def counts(*numbers: int) -> bytes:
+    """Numbers as counts of seven bits a byte, the lowest first."""
+    data = bytearray()
+    for number in numbers:
+        while number > 127:
+            data.append(128 | number & 127)
+            number >>= 7
+        data.append(number)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("content", "last"),
+    [
+        (counts(0, 5) + BITMAP, 5 + SPAN - 1),
+        (counts(0, 5) + BITMAP + b"\x01", None),
+        (counts(0, MOST_DISTANCE) + b"\x01", MOST_DISTANCE),
+        (counts(0, MOST_DISTANCE + 1) + b"\x01", None),
+        (counts(1, MOST_DISTANCE - 1, 1, 0), MOST_DISTANCE - 1),
+        (counts(1, MOST_DISTANCE, 1, 0), None),
+        (counts(1, 1, MOST_DISTANCE, 0), None),
+        (counts(2, 3, 2, 4, 1, 0), 9),
+        (counts(1, 3) + b"\x82\x80\x80\x00" + counts(0), 4),  # a count may be longer than it must
+        (counts(1, 3) + b"\x82\x80\x80\x80\x80\x80\x00" + counts(0), 4),
+        (counts(1, 3) + b"\x82\x80\x80\x80\x80\x80\x80\x00" + counts(0), None),
+        (counts(1) + SIX + b"\x01" + counts(1, 0), 2**43 - 1),
+        (counts(1) + SIX + b"\x03" + counts(1, 0), None),  # more than an offset can be
+        (counts(1, 3, 2), None),
+        (counts(MOST_BYTES + 1), None),
+        (b"", None),
+    ],
+)
+def test_more_than_can_be_is_read_as_broken(content: bytes, last: int | None) -> None:
+    found = read(content)
+    assert (None if found is None else found.end - 1) == (None if last is None else START + last)
+
+
+WHOLE = base64.urlsafe_b64encode(zlib.compress(b"\x00\x01\x01")).decode()
+
+
+@pytest.mark.parametrize("text", ["é", "a", f"{WHOLE[:4]}!{WHOLE[4:]}", f"{WHOLE}!"])
+def test_a_text_that_is_none_of_ours_is_broken(text: str) -> None:
+    assert unread(f"rc1..{PLACE}.{text}") == "its done set is broken"

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.decide import dead_letter_unreadable, decide
 from reconsume.sidecar.core.outcome import COMMITTED, EXPIRED, Failed, Outcome, Rejected
 from reconsume.sidecar.core.policy import InPlace, Policy
-from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.progress_codec import decode, encode
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.letters import Filter, RedriveRequest, read_letter
@@ -36,6 +35,7 @@ from tests.sim import samples
 from tests.sim.samples import WALL, life, record
 from tests.support.rings import EXAMPLES
 
+HERE = Partition("orders", 3)
 LONGEST_GROUP = "g" * (249 - len("-RETRY-EVENTS"))
 NAMES = ("orders", "o" * 249, "a.b_c-D")
 COUNTS = st.sampled_from((0, 1, LARGEST_COUNT - 1, LARGEST_COUNT, LARGEST_COUNT + 1, 2**31, 10**18))
@@ -217,8 +217,8 @@ def test_an_event_of_a_record_that_was_tried_too_often_to_be_counted_is_an_event
     )
 )
 def test_progress_is_read_back_whatever_its_numbers_and_never_with_a_done_offset_more(progress: Progress) -> None:
-    text = encode(progress)
-    found = decode(7, text)
+    text = encode(HERE, progress)
+    found = decode(HERE, 7, text)
     assert len(text) <= 4_096
     assert (found.next, found.done, found.clean, found.ours) == (7, progress.done, progress.clean, True)
-    assert encode(found) == text, "nothing of it was dropped by the parser"
+    assert encode(HERE, found) == text, "nothing of it was dropped by the parser"

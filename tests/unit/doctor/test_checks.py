@@ -221,7 +221,7 @@ def test_a_codec_that_may_make_a_copy_too_large_is_named(name: str, codec: str, 
 def test_brokers_that_take_little_metadata_are_named(told: tuple[int, ...], says: list[int]) -> None:
     found = [*metadata([{"offset.metadata.max.bytes": str(most)} for most in told])]
     assert [(one.status, f"is {most}:" in one.finding) for one, most in zip(found, says, strict=True)] == [
-        (Status.WARN, True) for _ in says
+        (Status.FAIL, True) for _ in says
     ]
 
 

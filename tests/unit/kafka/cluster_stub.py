@@ -10,6 +10,8 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 
@@ -29,8 +31,8 @@ class ClusterStub:
         """The code of its answer about a topic that it does not show; None: it shows all."""
         self.later = OFFSET_END
         """The answer to a search by time."""
-        self.metadata = ""
-        """What was committed, at `HIGH`; empty without an offset."""
+        self.progress: Progress | None = None
+        """What was committed, at `HIGH`; None without an offset."""
         self.now = 0.0
         self.asked: Counter[str] = Counter()
 
@@ -60,8 +62,9 @@ class ClusterStub:
 
     def committed(self, places: Iterable[TopicPartition], timeout: float) -> list[Any]:
         self.asked["committed"] += 1
-        offset = HIGH if self.metadata else -1001
-        return [answer(place, offset, self.metadata) for place in places]
+        if (left := self.progress) is None:
+            return [answer(place, -1001) for place in places]
+        return [answer(one, HIGH, encode(Partition(one.topic, one.partition), left)) for one in places]
 
     def list_topics(self, topic: str = "orders", timeout: float = 0) -> Any:
         self.asked["leaders"] += 1

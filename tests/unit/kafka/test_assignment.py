@@ -8,8 +8,10 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
 from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds
 from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 
@@ -19,8 +21,11 @@ class Keeper:
     def __init__(self) -> None:
         self.given_up: list[Partition] = []
         self.cuts: list[tuple[int, int]] = []
+        self.grants: list[AssignedPartition] = []
+        self.truncations: list[int] = []
 
-    def assigned(self, grants: Sequence[AssignedPartition]) -> None: ...
+    def assigned(self, grants: Sequence[AssignedPartition]) -> None:
+        self.grants += grants
 
     def release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.given_up += partitions
@@ -31,7 +36,8 @@ class Keeper:
     def cut(self, partition: Partition, epoch: int, wanted: int, low: int) -> None:
         self.cuts.append((wanted, low))
 
-    def truncated(self, partition: Partition, high: int) -> None: ...
+    def truncated(self, partition: Partition, high: int) -> None:
+        self.truncations.append(high)
 
 
 class Leaving:
@@ -98,6 +104,20 @@ def test_an_offset_that_a_log_made_anew_has_by_now_is_not_where_it_goes_on() -> 
         assignment.owned_partitions[owned.partition] = owned
         assignment.out_of_range(cast("Consumer", client), {owned.partition: 7})
         assert client.fetched_from == [begins]
+
+
+def test_a_log_of_another_topic_id_is_read_from_its_beginning_and_nothing_of_the_former_one_is_kept() -> None:
+    """Given an offset of the former log that the new one, which ends at 10, does not have yet, or has by now."""
+    former, present = LogId("c", "former"), LogId("c", "present")
+    for wanted in (7, 30):
+        client, keeper = Cut(), Keeper()
+        log_ids: LogIds = lambda _topics: {"orders": present}  # noqa: E731
+        assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0, log_ids=log_ids)
+        owned = OwnedPartition(Partition("orders", 0), 1, former)
+        assignment.owned_partitions[owned.partition] = owned
+        assignment.out_of_range(cast("Consumer", client), {owned.partition: wanted})
+        assert (client.fetched_from, keeper.truncations, keeper.cuts) == ([5], [0], [])
+        assert [(grant.progress.next, grant.progress.log) for grant in keeper.grants] == [(5, present)]
 
 
 def test_a_partition_that_begins_anew_while_the_lane_is_full_is_not_fetched() -> None:

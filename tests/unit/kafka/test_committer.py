@@ -5,21 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
-from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, Refusal, SettledRecord
-from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_bounds import LONGEST
+from reconsume.sidecar.core.progress_codec import LONGEST, decode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.committer.committer import UNNAMED, Committer
+from reconsume.sidecar.kafka.committer.committer import UNNAMED, Committer, written_progress
 from reconsume.sidecar.kafka.committer.throttle import Throttle
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
-from reconsume.sidecar.kafka.committer.written_progress import WrittenProgress
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.membership import Membership
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
@@ -77,13 +74,12 @@ def settled(
     supply: Refusing,
     entries: int,
     *others: Partition,
-    progress: Progress | None = None,
-    kept: OffsetRanges = NONE,
-    most: int = LONGEST,
+    long: Partition | None = None,
+    padded: bool = False,
 ) -> CommitResult:
     """What comes of a batch of so many entries, with the progress of their partition and of others.
 
-    `most`: characters that the brokers take, as the committer knows by now.
+    `long`: the partition whose progress has most to say.
     """
     assignment: Any = Assignment(None, start_at="earliest", lock_timeout=1.0)  # type: ignore[arg-type]  # tells nobody
     assignment.group.current = Membership(None, dict.fromkeys((SOURCE, *others), 1))
@@ -92,10 +88,10 @@ def settled(
     committer._supply = supply  # type: ignore[assignment]
     supply.stop = committer.stop
     batch = tuple(SettledRecord(record(offset=offset), Commit(None), ()) for offset in range(entries))
-    committer._written = WrittenProgress(most)
     committer.start()
-    commits = {source: PartitionCommit(1, progress or Progress(entries), kept) for source in (SOURCE, *others)}
-    committer.submit(CommitBatch(batch, commits))
+    done = {source: {entries + 1} if source == long else set[int]() for source in (SOURCE, *others)}
+    commits = {source: PartitionCommit(1, Progress(entries, offsets)) for source, offsets in done.items()}
+    committer.submit(CommitBatch(batch, commits, padded=padded))
     result = results.get(timeout=SECONDS)
     committer.stop()
     committer.join(SECONDS)
@@ -156,21 +152,24 @@ def test_a_refused_member_is_no_refused_partition_although_the_client_names_all(
     assert not Aborted(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, NAMED), (), producer_unusable=False).refused_offsets
 
 
-def test_metadata_that_the_brokers_find_too_long_is_shortened_until_they_take_it() -> None:
-    """It named every partition, so each was kept apart and tried alone for ever: nothing was ever committed."""
-    text = NAMED.format("Offset metadata string too large")
-    supply = Refusing(frozenset({"orders"}), KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE, text))
-    result = settled(supply, 1, OTHER)
-    assert (supply.tries, len(result.again), dict(result.unwritable)) == (1, 1, {})
-    assert result.most is not None
-    assert 0 < result.most < LONGEST, "the lane makes the next batch for that"
+TOO_LONG = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE, NAMED.format("Offset metadata string too large"))
 
 
-def test_progress_that_does_not_fit_with_each_counted_attempt_waits_and_is_not_written() -> None:
-    """Given brokers that take too little to name what was copied, then no transaction is begun for that batch."""
-    supply = Refusing(frozenset({"orders"}))
-    done = OffsetRanges.of(Random(1).sample(range(9, 9_000), 3_000))
-    result = settled(supply, 2, OTHER, progress=Progress(2, done), kept=done, most=100)
-    assert set(result.too_long) == {SOURCE, OTHER}
-    assert (supply.tries, len(result.again), result.committed) == (0, 2, False)
-    assert "progress of orders[0], orders[1] waits" in supply.last_error
+def test_of_metadata_that_the_brokers_find_too_long_the_longest_is_kept_apart() -> None:
+    """The client names every partition of the batch, and Kafka none."""
+    supply = Refusing(frozenset({"orders"}), TOO_LONG)
+    result = settled(supply, 1, OTHER, long=OTHER)
+    assert (supply.tries, len(result.again), list(result.unwritable)) == (1, 1, [OTHER])
+
+
+def test_a_padded_position_that_is_too_long_says_that_the_brokers_lack_room() -> None:
+    supply = Refusing(frozenset({"orders"}), TOO_LONG)
+    result = settled(supply, 0, padded=True)
+    assert (supply.tries, result.too_long, result.committed, result.unwritable) == (1, True, False, {})
+
+
+def test_a_padded_batch_fills_the_position_up_to_what_each_broker_must_take() -> None:
+    batch = CommitBatch((), {SOURCE: PartitionCommit(1, Progress(7, {9}, clean=True))}, padded=True)
+    offset, text = written_progress(batch)[SOURCE]
+    assert (offset, len(text)) == (7, LONGEST)
+    assert decode(SOURCE, 7, text) == Progress(7, {9}, clean=True)

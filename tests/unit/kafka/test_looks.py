@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
+from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.looks import LOOK_EVERY, DueOffsets, Looks
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
@@ -110,3 +111,21 @@ def test_no_two_requests_are_made_at_a_time_and_each_is_repeated_in_ten_seconds(
     assert max(later - earlier for earlier, later in pairwise(ends)) < LOOK_EVERY * 1.1
     assert looks.ends == {LEVEL: 8}
     assert looks.highs == {LEVEL: 9}, "with what an open transaction keeps from readers of committed records"
+
+
+def test_a_main_log_whose_topic_has_another_id_by_now_is_another_one() -> None:
+    """Given partitions of a former log, of another cluster's, and of a log that nobody has named."""
+    former = (LogId("c", "old"), LogId("another", "old"), None)
+    owned: dict[Key, OwnedPartition] = {
+        place: OwnedPartition(place, 1, log) for place, log in zip(PLACES, former, strict=True)
+    }
+    cluster, asked = ClusterStub(), list[set[str]]()
+
+    def now_there(topics: Collection[str]) -> Mapping[str, LogId]:
+        asked.append(set(topics))
+        return {"orders": LogId("c", "new")}
+
+    looks = Looks(log_ids=now_there)
+    found = [looks.ask(cluster.lookup(Leaders()), owned, now) for now in (0.0, 4.0, 8.0)]
+    assert found == [[], [], [PLACES[0]]]
+    assert asked == [{"orders"}], "once in ten seconds"

@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.delivery.broadcast import AllPartitions
 from reconsume.sidecar.group_policy.removed_levels import undrained_levels
@@ -43,11 +42,11 @@ class Thread(NamedTuple):
         self.consumer._hand_over([Event(source, offset, code) for source in self.sources])  # type: ignore[misc]
 
 
-def thread_of(count: int, metadata: str, start_at: str = "earliest") -> Thread:
+def thread_of(count: int, progress: Progress | None, start_at: str = "earliest") -> Thread:
     """A thread with a cluster that answers."""
     topic = "billing-RETRY-10s"
     cluster, lane = ClusterStub(partitions=count), Lane()
-    cluster.metadata = metadata
+    cluster.progress = progress
     assignment = Assignment(lane, start_at=start_at, lock_timeout=1.0)
     assignment.starts.leaders.clock = lambda: cluster.now
     consumer = ConsumerThread({"group.id": "billing-RETRY"}, [topic], lane, assignment, None)
@@ -56,12 +55,12 @@ def thread_of(count: int, metadata: str, start_at: str = "earliest") -> Thread:
     return Thread(cluster, lane, consumer, assignment, [Partition(topic, number) for number in range(count)])
 
 
-LEVEL = encode(Progress(HIGH, last_at_ms=READ_AT))
+LEVEL = Progress(HIGH, last_at_ms=READ_AT)
 
 
-def assigned(count: int, silent: bool, metadata: str = LEVEL, start_at: str = "earliest") -> Thread:
+def assigned(count: int, silent: bool, progress: Progress | None = LEVEL, start_at: str = "earliest") -> Thread:
     """Partitions that are given to the thread, while all of their leaders or none of them answer."""
-    thread = thread_of(count, metadata, start_at)
+    thread = thread_of(count, progress, start_at)
     if silent:
         thread.cluster.silent = {0, 1, 2}
     thread.assignment.on_assign(thread.cluster.consumer, [TopicPartition(*source) for source in thread.sources])
@@ -77,7 +76,7 @@ def at_an_assignment(count: int) -> Thread:
 
 
 def at_the_first_assignment_of_a_group_that_begins_at_the_latest(count: int) -> Thread:
-    thread = assigned(count, silent=False, metadata="", start_at="latest")
+    thread = assigned(count, silent=False, progress=None, start_at="latest")
     thread.assignment.request_offsets(thread.cluster.consumer, 0.0)
     assert set(thread.lane.starts.values()) == {HIGH}
     return thread
@@ -104,7 +103,7 @@ def at_the_first_messages_that_come_of_another_log(count: int) -> Thread:
 
 
 def where_the_client_reports_that_no_offset_is_committed(count: int) -> Thread:
-    thread = assigned(count, silent=True, metadata="")
+    thread = assigned(count, silent=True, progress=None)
     thread.cluster.asked.clear()
     thread.cluster.now += LONGEST_REST
     thread.hand_over(KafkaError._AUTO_OFFSET_RESET, -1001)

@@ -85,7 +85,7 @@ def goes_on_at(client: Any) -> Progress | None:
     ],
 )
 def test_after_a_truncation_reading_goes_on_where_the_group_was(known: Progress | None, goes_on: Progress) -> None:
-    found = answer(-1001) if known is None else answer(known.next, encode(known))
+    found = answer(-1001) if known is None else answer(known.next, encode(PLACE, known))
     assert goes_on_at(consumer(found)) == goes_on
 
 
@@ -102,7 +102,7 @@ def test_a_log_that_is_younger_than_what_was_read_is_read_from_its_beginning(
     later: int | None, goes_on: Progress | None
 ) -> None:
     """An owner that has read ahead may commit an offset of a deleted topic in the new one of its name."""
-    found = answer(12, encode(Progress(12, last_at_ms=READ_AT)))
+    found = answer(12, encode(PLACE, Progress(12, last_at_ms=READ_AT)))
     assert goes_on_at(consumer(found, later=later)) == goes_on
 
 
@@ -113,7 +113,7 @@ def test_while_kafka_does_not_say_where_the_group_was_nothing_is_decided() -> No
 def test_an_error_about_one_partition_is_not_taken_for_no_offset() -> None:
     """It would begin at the earliest record, and deliver everything again."""
     broken = answer(-1001, error=KafkaError(KafkaError.NOT_COORDINATOR), partition=OTHER)
-    assert committed(consumer(answer(7, encode(Progress(7))), broken), [PLACE, OTHER]) == {PLACE: Progress(7)}
+    assert committed(consumer(answer(7, encode(PLACE, Progress(7))), broken), [PLACE, OTHER]) == {PLACE: Progress(7)}
 
 
 @pytest.mark.parametrize("start_at", ["earliest", "latest"])

@@ -238,9 +238,9 @@ def test_a_foreign_record_under_its_own_place_in_the_dlq_is_no_loss() -> None:
 def test_progress_is_read_as_it_is_written() -> None:
     from reconsume.sidecar.core.progress import Progress as Written
     from reconsume.sidecar.core.progress_codec import encode
+    from reconsume.sidecar.core.record import Partition
 
-    assert read_progress(100, encode(Written(100, frozenset({101, 105, 4_000})))) == Progress(
-        100, frozenset({101, 105, 4_000})
-    )
-    assert read_progress(7, encode(Written(7))) == Progress(7)
+    done, here = frozenset({101, 105, 4_000, 40_000}), Partition("orders", 0)
+    assert read_progress(100, encode(here, Written(100, done))) == Progress(100, done)
+    assert read_progress(7, encode(here, Written(7))) == Progress(7)
     assert read_progress(7, "foreign") == Progress(7)

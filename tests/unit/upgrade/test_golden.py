@@ -24,6 +24,7 @@ from tests.golden.files import golden, unpacked
 from tests.golden.written import (
     EVENTS,
     FORMATS,
+    HERE,
     INCARNATION,
     LATER_CYCLE,
     LIFE,
@@ -45,7 +46,7 @@ def test_what_is_written_today_is_the_golden_set(name: str) -> None:
 
 def test_its_progress_is_read_as_it_was_meant() -> None:
     for one in golden("progress"):
-        assert meaning(decode(one["offset"], one["metadata"])) == one["means"], one["what"]
+        assert meaning(decode(HERE, one["offset"], one["metadata"])) == one["means"], one["what"]
         assert unread(one["metadata"]) == ""
 
 

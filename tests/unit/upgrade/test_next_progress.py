@@ -17,22 +17,25 @@ from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
 from reconsume.sidecar.delivery.pull.lease_table import HandleStatus
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 
-PART = Progress(100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6, last_at_ms=1_795_391_078_015)
-NEWER = ("rc3o.eJxjAAAAAQAB.2.5.11", "rc10c.", "rc3", "rc1x.eJxjAAAAAQAB", "rc1.")
+PART = Progress(
+    100, frozenset({101, 7_000}), deaths=2, mark=105, reach=110, width=6, last_at_ms=1_795_391_078_015, cycle=1
+)
+HERE = Partition("orders", 0)
+NEWER = ("rc3..3-100-0a0b0c0d.eJxjAAAAAQAB.2.5.11", "rc10.c", "rc3", "rc1x.eJxjAAAAAQAB", "rc1c.")
 FOREIGN = (None, "", "at 12:00 by ann", "{}", "rcc.", "src1c.")
 
 
 @pytest.mark.parametrize("more", [".", ".8", ".8.x=1.later", "." * 400])
 def test_trailing_parts_of_a_newer_version_change_nothing(more: str) -> None:
-    written = encode(PART)
-    assert decode(100, f"{written}{more}") == decode(100, written) == PART
+    written = encode(HERE, PART)
+    assert decode(HERE, 100, f"{written}{more}") == decode(HERE, 100, written) == PART
     assert unread(f"{written}{more}") == ""
 
 
 @pytest.mark.parametrize("metadata", NEWER)
 def test_an_unknown_tag_says_where_to_go_on_and_no_more(metadata: str) -> None:
     """A done set of a form that we do not know may name what is not done: that would lose a record."""
-    assert decode(100, metadata) == Progress(100, ours=False)
+    assert decode(HERE, 100, metadata) == Progress(100, ours=False)
     assert "a newer version" in unread(metadata)
 
 
@@ -43,9 +46,9 @@ def test_what_was_never_ours_is_no_news(metadata: str | None) -> None:
 
 
 def test_a_done_set_that_cannot_be_read_is_news_too() -> None:
-    assert "done set" in unread("rc1o.!!")
-    assert "done set" in unread(encode(PART)[:12])
-    assert unread("rc1c.") == "", "an empty one is whole"
+    assert "done set" in unread("rc1..3-100-0a0b0c0d.!!")
+    assert "done set" in unread(encode(HERE, PART)[:40])
+    assert unread("rc1..3-100-0a0b0c0d") == "", "an empty one is whole"
 
 
 class Keeper:
@@ -96,7 +99,7 @@ def test_a_partition_with_an_unknown_tag_goes_on_at_its_offset_and_is_told_and_c
     keeper = Keeper()
     assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
     with caplog.at_level(logging.WARNING):
-        client = cast("Consumer", Client(encode(PART), NEWER[0]))
+        client = cast("Consumer", Client(encode(HERE, PART), NEWER[0]))
         assignment.on_assign(client, [TopicPartition("orders", 0), TopicPartition("orders", 1)])
     assert [grant.progress for grant in keeper.grants] == [PART, Progress(100, ours=False)]
     assert assignment.starts.unread_progress == 1

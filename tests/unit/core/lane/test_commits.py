@@ -122,7 +122,7 @@ def test_progress_that_kafka_does_not_take_has_a_time_of_its_own_and_stops_no_ot
     assert (tried.alone, set(tried.commits)) == (True, {ORDERS})
     out.commits.ended(Now(0, 12_000), committed=True)
     out.commits.soon(out.parts[ORDERS])
-    out.commits.progress_accepted([ORDERS], Now(0, 20_000))
+    out.commits.progress_accepted([ORDERS])
     assert out.commits.next_at() <= 12_000 + PROGRESS_EVERY_MS
 
 

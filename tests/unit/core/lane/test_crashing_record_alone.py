@@ -5,8 +5,7 @@ import pytest
 from reconsume.sidecar.core.lane.partition import FetchedRecords
 from reconsume.sidecar.core.outcome import CANCELLED, Nacked, NotSent, Outcome, Throttled
 from reconsume.sidecar.core.pace.pace import State
-from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_bounds import Bounds
+from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.transitions import DeadLetter
 from tests.sim.samples import ORDERS, WALL, life, record
@@ -139,7 +138,7 @@ def test_time_clears_no_partition_whose_next_records_it_had_no_room_for() -> Non
     """It has nothing in memory until they are fetched again (found by a story)."""
     rig = rig_of()
     rig.assign(ORDERS, resume=died(2))
-    rig.part().tracker.bounds = Bounds(span=2)
+    rig.part().tracker.bounds = Bounds(span=2, window=1, far_bytes=0)
     rig.take_offsets(range(4))
     one_by_one(rig, [0, 1])
     work(rig, 20_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
-from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress import SPAN
 from tests.sim.samples import ORDERS
 from tests.unit.core.lane.test_room_shares import BILLS, ROOM, RUN, WEIGHT, Fetcher
 
@@ -15,7 +15,6 @@ HUNG, FAR = 0, 2 * SPAN
 def beyond_a_hung_record(lane: Fetcher, last: int) -> None:
     """Read and answer the records of a partition up to `last`, all but the first one, as fast as they come."""
     rig = lane.rig
-    rig.lane.allow_far(True)
     while rig.part().tracker.next < last:
         lane.fetch(ORDERS)
         while len(rig.sent) > 1:

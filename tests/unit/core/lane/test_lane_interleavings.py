@@ -42,7 +42,7 @@ class Comings(RuleBasedStateMachine):
     @rule()
     def assigned(self) -> None:
         self.epoch += 1
-        resume = decode(*self.kafka)
+        resume = decode(ORDERS, *self.kafka)
         self.rig.assign(ORDERS, epoch=self.epoch, resume=resume)
         self.position = resume.next
 
@@ -77,7 +77,7 @@ class Comings(RuleBasedStateMachine):
 
     def _apply(self, batch: CommitBatch) -> None:
         progress = batch.commits[ORDERS].progress
-        self.kafka = (progress.next, encode(progress))
+        self.kafka = (progress.next, encode(ORDERS, progress))
         self.written += [entry.record.offset for entry in batch.entries]
         self.done |= set(self.written)
 
@@ -97,7 +97,7 @@ class Comings(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_covered_that_is_not_done(self) -> None:
-        progress = decode(*self.kafka)
+        progress = decode(ORDERS, *self.kafka)
         assert {offset for offset in self.log if progress.covers(offset)} <= self.done
 
     @invariant()
@@ -117,7 +117,7 @@ class Comings(RuleBasedStateMachine):
         assert not self.rig.batches, "a lost partition still commits"
         self.rig.sent.clear()
         rest = Rig(concurrency=3)
-        resume = decode(*self.kafka)
+        resume = decode(ORDERS, *self.kafka)
         rest.assign(ORDERS, epoch=99, resume=resume)
         rest.take(*(record(offset, epoch=99) for offset in self.log if offset >= resume.next))
         rest.answer_all()

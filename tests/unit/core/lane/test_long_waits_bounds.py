@@ -9,8 +9,7 @@ from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.lane.partition import AssignedPartition, Because, FetchedRecords
 from reconsume.sidecar.core.lane.queue_hops import ROUND_MS, Spans
 from reconsume.sidecar.core.lane.read_aside import MOST_HOPS, MOST_OUT
-from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_bounds import SPAN
+from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import RetryState
 from tests.sim.ladder_rig import LadderRig, rules, states_of, waiting

@@ -25,8 +25,6 @@ class Part(NamedTuple):
 
     load: int = 0
     refused: int = 0
-    waits: bool = False
-    dropped: int = 0
     held: int = 0
     retrying: int = 0
     done_a_second: int = 0
@@ -43,7 +41,6 @@ def memory_of(
     memory = LaneMemory(room, partitions, pace, ordered=ordered)
     for source, part in parts.items():
         one = partitions[source] = LanePartition(source, 1, ProgressTracker(Progress(0)), None, "main")
-        one.tracker.waits, one.tracker.dropped = part.waits, set(range(part.dropped))
         one.held_in_memory, one.retrying, one.done_a_second = part.held, part.retrying, part.done_a_second
         one.paused, one.blocked = part.paused, part.blocked
         memory.add(one, part.load)
@@ -61,7 +58,6 @@ def limit(parts: dict[Partition, Part], *, ordered: bool = False, slowed: bool =
 ALONE: dict[str, tuple[Part, int | None, Because]] = {
     "nothing slows it down": (Part(499), None, Because.AT_BOUND),
     "an outage in which the service answers": (Part(0), 500, Because.SLOWED),
-    "progress that is too long": (Part(499, waits=True), None, Because.AT_BOUND),
     "copies that fit beside the room": (Part(500, refused=500), NEVER + 500, Because.AT_BOUND),
     "copies that take of the room": (Part(600, refused=600), 450 + 600, Because.CROWDED),
     "held in memory": (Part(1, held=1), 250, Because.HELD),
@@ -112,10 +108,9 @@ def test_the_smaller_of_share_and_outage_holds() -> None:
     assert limit({MINE: Part(1), BESIDE: Part(600, refused=600)}, slowed=True)[1:] == (225, Because.SLOWED)
 
 
-@pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize(("load", "roomy"), [(499, True), (500, False)])
-def test_it_is_roomy_while_less_than_half_is_taken(load: int, roomy: bool, waits: bool) -> None:
-    assert limit({MINE: Part(load, waits=waits)}).roomy is roomy
+def test_it_is_roomy_while_less_than_half_is_taken(load: int, roomy: bool) -> None:
+    assert limit({MINE: Part(load)}).roomy is roomy
 
 
 def test_a_partition_that_keeps_records_back_has_its_part_of_the_quarter_as_a_share_at_least() -> None:
@@ -180,23 +175,6 @@ def test_a_pause_for_a_share_lasts_while_more_than_a_quarter_of_the_room_is_take
     parts = {MINE: Part(1, paused=SHARED), BESIDE: Part(load - 1), OTHER: Part()}
     memory, partitions = memory_of(parts, room=1_000)
     assert (memory.limit_of(partitions[MINE]).because is Because.AT_BOUND) is goes_on
-
-
-@pytest.mark.parametrize(
-    ("part", "other", "awaits"),
-    [
-        (Part(1_002), Part(waits=True, dropped=1), True),
-        (Part(1_002, dropped=1), Part(waits=True), False),
-        (Part(1_002), Part(), False),
-    ],
-)
-def test_what_long_progress_waits_for_comes_however_full_it_is(part: Part, other: Part, awaits: bool) -> None:
-    memory, partitions = memory_of({MINE: part, BESIDE: other})
-    assert (memory.awaits, memory.full) == (False, True)
-    memory.look_for_awaited()
-    assert (memory.awaits, memory.full) == (awaits, not awaits)
-    memory.forget(partitions.pop(BESIDE))
-    assert (memory.awaits, memory.full) == (False, True)
 
 
 def test_a_partition_that_goes_leaves_nothing_behind() -> None:

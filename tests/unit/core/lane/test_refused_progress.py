@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from reconsume.sidecar.core.commit_batch import SettledRecord
-from reconsume.sidecar.core.lane.refused_progress import CLOSING_TRY_MS, FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
+from reconsume.sidecar.core.lane.refused_progress import FIRST_TRY_MS, LAST_TRY_MS, RefusedProgress
 from reconsume.sidecar.core.outcome import COMMITTED, Failed
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import NEVER, Partition
@@ -133,8 +133,7 @@ def test_refused_progress_without_a_name_is_found_by_halves(bad: int) -> None:
     assert rig.kafka.get(sources[bad], Progress(0)) == Progress(0)
 
 
-@pytest.mark.parametrize("why", ["unwritable", "too_long"])
-def test_copies_that_are_refused_too_are_tried_in_turn_and_not_without_a_pause(why: str) -> None:
+def test_copies_that_are_refused_too_are_tried_in_turn_and_not_without_a_pause() -> None:
     """Given copies whose topic is missing, when the progress with them is refused as well, then each of them has its
     turn: one was tried again at once, for ever, and the first open record's copy never."""
     rig = Rig(concurrency=8)
@@ -149,7 +148,7 @@ def test_copies_that_are_refused_too_are_tried_in_turn_and_not_without_a_pause(w
         while rig.batches:
             tried += [entry.record.offset for entry in rig.batches[0].entries] or [-1]
             assert len(tried) < 100
-            rig.conclude(**{why: [ORDERS]})  # type: ignore[arg-type]
+            rig.conclude(unwritable=[ORDERS])
         rig.run(50)
     assert set(tried) >= {0, 1, 2}
 
@@ -158,25 +157,9 @@ def test_the_partition_whose_try_is_due_first_is_tried_first() -> None:
     refused = RefusedProgress()
     assert refused.next_at() == NEVER
     for number, at_ms in enumerate((200, 0, 100)):
-        refused.refuse(Partition("orders", number), "no right", at_ms, None, hurried=False)
+        refused.refuse(Partition("orders", number), "no right", at_ms)
     assert [refused.due(FIRST_TRY_MS - 1), refused.due(FIRST_TRY_MS)] == [None, OTHER]
     assert refused.due(FIRST_TRY_MS + 1_000) == OTHER
-
-
-def test_a_revoked_partition_is_not_given_up_while_a_delivery_may_make_its_progress_shorter() -> None:
-    rig = lane(ORDERS)
-    rig.answer()
-    given_up, tries = rig.release(ORDERS), 0
-    for _ in range(60):
-        while rig.batches:
-            rig.conclude(too_long=[ORDERS])
-            tries += 1
-        rig.run(50)
-    assert (rig.out_offsets(), given_up) == ([1], [])
-    assert tries > 1
-    rig.answer()
-    settle(rig, 1_000, ())
-    assert (committed(rig, ORDERS), given_up) == (2, ["given up"])
 
 
 @pytest.mark.parametrize("gone", ["given up", "lost"])
@@ -200,14 +183,6 @@ def test_beside_a_partition_that_is_gone_the_others_refused_with_it_are_kept_and
 # --- the parts alone -------------------------------------------------------------------------------------------------
 
 
-def too_long(offsets: Iterable[int], tried: int, *, hurried: bool = False) -> RefusedProgress:
-    """Progress that is too long with so many settled records."""
-    refused = RefusedProgress()
-    refused.refuse(ORDERS, "too long", 0, tried, hurried=hurried)
-    assert not refused.sort_out(settled(offset) for offset in offsets)
-    return refused
-
-
 def settled(offset: int) -> SettledRecord:
     return SettledRecord(record(offset), Commit(life()), ())
 
@@ -216,56 +191,23 @@ def taken(refused: RefusedProgress, most: int = NEVER) -> list[int]:
     return [entry.record.offset for entry in refused.take(ORDERS, most)]
 
 
-@pytest.mark.parametrize(
-    ("tried", "most", "expected"),
-    [(8, NEVER, [2, 3, 5, 7]), (8, 3, [2, 3, 5]), (2, NEVER, [2]), (1, NEVER, []), (0, NEVER, [2, 3, 5, 7, 9])],
-)
-def test_half_of_what_was_too_much_goes_next_the_lowest_first_and_all_after_none(
-    tried: int, most: int, expected: list[int]
-) -> None:
-    assert taken(too_long([9, 3, 5, 2, 7], tried), most) == expected
-
-
-def test_what_is_refused_for_another_reason_goes_in_its_order_as_many_as_may() -> None:
+def test_what_is_refused_goes_in_its_order_as_many_as_may() -> None:
     refused = RefusedProgress()
     refused.refuse(ORDERS, "no right", 0)
     refused.sort_out([settled(3), settled(1), settled(2)])
     assert (taken(refused, 2), taken(refused)) == ([3, 1], [2])
 
 
-@pytest.mark.parametrize(("hurried", "after_ms"), [(False, FIRST_TRY_MS), (True, CLOSING_TRY_MS)])
-def test_twice_as_many_go_after_a_try_that_kafka_took(after_ms: int, *, hurried: bool) -> None:
-    refused = too_long(range(20), 8, hurried=hurried)
-    for count in (4, 8):
-        assert len(taken(refused)) == count
-        assert refused.accepted(ORDERS, 10_000) == ()
-        assert refused.next_at() == 10_000 + after_ms
-    assert len(taken(refused)) == 8, "the rest"
-    assert not refused.accepted(ORDERS, 10_000)
-    assert not refused
-
-
-def test_after_a_try_with_none_all_go_as_late_as_before() -> None:
-    refused = too_long(range(20), 1)
-    refused.refuse(ORDERS, "too long", 0, 1)
-    assert taken(refused) == []
-    assert refused.accepted(ORDERS, 10_000) == ()
-    assert refused.next_at() == 10_000 + 2 * FIRST_TRY_MS
-    assert len(taken(refused)) == 20
-
-
 def test_progress_that_kafka_takes_again_lets_all_go_that_waited() -> None:
     refused = RefusedProgress()
     refused.refuse(ORDERS, "no right", 0)
     refused.sort_out([settled(1), settled(2)])
-    assert [entry.record.offset for entry in refused.accepted(ORDERS, 10)] == [1, 2]
-    assert (bool(refused), refused.next_at(), list(refused.accepted(ORDERS, 10))) == (False, NEVER, [])
+    assert [entry.record.offset for entry in refused.accepted(ORDERS)] == [1, 2]
+    assert (bool(refused), refused.next_at(), list(refused.accepted(ORDERS))) == (False, NEVER, [])
 
 
-def test_a_partition_that_is_given_up_is_tried_at_once_and_soon_again() -> None:
+def test_a_partition_that_is_given_up_is_tried_at_once() -> None:
     refused = RefusedProgress()
     refused.refuse(ORDERS, "no right", 10_000)
     refused.hurry([OTHER, ORDERS])
     assert refused.due(0) == ORDERS
-    refused.refuse(ORDERS, "no right", 20_000)
-    assert refused.next_at() == 20_000 + CLOSING_TRY_MS

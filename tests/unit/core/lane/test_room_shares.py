@@ -233,15 +233,13 @@ def test_suspects_are_not_let_go_so_that_their_suspicion_ends() -> None:
     assert rig.part(ORDERS).tracker.first == 40
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["as usual", "progress is too long"])
 @pytest.mark.parametrize(("taken", "roomy"), [(ROOM // 2 - 1, True), (ROOM // 2, False)])
 def test_records_that_are_due_soon_are_held_while_less_than_half_of_the_room_is_taken(
-    taken: int, *, waits: bool, roomy: bool
+    taken: int, *, roomy: bool
 ) -> None:
     rig = Rig(room=ROOM)
     rig.assign(ORDERS)
     rig.lane.memory.add(rig.part(), taken)
-    rig.part().await_shorter_progress(waits=waits, in_vain=False)
     assert rig.lane.memory.limit_of(rig.part()).roomy == roomy
 
 
@@ -274,13 +272,6 @@ def test_a_topic_that_waits_for_its_limit_keeps_what_fits_in_its_share_to_the_by
     rig = crowded(20, beside=b"x" * (50 * WEIGHT), terms={"orders": TopicTerms(rate=Rate(1, 3_600_000))})
     rig.run(LOOK_EVERY_MS)
     assert rig.part().tracker.dropped == {16, 17, 18, 19}
-
-
-def test_what_must_end_before_its_progress_can_be_written_stays_in_a_full_lane() -> None:
-    rig = crowded(60)
-    rig.part().await_shorter_progress(waits=True, in_vain=False)
-    rig.run(LOOK_EVERY_MS)
-    assert rig.part().load == 60 * WEIGHT
 
 
 @pytest.mark.parametrize(("after_ms", "seen"), [(LOOK_AT_MOST_MS - 1, False), (LOOK_AT_MOST_MS, True)])
