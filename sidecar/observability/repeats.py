@@ -38,7 +38,7 @@ REFUSED = "api-refused"
 """The event of a refused call."""
 OPERATOR = ("settled", "parked")
 """Its events that an operator must see each time."""
-BUDGET = 40
+BUDGET = 36
 """Lines about deliveries that are written in a window, of all kinds together, and of refused calls: with the sums they
 are 60 at most. What is beyond is counted for the sums."""
 SUMMED = 20

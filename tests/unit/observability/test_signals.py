@@ -20,7 +20,7 @@ class Instance:
     def __init__(self) -> None:
         self.lane, self.ages = LaneCounters(), {ONE: 0, TWO: 0, LEVEL: 0}
         self.signals = Signals([self.lane], lambda: self.ages, ["orders"])
-        self.steady_ms = self.signals._snapshots[0].at_ms  # noqa: SLF001 - the start is by the clock of this machine
+        self.steady_ms = self.signals._snapshots[0].at_ms
 
     def wait(self, seconds: int) -> None:
         for _ in range(seconds // 10):
