@@ -60,13 +60,13 @@ class TopicLag(msgspec.Struct, frozen=True):
 
 
 class InstanceSums(msgspec.Struct, frozen=True):
-    """The sums of one instance. `at`: epoch ms. `left_out`: how many topics did not fit."""
+    """The sums of one instance. `at`: epoch ms. `omitted`: how many topics did not fit."""
 
     at: Count
     failures: Annotated[list[TopicFailures], msgspec.Meta(max_length=MOST_TOPICS)] = []
     dead_letters: Annotated[list[TopicDeadLetters], msgspec.Meta(max_length=MOST_TOPICS)] = []
     lag: Annotated[list[TopicLag], msgspec.Meta(max_length=MOST_TOPICS)] = []
-    left_out: Count = 0
+    omitted: Count = 0
 
 
 def top(reasons: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -85,19 +85,19 @@ def bounded(
     lag: Iterable[TopicLag],
 ) -> InstanceSums:
     """Return the sums with what fits, the worst of each kind first."""
-    room = _Room(LARGEST - len(_ENCODER.encode(InstanceSums(at, left_out=2**63 - 1))))
+    room = _Room(LARGEST - len(_ENCODER.encode(InstanceSums(at, omitted=2**63 - 1))))
     # Each kind has a third of the room, and what those before it have left.
-    worst = room.fill(sorted(failures, key=lambda one: -one.failed), room.left // 3)
-    newest = room.fill(sorted(dead_letters, key=lambda one: -sum(one.reasons.values())), room.left // 2)
-    oldest = room.fill(sorted(lag, key=lambda one: -one.oldest), room.left)
-    return InstanceSums(at, worst, newest, oldest, room.left_out)
+    worst = room.fill(sorted(failures, key=lambda one: -one.failed), room.size // 3)
+    newest = room.fill(sorted(dead_letters, key=lambda one: -sum(one.reasons.values())), room.size // 2)
+    oldest = room.fill(sorted(lag, key=lambda one: -one.oldest), room.size)
+    return InstanceSums(at, worst, newest, oldest, room.omitted)
 
 
 class _Room:
-    """The bytes that are left for the topics of some sums."""
+    """The bytes (`size`) that topics of some sums may still take."""
 
-    def __init__(self, left: int) -> None:
-        self.left, self.left_out = left, 0
+    def __init__(self, size: int) -> None:
+        self.size, self.omitted = size, 0
 
     def fill(self, topics: Sequence[T], share: int) -> list[T]:
         """Return the first topics that fit in `share` bytes, and count the others."""
@@ -107,8 +107,8 @@ class _Room:
             if size > share:
                 break
             taken.append(topic)
-            share, self.left = share - size, self.left - size
-        self.left_out += len(topics) - len(taken)
+            share, self.size = share - size, self.size - size
+        self.omitted += len(topics) - len(taken)
         return taken
 
 

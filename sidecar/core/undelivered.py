@@ -163,12 +163,12 @@ def stalled(ages: Iterable[Age]) -> list[Age]:
 
     They have waited for `LONG`, or for `LONG_ALONE` while their topic has other partitions, which are below `SHORT`.
     """
-    found: list[Age] = []
+    stalled_ages: list[Age] = []
     ordered = sorted(ages, key=lambda age: (age.source.topic, -age.waited_ms))
     for _, group in groupby(ordered, key=lambda age: age.source.topic):
         of_topic: Sequence[Age] = list(group)
-        found += [age for age in of_topic if age.waited_ms >= LONG]
+        stalled_ages += [age for age in of_topic if age.waited_ms >= LONG]
         first, *others = of_topic
         if LONG_ALONE <= first.waited_ms < LONG and others and others[0].waited_ms < SHORT:
-            found.append(first)
-    return sorted(found, key=lambda age: -age.waited_ms)
+            stalled_ages.append(first)
+    return sorted(stalled_ages, key=lambda age: -age.waited_ms)

@@ -127,12 +127,12 @@ def log_change(change: Change, waiting: int, changes: int = 1) -> None:
         "was": "outage" if change.was in AWAY else str(change.was),
         "seconds": round(change.lasted_ms / 1000, 1),
         "waiting": waiting,
-        **({} if change.cause is None else {"cause": str(change.cause)}),
-        **({} if changes == 1 else {"changes": changes}),
+        "changes": changes,
     }
     flaps = "" if changes == 1 else f"the pace changed {changes} times; now "
     if change.cause is not None:
-        _LOG.warning("%san outage: %s: %s", flaps, OUTAGES[change.cause], change.reason, extra=extra)
+        text = "%san outage: %s: %s"
+        _LOG.warning(text, flaps, OUTAGES[change.cause], change.reason, extra={**extra, "cause": str(change.cause)})
     elif change.state is State.THROTTLED:
         _LOG.warning("%sdeliveries slow down: %s", flaps, change.reason, extra=extra)
     else:

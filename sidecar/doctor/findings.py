@@ -69,7 +69,7 @@ def not_checked(finding: str, mend: str = "") -> Finding:
     return Finding(Status.NOT_CHECKED, finding, mend)
 
 
-def unseen(names: Iterable[str]) -> list[Finding]:
+def hidden_topics(names: Iterable[str]) -> list[Finding]:
     """Return a finding that this user may not see these topics; nothing if there are none."""
     distinct = sorted(set(names))
     return [not_checked(f"not for this user to see: {listed(distinct)}", RIGHTS)] if distinct else []

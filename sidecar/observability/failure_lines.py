@@ -96,7 +96,14 @@ class FailureSums:
         for counters in self._lanes:
             for failure in counters.first_failures:
                 why = f"{failure.reason}: {failure.text}" if failure.text else failure.reason
-                extra = {"event": "failure", **failure._asdict()}
+                extra = {
+                    "event": "failure",
+                    "id": failure.id,
+                    "topic": failure.topic,
+                    "reason": failure.reason,
+                    "text": failure.text,
+                    "times": failure.times,
+                }
                 _LOG.info("%s failed after %d retries: %s", failure.id, failure.times, why, extra=extra)
             counters.first_failures.clear()
 

@@ -86,15 +86,15 @@ class _Budget:
     def __init__(self, window: float) -> None:
         self._window = window
         self._started, self._used = float("-inf"), 0
-        self._seen: dict[Kind, float] = {}
+        self._last_at: dict[Kind, float] = {}
         """When a line of each kind came last."""
 
     def is_first(self, kind: Kind, now: float) -> bool:
         """Note a line; return whether it is the first of its kind in `NEW_AFTER`."""
-        first = now - self._seen.pop(kind, float("-inf")) >= NEW_AFTER and len(self._seen) < KINDS
-        self._seen[kind] = now
-        while len(self._seen) > KINDS or now - self._seen[next(iter(self._seen))] >= NEW_AFTER:
-            del self._seen[next(iter(self._seen))]
+        first = now - self._last_at.pop(kind, float("-inf")) >= NEW_AFTER and len(self._last_at) < KINDS
+        self._last_at[kind] = now
+        while len(self._last_at) > KINDS or now - self._last_at[next(iter(self._last_at))] >= NEW_AFTER:
+            del self._last_at[next(iter(self._last_at))]
         return first
 
     def take(self, now: float, *, first: bool) -> bool:

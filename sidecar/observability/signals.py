@@ -126,22 +126,29 @@ class Signals:
             lags.append(TopicLag(topic, first.source.number, first.waited_ms, second, grows))
         return lags
 
-    def _log_stalled(self, found: Sequence[Age], ages: Mapping[Partition, int]) -> None:
-        present = dict(found)
+    def _log_stalled(self, stalled_ages: Sequence[Age], ages: Mapping[Partition, int]) -> None:
+        present = dict(stalled_ages)
         for source, waited_ms in present.items():
             if source not in self._stalled:
                 text = "%s: its oldest undelivered record has waited for %d s: `partitions` in /status says why"
-                extra = {"event": "partition-stalled", "partition": str(source), "undelivered_for": waited_ms // 1000}
-                _LOG.warning(text, source, waited_ms // 1000, extra={**extra, "was": "delivered"})
+                seconds = waited_ms // 1000
+                change = {"event": "partition-stalled", "was": "delivered"}
+                _LOG.warning(
+                    text,
+                    source,
+                    seconds,
+                    extra={**change, "partition": str(source), "undelivered_for": seconds},
+                )
         over = [source for source in self._stalled if ages.get(source, 0) < LONG_ALONE and source not in present]
         for source in over:
             if source in ages:  # else another instance has it now
-                extra = {
-                    "event": "partition-stalled",
-                    "partition": str(source),
-                    "undelivered_for": ages[source] // 1000,
-                }
-                _LOG.info("%s: it is delivered again", source, extra={**extra, "was": "stalled"})
+                seconds = ages[source] // 1000
+                change = {"event": "partition-stalled", "was": "stalled"}
+                _LOG.info(
+                    "%s: it is delivered again",
+                    source,
+                    extra={**change, "partition": str(source), "undelivered_for": seconds},
+                )
         self._stalled = {source: ms for source, ms in {**self._stalled, **present}.items() if source not in over}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, unseen, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName
 from reconsume.sidecar.printable import plural
@@ -41,7 +41,7 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
         *strangers(names.retry_group, retry := described.get(names.retry_group), (*own, *removed(group, retry))),
         *strangers(names.group, described.get(names.group), (*group.topics, *relayed(group))),
     ]
-    findings += [*neighbours(names.group, others), *unseen(denied)]
+    findings += [*neighbours(names.group, others), *hidden_topics(denied)]
     if len(others) > MOST:
         findings.append(not_checked(f"{len(others) - MOST} of {len(others)} other groups"))
     return findings or [

@@ -80,8 +80,10 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
 
 def is_running(record: PolicyTopicRecord, at: Now) -> bool:
     """Return whether this is a heartbeat of an instance that runs."""
-    heard = record.heard
-    return isinstance(heard, InstanceHeard) and heard.record is not None and heard.record.at > at.wall_ms - SILENT_AFTER
+    heartbeat = record.heard
+    if not isinstance(heartbeat, InstanceHeard) or heartbeat.record is None:
+        return False
+    return heartbeat.record.at > at.wall_ms - SILENT_AFTER
 
 
 def slowed(name: str, pace: str, duration: int, reason: str, cause: str = "") -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Message
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, not_checked, ok, unseen, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
@@ -48,7 +48,7 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
     moment = wall() if now is None else now
     waits = waits_of(group)
     topics, denied = cluster.topics(waits)
-    hidden = unseen(denied) if topics or denied else [not_checked("none of the group's levels exists", CREATE)]
+    hidden = hidden_topics(denied) if topics or denied else [not_checked("none of the group's levels exists", CREATE)]
     behind = sorted(late(cluster, group, waits, topics, moment), key=lambda one: one.due)
     if not behind:
         return hidden or [ok(f"nothing is due for longer than {ago(SLACK)}")]

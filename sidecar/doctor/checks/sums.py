@@ -32,7 +32,7 @@ UNTOLD = "the policy topic cannot be read, where instances say it"
 START = "start an instance, or wait a minute for its heartbeat"
 
 
-class Told(NamedTuple):
+class RunningSums(NamedTuple):
     """The sums of the running instances, `silent` instances that sent none, and what keeps the answer incomplete."""
 
     sums: tuple[InstanceSums, ...]
@@ -40,31 +40,31 @@ class Told(NamedTuple):
     oldest_ms: int
 
 
-def told(records: Sequence[PolicyTopicRecord] | None, at: Now) -> Told:
+def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> RunningSums:
     """Return the sums of the instances that run."""
     if records is None:
-        return Told((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
+        return RunningSums((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
     running = [
-        record.heard.record
-        for record in records
-        if isinstance(record.heard, InstanceHeard)
-        and record.heard.record is not None
-        and record.heard.record.at > at.wall_ms - SILENT_AFTER
+        heartbeat.record
+        for heartbeat, _ in records
+        if isinstance(heartbeat, InstanceHeard)
+        and heartbeat.record is not None
+        and heartbeat.record.at > at.wall_ms - SILENT_AFTER
     ]
     sums = tuple(record.sums for record in running if record.sums is not UNSET)
     if not sums:
-        return Told((), (not_checked("no running instance says it", START),), 0)
+        return RunningSums((), (not_checked("no running instance says it", START),), 0)
     missing = []
     if len(sums) < len(running):
         missing.append(not_checked(f"{plural(len(running) - len(sums), 'running instance')} did not say it yet", START))
-    if left_out := sum(one.left_out for one in sums):
-        missing.append(not_checked(f"{plural(left_out, 'topic')} had no room in heartbeats", "see the metrics"))
-    return Told(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
+    if omitted := sum(one.omitted for one in sums):
+        missing.append(not_checked(f"{plural(omitted, 'topic')} had no room in heartbeats", "see the metrics"))
+    return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
 
 
 def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
     """Report topics of which much failed in the last five minutes, and why."""
-    sums, missing, oldest_ms = told(records, at)
+    sums, missing, oldest_ms = running_sums(records, at)
     attempts, failed = Counter[str](), Counter[str]()
     reasons = defaultdict[str, Counter[str]](Counter)
     for topic in (topic for one in sums for topic in one.failures):
@@ -86,7 +86,7 @@ def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Findi
 
 def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
     """Report new dead letters of the last 15 minutes, by reason."""
-    sums, missing, oldest_ms = told(records, at)
+    sums, missing, oldest_ms = running_sums(records, at)
     reasons = defaultdict[str, Counter[str]](Counter)
     for topic in (topic for one in sums for topic in one.dead_letters):
         reasons[topic.topic].update(topic.reasons)
@@ -101,34 +101,34 @@ def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[F
 
 def lag(records: Sequence[PolicyTopicRecord] | None, topics: Collection[str], at: Now) -> list[Finding]:
     """Report main topics and partitions whose oldest undelivered record has waited for long."""
-    sums, missing, oldest_ms = told(records, at)
+    sums, missing, oldest_ms = running_sums(records, at)
     findings = [*missing, *waiting(newest(sums), topics)] if sums else list(missing)
     return dated(findings, sums, oldest_ms)
 
 
 def newest(sums: Sequence[InstanceSums]) -> dict[Partition, TopicLag]:
     """Return what was said of each partition last: its instance may be another one since."""
-    said: dict[Partition, TopicLag] = {}
+    lags: dict[Partition, TopicLag] = {}
     for one in sorted(sums, key=lambda one: one.at):
-        said.update({Partition(lag.topic, lag.partition): lag for lag in one.lag})
-    return said
+        lags.update({Partition(lag.topic, lag.partition): lag for lag in one.lag})
+    return lags
 
 
-def waiting(said: Mapping[Partition, TopicLag], topics: Collection[str]) -> Iterator[Finding]:
+def waiting(lags: Mapping[Partition, TopicLag], topics: Collection[str]) -> Iterator[Finding]:
     """Yield the findings about main topics."""
-    ages = [Age(source, lag.oldest) for source, lag in said.items()]
+    ages = [Age(source, lag.oldest) for source, lag in lags.items()]
     # Of the other partitions of an instance only the oldest is known, and not its number.
-    ages += [Age(Partition(lag.topic, -1 - lag.partition), lag.next) for lag in said.values() if lag.next is not None]
-    found = [age for age in stalled(ages) if age.source.number >= 0]
-    for source, waited_ms in found:
-        grows = ", and this grows" if said[source].grows else ""
+    ages += [Age(Partition(lag.topic, -1 - lag.partition), lag.next) for lag in lags.values() if lag.next is not None]
+    stalled_ages = [age for age in stalled(ages) if age.source.number >= 0]
+    for source, waited_ms in stalled_ages:
+        grows = ", and this grows" if lags[source].grows else ""
         topic, number = source
         yield warn(f"{topic}[{number}]: its oldest undelivered record has waited for {ago(waited_ms)}{grows}", STALLED)
-    known = {source.topic for source in said}
+    known = {source.topic for source in lags}
     if unknown := set(topics) - known:
         yield not_checked(f"no running instance has a partition of {listed(unknown)}", START)
-    if known and not found:
-        yield ok(f"no undelivered record has waited for more than {ago(max(lag.oldest for lag in said.values()))}")
+    if known and not stalled_ages:
+        yield ok(f"no undelivered record has waited for more than {ago(max(lag.oldest for lag in lags.values()))}")
 
 
 def ranked(counts: Mapping[str, int]) -> str:

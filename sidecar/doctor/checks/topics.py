@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, unseen, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Topic, source_of
 from reconsume.sidecar.printable import plural
@@ -34,7 +34,7 @@ def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Findin
         *(finding for topic in described.values() for finding in whole(topic)),
         *(owns(group, described, configs, denied, compare) if own else ()),
     ]
-    findings += unseen(denied)
+    findings += hidden_topics(denied)
     return findings or [ok(f"all {len(described)} are as they must be")]
 
 

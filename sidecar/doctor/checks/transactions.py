@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, not_checked, ok, unseen
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, not_checked, ok
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName
 from reconsume.sidecar.printable import plural
@@ -41,7 +41,7 @@ def transactions(
         still = opened(cluster, list(open_))
         open_ = {partition: stable for partition, stable in open_.items() if still.get(partition) == stable}
     longest = {partition: OTHERS if partition[0] in group.topics else timeout + SCAN + SLACK for partition in open_}
-    findings = [*held(cluster, open_, longest), *unseen(denied)]
+    findings = [*held(cluster, open_, longest), *hidden_topics(denied)]
     if not partitions and not denied:
         findings.append(not_checked("none of the topics exists", "see the check of topics"))
     return findings or [ok(f"none that hangs on {plural(len(partitions), 'partition')}")]

@@ -4,7 +4,7 @@ group's own readers, which need the events alone.
 
 from __future__ import annotations
 
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok, unseen, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, Topic
 from reconsume.topics.acls import GroupShape
@@ -21,7 +21,7 @@ def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
     names = group.names
     topics, denied = cluster.topics([names.events, *group.rows])
     if denied:
-        return unseen(denied)
+        return hidden_topics(denied)
     if names.events not in topics:
         return [warn(f"{names.events} does not exist", "reconsume topics apply")]
     if group.source == "events":
