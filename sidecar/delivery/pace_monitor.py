@@ -122,8 +122,7 @@ class PaceLog:
 def log_change(change: Change, waiting: int, changes: int = 1) -> None:
     """Log one change of the pace. `waiting`: records in memory that may not be delivered yet. `changes`: of how many
     it is the last."""
-    extra = {
-        "event": f"pace-{'outage' if change.state in AWAY else change.state}",
+    facts = {
         "was": "outage" if change.was in AWAY else str(change.was),
         "seconds": round(change.lasted_ms / 1000, 1),
         "waiting": waiting,
@@ -131,9 +130,11 @@ def log_change(change: Change, waiting: int, changes: int = 1) -> None:
     }
     flaps = "" if changes == 1 else f"the pace changed {changes} times; now "
     if change.cause is not None:
-        text = "%san outage: %s: %s"
-        _LOG.warning(text, flaps, OUTAGES[change.cause], change.reason, extra={**extra, "cause": str(change.cause)})
+        extra = {**facts, "event": "pace-outage", "cause": str(change.cause)}
+        _LOG.warning("%san outage: %s: %s", flaps, OUTAGES[change.cause], change.reason, extra=extra)
     elif change.state is State.THROTTLED:
-        _LOG.warning("%sdeliveries slow down: %s", flaps, change.reason, extra=extra)
+        text = "%sdeliveries slow down: %s"
+        _LOG.warning(text, flaps, change.reason, extra={**facts, "event": "pace-throttled"})
     else:
-        _LOG.info("%sdeliveries go on after %s s of %s", flaps, extra["seconds"], extra["was"], extra=extra)
+        text = "%sdeliveries go on after %s s of %s"
+        _LOG.info(text, flaps, facts["seconds"], facts["was"], extra={**facts, "event": "pace-open"})

@@ -144,7 +144,7 @@ class Signals:
             if source in ages:  # else another instance has it now
                 seconds = ages[source] // 1000
                 change = {"event": "partition-stalled", "was": "stalled"}
-                _LOG.info(
+                _LOG.warning(
                     "%s: it is delivered again",
                     source,
                     extra={**change, "partition": str(source), "undelivered_for": seconds},

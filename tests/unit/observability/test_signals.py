@@ -74,7 +74,7 @@ def test_a_partition_that_stands_is_logged_once_and_once_when_that_is_over(caplo
         pod.ages[ONE] = age
         pod.wait(10)
     told = [(record.levelname, vars(record)["partition"], vars(record)["undelivered_for"]) for record in caplog.records]
-    assert told == [("WARNING", "orders[0]", 60), ("INFO", "orders[0]", 0)]
+    assert told == [("WARNING", "orders[0]", 60), ("WARNING", "orders[0]", 0)]
 
 
 def test_a_partition_that_another_instance_has_now_is_not_said_to_be_delivered(
