@@ -36,6 +36,8 @@ BURST = 0.005
 """Seconds of work between two pauses: Python lets a thread run for that long while others wait
 (sys.getswitchinterval)."""
 MOST_EVENTS = 500_000
+NOT_HERE = {"token": "", "peer": ""}
+"""The token and the address of an action that was not made on this dashboard: the policy topic has neither."""
 MOST_CHANGES = 50
 """Changes of the policy that are shown."""
 
@@ -202,12 +204,20 @@ class Queries:
         settings = self.settings
         entries = PolicyStore(settings.kafka, settings.names).entries()[-MOST_CHANGES:]
         policies = [
-            {"at": one.record.at, "who": one.record.who, "action": "policy", **one.record.policy}
+            {**one.record.policy, **NOT_HERE, "at": one.record.at, "who": one.record.who, "action": "policy"}
             for one in entries
             if one.record is not None
         ]
         holds = [
-            {"at": hold.since, "who": hold.who, "action": "hold", "hold": ident, "what": hold.what, "why": hold.why}
+            {
+                **NOT_HERE,
+                "at": hold.since,
+                "who": hold.who,
+                "action": "hold",
+                "hold": ident,
+                "what": hold.what,
+                "why": hold.why,
+            }
             for ident, hold in self.heartbeats().holds.items()
         ]
         return [*policies, *holds]
