@@ -189,13 +189,13 @@ def admin(group: GroupShape) -> Iterator[Permission]:
 
 
 def ui(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights to read what is in retry, dead letters, the policy, and the progress of each lane."""
+    """Yield the rights to search what is not done, and to read the policy and the progress of each lane."""
     names = group.names
     yield from following(group)
     yield from on_topics([names.events], READ)
     yield from on_topics([*group.dlqs, names.policy], READ, DESCRIBE_CONFIGS)
-    yield from on_topics(group.queues, READ)
-    yield from on_topics([*group.topics, *group.levels, names.ready], DESCRIBE)
+    # A search reads what is not done wherever it is.
+    yield from on_topics([*group.topics, *group.levels, *group.queues, names.ready], READ)
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group, names.redrive_group))
 
 

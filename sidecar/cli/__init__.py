@@ -17,6 +17,7 @@ from reconsume.sidecar.cli import (
     doctor,
     drain,
     explain,
+    find,
     holds,
     init,
     inject,
@@ -105,6 +106,7 @@ command(app, "drain", panel=RUN)(drain.drain)
 command(app, "ui", panel=RUN)(ui.ui)
 app.add_typer(view.app, name="view", rich_help_panel=RUN)
 app.add_typer(policy.app, name="policy", rich_help_panel=RUN)
+command(app, "find", panel=LOOK)(find.find)
 app.add_typer(retries.app, name="retries", rich_help_panel=LOOK)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=LOOK)
 command(app, "settle", panel=LOOK)(settle.settle)

@@ -86,11 +86,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @property
     def id(self) -> str:
         """ORIGIN_MESSAGE_ID: `topic:partition:offset` of the first copy."""
-        return (
-            self.retry_state.id
-            if self.retry_state is not None
-            else f"{self.source.topic}:{self.source.number}:{self.offset}"
-        )
+        return self.position if self.retry_state is None else self.retry_state.id
+
+    @property
+    def position(self) -> str:
+        """The position of this copy, `topic:partition:offset`."""
+        return f"{self.source.topic}:{self.source.number}:{self.offset}"
 
     @property
     def main_topic(self) -> str:

@@ -260,8 +260,8 @@ class PolicyFollower(threading.Thread):
         source = self._source
         needed = wanted | self._listener.awaited() | {self._topic, *source.topics}
         there = counts = self._list(consumer, needed)
-        left = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
-        look = TopicSnapshot(frozenset(there), wanted, left)
+        leftover = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
+        look = TopicSnapshot(frozenset(there), wanted, leftover)
         if self._topic in there and (self._gone or (self._reading and self._is_other_log(consumer))):
             self._is_stale = True
             return

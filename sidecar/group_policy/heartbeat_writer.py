@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
@@ -24,6 +24,7 @@ from reconsume.topics.policy_record import (
     Heard,
     InstanceHeard,
     PaceTold,
+    RefusedTold,
     ReleaseTold,
     SubscriptionRecord,
     instance_key,
@@ -41,8 +42,15 @@ WELL_EVERY = 1.0
 ANSWER_EVERY = 5.0
 """The same for answers to instances that do not work. A hundred of them that break together get one answer."""
 FLUSH_WITHIN = 2.0
+MOST_REFUSED = 16
+"""Topics whose records the service rejects that a heartbeat names, so that it stays far below `LARGEST`."""
 LATE = 60_000
 """ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
+
+
+State: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
+"""What is published soon after it changes: the pace, whether retries are overdue, what the service rejects, and whether
+something of the sums is urgent."""
 
 
 class InstanceInfo(NamedTuple):
@@ -50,7 +58,8 @@ class InstanceInfo(NamedTuple):
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
     returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
-    minutes, and `urgent` whether an operator needs them soon. `release`: what it runs.
+    minutes, and `urgent` whether an operator needs them soon. `release`: what it runs. `refused` returns the
+    topics whose records its service rejects.
     """
 
     instance: str
@@ -61,6 +70,7 @@ class InstanceInfo(NamedTuple):
     sums: Callable[[], InstanceSums | None] = lambda: None
     urgent: Callable[[], bool] = lambda: False
     release: ReleaseTold | None = None
+    refused: Callable[[], tuple[RefusedTold, ...]] = tuple
 
 
 class Heartbeat:
@@ -82,7 +92,7 @@ class Heartbeat:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: tuple[str | None, bool, bool] = (None, False, False)
+        self._state: State = (None, False, frozenset(), False)
         self._well: bool | None = None
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
@@ -123,12 +133,13 @@ class Heartbeat:
             if isinstance(news, InstanceHeard) and news.instance != self._own.instance and news.record is not None:
                 self._asked |= news.record.well is False and self._own.well() is not False
 
-    def _present(self) -> tuple[tuple[str | None, bool, bool], PaceTold | None, int]:
+    def _present(self) -> tuple[State, PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
         # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
         state = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
-        return (state, overdue >= LATE, self._own.urgent()), pace, overdue
+        refused = frozenset((one.topic, one.status) for one in self._own.refused()[:MOST_REFUSED])
+        return (state, overdue >= LATE, refused, self._own.urgent()), pace, overdue
 
     def _tell(self, every: float) -> None:
         now = time.monotonic()
@@ -140,9 +151,10 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        subscription, sums = dict(self._own.subscription), self._own.sums() or UNSET
+        refused, sums = self._own.refused()[:MOST_REFUSED] or UNSET, self._own.sums() or UNSET
+        subscription, release = dict(self._own.subscription), self._own.release
         record = SubscriptionRecord(
-            subscription, wall(), pace, overdue, well=well, sums=sums, release=self._own.release
+            subscription, wall(), pace, overdue, well=well, release=release, all_refused=refused, sums=sums
         )
         self._write(self._producer, render_record(record))
 

@@ -49,7 +49,7 @@ def prepare() -> list[Path]:
 
     Raises SetupError without the job, PySpark or Java, or if a jar cannot be downloaded.
     """
-    if importlib.util.find_spec("spark") is None:
+    if importlib.util.find_spec("reconsume.spark") is None:
         raise SetupError(
             "the view's Spark job is not in the sidecar's image: take the image reconsume-spark, or pip install "
             "'.[spark]' in a clone of Reconsume's repository"

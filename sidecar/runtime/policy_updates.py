@@ -15,6 +15,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import AWAY, State
+from reconsume.sidecar.core.pace.refusals import Refused
 from reconsume.sidecar.core.ports import Delivery
 from reconsume.sidecar.delivery.push.batch import BatchPush
 from reconsume.sidecar.delivery.push.pool import Push
@@ -32,7 +33,7 @@ from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, ReleaseTold, SettlementRecord
+from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, RefusedTold, ReleaseTold, SettlementRecord
 from reconsume.topics.removed import removed_role
 
 
@@ -145,6 +146,23 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     )
 
 
+def refused_by(dispatcher: Dispatcher) -> tuple[Refused, ...]:
+    """Return the topics whose records the service rejects. For any thread."""
+    return () if dispatcher.refusals is None else dispatcher.refusals.refused
+
+
+def refused_told(dispatcher: Dispatcher) -> tuple[RefusedTold, ...]:
+    """Return the same as other instances see it, short enough for a heartbeat."""
+    return tuple(
+        RefusedTold(
+            *(one.topic, one.status, one.since_ms, one.sent.method),
+            path=one.sent.path[:LONGEST_REASON],
+            content_type=one.sent.content_type[:LONGEST_REASON],
+        )
+        for one in refused_by(dispatcher)
+    )
+
+
 def build_policy_follower(
     settings: Settings,
     controller: PolicyController,
@@ -173,6 +191,7 @@ def build_policy_follower(
         lambda: signals.sums,
         lambda: signals.urgent,
         ReleaseTold(*this_release()),
+        lambda: refused_told(dispatcher),
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

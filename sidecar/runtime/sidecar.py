@@ -12,6 +12,7 @@ from dataclasses import replace
 from reconsume.sidecar.api.policy import policy_routes
 from reconsume.sidecar.background import background
 from reconsume.sidecar.core.counters import strays_in
+from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import keys_status
@@ -45,6 +46,7 @@ from reconsume.sidecar.runtime.policy_updates import (
     PolicyTargets,
     build_policy_controller,
     build_policy_follower,
+    refused_by,
     with_policy,
 )
 from reconsume.sidecar.runtime.servers import (
@@ -260,6 +262,7 @@ class Sidecar:
             "missing_topics": sorted(self._missing.names),
             "unknown_topics": strays_in(runner.lane.counters for runner in self._runners),
             "odd_verdicts": dict(odd_verdicts_of(self._delivery)),
+            "all_refused": [status_of(one) for one in refused_by(self._dispatcher)],
             **self._controller.status(),
             "view": None if self._view_service is None else self._view_service.status(),
             "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),

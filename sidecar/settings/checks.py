@@ -23,7 +23,7 @@ Check = Callable[[Settings], Iterator[Fault]]
 
 
 REQUESTS = (
-    *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope"),
+    *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope", "content_type"),
     *("forward_headers", "verdicts", "dead_letter_statuses", "throttle_statuses", "outage_failures", "outage_interval"),
     *("max_answer", "tls", "bearer_token_file", "signing_secret_file"),
 )
@@ -61,6 +61,19 @@ def unusual(deliver: Deliver, names: Sequence[str], text: str) -> Iterator[Fault
             yield Fault(("deliver", name), text, value)
     if deliver.batch.max_size != 1:
         yield Fault(("deliver", "batch", "max_size"), text, deliver.batch.max_size)
+
+
+def content_type_has_effect(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each content type that no request has, as all records are sent in envelopes."""
+    deliver = settings.deliver
+    if deliver.mode != "push" or not (deliver.envelope or deliver.batch.max_size > 1):
+        return
+    text = "is for bare values: batches and the envelope have a content type of their own; leave it out"
+    if deliver.content_type != "auto":
+        yield Fault(("deliver", "content_type"), text, deliver.content_type)
+    for number, topic in enumerate(settings.topics):
+        if topic.content_type is not None:
+            yield Fault(("topics", number, "content_type"), text, topic.content_type)
 
 
 def order_can_be_kept(settings: Settings) -> Iterator[Fault]:
@@ -240,6 +253,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
             *(("deliver", name) for name in ("mode", *REQUESTS, "order", "broadcast", "batch", "rate", "group_rate")),
             ("topics",),
         ),
+    ),
+    (
+        content_type_has_effect,
+        (*(("deliver", name) for name in ("mode", "envelope", "batch", "content_type")), ("topics",)),
     ),
     (pull_sends_no_requests, tuple(("deliver", name) for name in ("mode", *REQUESTS, "batch"))),
     (

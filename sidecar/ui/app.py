@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,6 +30,7 @@ from reconsume.sidecar.settings.addresses import Listen, is_loopback
 from reconsume.sidecar.ui.alarms import LastAlarms
 from reconsume.sidecar.ui.audit_log import AuditLog
 from reconsume.sidecar.ui.endpoint import Endpoints, Page, ThreadQueries
+from reconsume.sidecar.ui.find_page import FindPage
 from reconsume.sidecar.ui.forms import Forms
 from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
 from reconsume.sidecar.ui.key_pages import KeyPages
@@ -37,7 +39,7 @@ from reconsume.sidecar.ui.letter_pages import LetterPages
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.redrives import Redrives
-from reconsume.sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions
+from reconsume.sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions, ValueGate
 from reconsume.sidecar.ui.settle_form import SettleForm
 from reconsume.sidecar.ui.templating import ASSETS, FOLDER, Renderer
 from reconsume.sidecar.view.follower import ViewFollower
@@ -60,6 +62,8 @@ class DashboardOptions:
     audit_file: Path
     hosts: tuple[str, ...] = ()
     setting: str = "--listen"
+    read: Literal["open", "signed-in"] = "open"
+    """Who may see keys, values and headers (`ValueGate`)."""
 
     @property
     def near(self) -> bool:
@@ -143,6 +147,8 @@ class Dashboard:
         if is_ordered := self._looks.settings.order_by is not None:
             keys = KeyPages(self._render, self._scans, self._looks)
             routes += _pages(front, {"/keys": keys.keys, "/keys/queue": keys.queue})
+        search = FindPage(self._render, self._scans, self._looks, ValueGate(wanted.read))
+        routes += _pages(front, {"/find": search.find})
         routes += _pages(front, {"/holds": HoldPage(self._render, self._asker, self._looks).holds})
         if self._tokens is not None:
             if self._tokens.too_short():

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -74,6 +74,20 @@ class Hardened:
             await send(message)
 
         await self._app(scope, receive, hardened)
+
+
+class ValueGate:
+    """Decides which readers may see keys, values and headers of records, and search in them.
+
+    The others see ids, states and counts. `read`: `open` to every reader, or only to those who have `signed-in`.
+    """
+
+    def __init__(self, read: Literal["open", "signed-in"]) -> None:
+        self._read = read
+
+    def opens_to(self, session: Session | None) -> bool:
+        """Whether a reader may see them; `session`: None for a visitor."""
+        return self._read == "open" or session is not None
 
 
 class ForgedError(Exception):

@@ -21,8 +21,6 @@ deliver: {url: "http://127.0.0.1:1/"}
 """
 COMMANDS: dict[str, tuple[str, ...]] = {
     "-c": ("config", "check", "-c"),
-    "--plan": ("topics", "apply", "--plan"),
-    "--value-file": ("dlq", "edit", "orders:0:1", "--value-file"),
     "import": ("dlq", "import"),
     "-f": ("inject", "-f"),
     "--kafka-properties": ("view", "sql", "SELECT 1", "--kafka-properties"),

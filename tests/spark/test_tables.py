@@ -43,5 +43,5 @@ def test_a_missing_table_or_column_is_named_before_the_first_batch(spark: SparkS
     with pytest.raises(AnalysisException, match="no_such_table"):
         tables.merge_into(spark, "no_such_table")
     spark.range(1).selectExpr("'a' AS id", "'b' AS `group`", "1 AS more").createOrReplaceTempView("narrow")
-    with pytest.raises(ValueError, match="the table narrow lacks the columns at, due, "):
+    with pytest.raises(ValueError, match="the table narrow lacks the columns at, cycle, due, "):
         tables.merge_into(spark, "narrow")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from unittest.mock import patch
 
 from reconsume.sidecar.settings import Settings, load
@@ -219,12 +220,19 @@ def settings_of(group: GroupTopics, folder: Path) -> Settings:
 
 
 @contextmanager
-def dashboard(group: GroupTopics, folder: Path, *, token: bool = True, listen: str = "127.0.0.1:0") -> Iterator[Scene]:
+def dashboard(
+    group: GroupTopics,
+    folder: Path,
+    *,
+    token: bool = True,
+    listen: str = "127.0.0.1:0",
+    read: Literal["open", "signed-in"] = "open",
+) -> Iterator[Scene]:
     """Serve the group's dashboard."""
     tokens, audit = folder / "token", folder / "audit.jsonl"
     tokens.write_text(f"{TOKEN}\n")
     settings = settings_of(group, folder)
-    wanted = DashboardOptions(parse_listen(listen), tokens if token else None, audit)
+    wanted = DashboardOptions(parse_listen(listen), tokens if token else None, audit, read=read)
     loop = Loop()
     served = Dashboard(settings, build_policy(settings, "ui"), wanted)
     try:

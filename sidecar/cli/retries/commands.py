@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reconsume.sidecar.cli.find import (
+    LIMIT,
+    KeyOption,
+    newest_copy,
+    print_copy,
+    print_found,
+    retries_query,
+    search,
+)
 from reconsume.sidecar.cli.retries.blocked import key_of, list_blocked, refuse_with_blocked, show_key
 from reconsume.sidecar.cli.retries.filters import ALL, filters_of, progress_line
 from reconsume.sidecar.cli.retries.rows import (
@@ -72,29 +81,40 @@ def list_(
     blocked: Annotated[
         bool, typer.Option("--blocked", help="The keys that wait in the queue topics of an ordered group.")
     ] = False,
-) -> None:
+    key: KeyOption = None,
+    contains: Annotated[
+        str | None, typer.Option("--contains", metavar="TEXT", help="A key, a value or a header contains this text.")
+    ] = None,
+) -> int:
     """List the records in retry.
 
     What is due first comes first. With -o jsonl each line is one value of the view, as it lies in the topic. Without
     Spark's view (view.source) it is made from the events, which are read once. With --blocked the queue topics are read
-    instead: one row for each key, with its first record, and how many are behind that one.
+    instead: one row for each key, with its first record, and how many are behind that one. With --key or --contains
+    the copies in the retry topics are searched, as by `find`, which finds undelivered records and dead letters, too.
 
     \b
     Examples:
       reconsume retries list -o table
+      reconsume retries list --key customer-7
       reconsume retries list --state DLQ --reason http-500 -o jsonl
       reconsume retries list --blocked -o table
     """
+    if key is not None or contains is not None:
+        changed = "" if state.upper() == State.WAITING_RETRY else state
+        query = retries_query(contains, key, topic, state=changed, others=(level, reason, due_before, most, blocked))
+        return print_found(options, search(settings_for_kafka(options), query, limit or LIMIT))
     if blocked:
         refuse_with_blocked(state, level, reason, due_before)
         list_blocked(options, topic, limit, most)
-        return
+        return DONE
     filters = filters_of(state, topic, level, reason, due_before)
     settings = settings_for_kafka(options)
     with view(settings, most) as look, look.questions() as ask:
         form = options.output.format
         rows = (for_people(row_of(value), form) for value in ask.every_message(filters, limit))
         options.output.rows(LIST, rows, CUT)
+    return DONE
 
 
 @command(app, "show")
@@ -111,19 +131,27 @@ def show(
     key_base64: Annotated[
         str | None, typer.Option("--key-base64", metavar="BASE64", help="The same, of a key that is no text.")
     ] = None,
+    with_value: Annotated[
+        bool, typer.Option("--value", help="Show key and value, too: of its newest copy, or from its main topic.")
+    ] = False,
 ) -> int:
     """Show one record: what the view says, and its journey; or what waits of a key.
 
     The journey is its events: when it failed, why, and how long it waited. They are read from the events topic, which
     keeps them for a week, so that the journey of an older record is not complete; then it is said. With --key the queue
     topics of an ordered group are read: the first record of the key that waits, and those behind it, in their order.
+    With --value the newest copy of the record is searched, as by `find`; of a record that is done, the one in the main
+    topic, while that still has it.
 
     \b
     Examples:
       reconsume retries show orders:3:1024 -o table
+      reconsume retries show orders:3:1024 --value
       reconsume retries show --key customer-17 -o table
     """
     if (wanted := key_of(record, key, key_base64)) is not None:
+        if with_value:
+            raise typer.BadParameter("--value goes with the ID of a record")
         return show_key(options, wanted, most)
     assert record is not None, "key_of has refused the call"
     from reconsume.sidecar.view.journey import read_journey
@@ -135,7 +163,8 @@ def show(
     scan = read_journey(
         settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress_line("events")
     )
-    if not row and not scan.events:
+    copy = newest_copy(settings, record) if with_value else None
+    if not row and not scan.events and copy is None:
         more = f"; {scan.missing}" if scan.missing else ""
         if settings.order_by is not None:
             more += "; what waits behind another of its key has no event: `retries show --key`"
@@ -144,7 +173,9 @@ def show(
         talk("warning: the view does not have it (yet, or any more); this is what the events say")
     if scan.missing:
         talk(f"warning: the journey is not complete: {scan.missing}")
-    print_record(options, record, row, list(journey(scan.events)), scan.missing)
+    if with_value and copy is None:
+        talk("warning: its value is not there any more: neither a copy of it nor its main topic has it")
+    print_record(options, record, row, list(journey(scan.events)), scan.missing, copy)
     return DONE
 
 
@@ -181,15 +212,22 @@ def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSna
     return whole_view(settings, Source(settings.view.source), most)
 
 
-def print_record(options: Options, record: str, row: Row, events: list[Row], missing: str) -> None:
-    """Print the view's value and the journey: two tables for people, only the journey in TSV, one object in JSON."""
+def print_record(
+    options: Options, record: str, row: Row, events: list[Row], missing: str, copy: Row | None = None
+) -> None:
+    """Print the view's value and the journey: tables for people, only the journey in TSV, one object in JSON.
+
+    `copy`: the copy whose value is shown, if it was asked for.
+    """
     output = options.output
     match output.format:
         case Format.TABLE:
             output.rows(("field", "value"), facts(row))
             output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], CUT)
+            if copy is not None:
+                print_copy(options, copy)
         case Format.TSV:
             output.rows(JOURNEY, events)
         case _:
-            beside = {"journey": events, "journey_complete": not missing}
+            beside = {"journey": events, "journey_complete": not missing, **({} if copy is None else {"copy": copy})}
             output.rows((), [{**(row or {"id": record, "state": None}), **beside}])

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+AFTER = 1.0
+"""Seconds after which the bar is drawn: what is shorter needs none."""
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function to be called with the number of records read, and their total. `what`: the records, in words.
 
-    The bar is removed at the end of the block. Nothing is drawn if stderr is no terminal.
+    The bar is drawn after a second and removed at the end of the block. Nothing is drawn if stderr is no terminal.
     """
     from rich.console import Console  # slow to import
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console, begun = Console(stderr=True), time.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=None)
+
+    def show(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if not bar.live.is_started and time.monotonic() - begun >= AFTER:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        bar.stop()

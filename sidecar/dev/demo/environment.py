@@ -137,7 +137,7 @@ class EnvironmentBuilder:
         return self._crew.start("shop", "reconsume.sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
 
     def _sidecar(self) -> Child:
-        return self._crew.start("sidecar", "sidecar", "run", "-c", str(self._file), log=self._additions.log)
+        return self._crew.start("sidecar", "reconsume.sidecar", "run", "-c", str(self._file), log=self._additions.log)
 
     def _job(self, group: str) -> Child | None:
         """Start the Spark job if there are jars for it."""

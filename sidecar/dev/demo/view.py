@@ -39,7 +39,7 @@ def start_job(
     """
     checkpoint = home / "checkpoint"
     words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
-    job = crew.start("view", "spark", "run", *words, "--jars", ",".join(map(str, jars)))
+    job = crew.start("view", "reconsume.spark", "run", *words, "--jars", ",".join(map(str, jars)))
     patience, began = Patience(STILL_SECONDS), time.monotonic()
     said_at = began
     while not (checkpoint / SUMS).exists():

@@ -117,12 +117,6 @@ def test_a_missing_events_topic_is_said_with_the_command_that_creates_it(
     assert f"{group}-RETRY-EVENTS does not exist; `reconsume topics apply` creates it" in refused.stderr
 
 
-def test_there_is_nothing_to_repair_where_there_are_no_rows(call: Call) -> None:
-    refused = call("view", "repair", "--set", "view.source=events")
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "the view is made from the events here (view.source), and has no rows to repair" in refused.stderr
-
-
 SQL = ("view", "sql", "--set", "view.source=events")
 
 
@@ -137,7 +131,12 @@ def test_sql_asks_the_events_without_spark(call: Call, kafka: Broker, group: str
     assert "from the events" in states.stderr
     (one,) = rows(call(*SQL, "SELECT * FROM view WHERE state = 'DLQ'"))
     wanted = folded(dump(kafka.bootstrap, Names(group).events))["orders:0:4"]
-    assert one == {"text": None, "parked": None, **{name: value for name, value in wanted.items() if name != "v"}}
+    assert one == {
+        "text": None,
+        "parked": None,
+        "cycle": None,
+        **{name: value for name, value in wanted.items() if name != "v"},
+    }
     assert rows(call(*SQL, 'SELECT id, id, "group" FROM view LIMIT 1'))[0].keys() == {"id", "id_2", "group"}
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tests.support.deadline import STEP
 
-MODULE, MAIN = "tests.support.sidecar.forked", "sidecar"
+MODULE, MAIN = "tests.support.sidecar.forked", "reconsume.sidecar"
 NOTHING = Path(os.devnull)
 
 

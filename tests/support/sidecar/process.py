@@ -230,7 +230,7 @@ class SidecarProcess:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
-def command(file: Path, module: str = "sidecar") -> list[str]:
+def command(file: Path, module: str = "reconsume.sidecar") -> list[str]:
     """How a sidecar is started."""
     return [sys.executable, "-m", module, "run", "-c", str(file)]
 

@@ -93,7 +93,7 @@ class ViewProcess:
 
     def driver(self) -> psutil.Process:
         """The process of `python -m reconsume.spark`."""
-        return self._member("the driver", lambda words: "spark" in words and "run" in words and "-m" in words)
+        return self._member("the driver", lambda words: "reconsume.spark" in words and "run" in words and "-m" in words)
 
     def java(self) -> psutil.Process:
         """Spark's Java process, once it is one: before, it is a shell script."""

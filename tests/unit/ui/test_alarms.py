@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.sidecar.ui.alarms import OVERDUE, Alarm, alarms
-from reconsume.topics.policy_record import PaceTold, SubscriptionRecord
+from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
 NOW = 1_763_690_000_000
 ALL = {"orders": "*"}
@@ -69,3 +71,13 @@ def test_each_cause_of_an_outage_has_a_text_of_its_own(cause: str, says: str) ->
 def test_two_causes_at_a_time_are_two_alarms() -> None:
     failing, unwell = (beat(PaceTold("outage", NOW, cause=cause)) for cause in ("failing", "unwell"))
     assert [alarm.who for alarm in seen(a=failing, b=unwell)] == ["a", "b"]
+
+
+def test_a_topic_that_a_service_rejects_is_an_alarm_with_what_was_sent_and_the_fix() -> None:
+    """Given heartbeats of two instances, then they are one alarm; one that is silent says nothing."""
+    told = RefusedTold("orders", 415, NOW - 95_000, "POST", "/events", "text/csv")
+    one, other = beat(all_refused=(told,)), beat(all_refused=(replace(told, since=NOW - 5_000),))
+    (alarm,) = seen(pod_0=one, pod_1=other, pod_2=beat(all_refused=(told,), ago=60_000))
+    assert alarm.text == "All refused: the service answers 415 to every record of orders"
+    assert alarm.reason == f"Sent: POST /events text/csv. {hint_of(415)}"
+    assert (alarm.since, alarm.who) == (NOW - 95_000, "pod_0, pod_1")

@@ -1,0 +1,228 @@
+"""`find`, and the searches of `retries list --key` and `retries show --value`: what is not done, by its content."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reconsume.sidecar.cli.terminal.arguments import before, optional_record_id
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.output import Row, clock, talk, write
+from reconsume.sidecar.cli.terminal.progress import progress_bar
+from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, fault_of_text
+from reconsume.sidecar.dlq.preview import preview, snippet
+from reconsume.sidecar.find.match import EVERY_FIELD, RETRIES, Field, Match, Query, Where
+from reconsume.sidecar.printable import plural, printable
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.policy import build_policy
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.find.finder import Bounds, FindResult
+
+CLIENT = "reconsume-find"
+LONGEST = 1_800.0
+"""Seconds that one search may take."""
+LIMIT = 100
+MOST_BYTES = 1024 * 1024 * 1024
+SNIPPET = 120
+"""Characters that are shown of a key or a value."""
+COLUMNS = ("id", "where", "due", "reason", "key", "command", "value", "why", "times", "topic", "at", "position")
+CUT = ("reason", "key", "value", "why")
+"""Columns of long texts, which a narrow table cuts."""
+
+KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The record's whole key, as text.")]
+
+
+def find(
+    options: Options,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="What a key, a value or a header contains; may be left out.")
+    ] = None,
+    key: KeyOption = None,
+    ident: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="The record's whole id, like orders:3:1024.", callback=optional_record_id
+        ),
+    ] = None,
+    fields: Annotated[
+        list[Field] | None, typer.Option("--in", help="Search TEXT in this part alone; may be repeated.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Records of this main topic.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Written since: 1h ago, say, or at an RFC 3339 time."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many, the newest.")] = LIMIT,
+    most_bytes: Annotated[
+        int, typer.Option("--max-bytes", min=1, metavar="N", help="Read at most so many bytes, the newest records.")
+    ] = MOST_BYTES,
+) -> int:
+    """Find a record that is not done, wherever it is.
+
+    Searches what the group has not delivered of its main topics, and all that waits: levels, queues, the ready topic
+    and dead letters that were neither redriven nor dismissed. The newest records come first. Each match says where it
+    is, why it waits, when it is due, and which command acts on it.
+
+    TEXT is compared byte by byte, as UTF-8; Reconsume's own headers are not searched. --key and --id are whole and
+    exact. A record must meet all that is given.
+
+    Ends with 0 whether or not something is found, and with 3 if something was left out: because of --limit or
+    --max-bytes, or a topic that cannot be read, which is said.
+
+    \b
+    Examples:
+      reconsume find customer-7 -o table
+      reconsume find '"sku": "A-99"' --in value --since 2h
+      reconsume find --key customer-7 --topic orders
+    """
+    query = query_of(text, key, ident, fields, topic, None if since is None else before(since, "--since"))
+    result = search(settings_for_kafka(options), query, limit, most_bytes)
+    return print_found(options, result)
+
+
+def query_of(
+    text: str | None,
+    key: str | None,
+    ident: str | None = None,
+    fields: Sequence[Field] | None = None,
+    topic: str | None = None,
+    since: int | None = None,
+) -> Query:
+    """Return the conditions of a search. Raises BadParameter if one is invalid, or there is none."""
+    if text is None and key is None and ident is None:
+        raise typer.BadParameter("give a TEXT, --key or --id: what is to be found?")
+    if fields and text is None:
+        raise typer.BadParameter("--in says where TEXT is searched, and there is no TEXT")
+    for condition in (text, key):
+        if condition is not None and (fault := fault_of_text(condition)):
+            raise typer.BadParameter(fault)
+    return Query(
+        None if text is None else text.encode(),
+        None if key is None else key.encode(),
+        ident,
+        frozenset(fields or EVERY_FIELD),
+        topic,
+        since,
+    )
+
+
+def search(
+    settings: Settings, query: Query, limit: int = LIMIT, most_bytes: int = MOST_BYTES, *, whole: bool = False
+) -> FindResult:
+    """Search, with a progress bar. Raises BadParameter if the group does not have the topic, BrokerError and
+    ContractError."""
+    from reconsume.sidecar.find.finder import Bounds, find  # the Kafka client is slow to import, and --help needs none
+
+    if query.topic is not None and query.topic not in settings.topic_names:
+        raise typer.BadParameter(f"{query.topic!r} is none of the group's topics: {', '.join(settings.topic_names)}")
+    bounds: Bounds = Bounds(limit, most_bytes, time.monotonic() + LONGEST)
+    with progress_bar("offsets searched") as tell:
+        return find(settings, build_policy(settings, CLIENT), query, bounds, tell, values=True, whole=whole)
+
+
+def retries_query(
+    text: str | None, key: str | None, topic: str | None, *, state: str, others: Sequence[object]
+) -> Query:
+    """Return the search of `retries list --key` and `--contains`: it is about what waits for a retry. Raises
+    BadParameter."""
+    if state or any(others):
+        raise typer.BadParameter(
+            "--key and --contains go with --topic and --limit alone: they search what waits in the retry topics"
+        )
+    return query_of(text, key, topic=topic)._replace(kinds=RETRIES)
+
+
+def print_found(options: Options, result: FindResult) -> int:
+    """Print the matches and what was left out; return the exit code."""
+    rows = [row_of(match, options) for match in result.matches]
+    options.output.rows(COLUMNS, rows, CUT)
+    count = plural(len(rows), "record") if rows else "nothing"
+    talk(f"{count} found; {plural(result.records, 'record')} read, {result.size} bytes")
+    for sentence in result.left_out:
+        talk(f"incomplete: {sentence}")
+    return PARTLY if result.left_out else DONE
+
+
+def row_of(match: Match, options: Options) -> Row:
+    """Return a match as a row."""
+    return {
+        "id": match.id,
+        "where": str(match.where),
+        "due": clock(match.due) if match.due else None,
+        "reason": match.reason,
+        "key": None if match.key is None else snippet(match.key, SNIPPET),
+        "command": command_of(match, options),
+        "value": None if match.value is None else snippet(match.value, SNIPPET),
+        "why": match.why,
+        "times": match.times,
+        "redrives": match.redrives,
+        "topic": match.topic,
+        "at": clock(match.at) if match.at else None,
+        "position": match.position,
+    }
+
+
+def command_of(match: Match, options: Options) -> str:
+    """Return the command that acts on a record; one that shows it where none does."""
+    words = ["reconsume", *_words(match)]
+    if options.config is not None:
+        words += ["-c", str(options.config)]
+    return shlex.join(words)
+
+
+def _words(match: Match) -> list[str]:
+    redrive = ["dlq", "redrive", "--id", match.id]
+    match match.where, match.verdict:
+        case Where.DEAD, Eligibility.READY:
+            return redrive
+        case Where.DEAD, Eligibility.QUARANTINED:
+            return [*redrive, "--max-redrives", str(max(match.redrives, MOST_REDRIVES) + 1)]
+        case Where.DEAD, Eligibility.FORGOTTEN:
+            return [*redrive, "--forgotten"]
+        case Where.DEAD, _:
+            return ["dlq", "show", match.position]
+        case Where.PARKED, _:
+            return ["settle", match.id, "--retry-now", "--why", "..."]
+        case _:
+            return ["retries", "show", match.id, "--value"]
+
+
+def newest_copy(settings: Settings, ident: str) -> Row | None:
+    """Return the key and the value of a record: of its newest copy, or of one that is done, from its main topic.
+
+    None if there is neither. Raises BrokerError and ContractError.
+    """
+    from reconsume.sidecar.find.finder import main_record  # the Kafka client is slow to import
+
+    result = search(settings, Query(id=ident), 1, whole=True)
+    for sentence in result.left_out:
+        talk(f"warning: {sentence}")
+    if result.matches:
+        [newest] = result.matches
+        return copy_row(newest.position, newest.key, newest.value)
+    record = main_record(settings, ident)
+    return None if record is None else copy_row(record.position, record.key, record.value)
+
+
+def copy_row(position: str, key: bytes | None, value: bytes | None) -> Row:
+    """Return the key and the value of a copy as a row."""
+    return {"position": position, "key": None if key is None else snippet(key, SNIPPET), "value": preview(value)}
+
+
+def print_copy(options: Options, copy: Row) -> None:
+    """Print a copy for people: where it is, its key, and its value as JSON, text or hexadecimal digits."""
+    value: Any = copy["value"]
+    summary = f"{value['kind']}, {value['bytes']} bytes, sha256 {value['sha256']}"
+    facts = {"copy": copy["position"], "key": copy["key"], "value": summary}
+    options.output.rows(("field", "value"), [{"field": name, "value": text} for name, text in facts.items()])
+    for line in value["shown"].split("\n") if value["shown"] else ():
+        write(printable(line))
+    if value["cut"]:
+        talk("only the beginning of the value is shown")
