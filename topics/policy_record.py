@@ -14,6 +14,7 @@ import msgspec
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.hold_record import HOLD, HoldHeard, read_hold
+from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
 from reconsume.topics.retry_order import NONCE
 
@@ -72,7 +73,7 @@ class PaceTold(msgspec.Struct, frozen=True):
     With `waiting` nothing is delivered, as the service is not there; `reason` holds its address and the cause.
 
     `since` is epoch ms. When the record was written, `in_flight` deliveries were in flight, of at most `limit`.
-    `reason` says why the pace is not open.
+    `reason` says why the pace is not open, and `cause` what an outage is: unreachable, failing or unwell.
     """
 
     state: Annotated[str, msgspec.Meta(max_length=32)]
@@ -80,6 +81,7 @@ class PaceTold(msgspec.Struct, frozen=True):
     in_flight: Long = 0
     limit: Long = 0
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    cause: Annotated[str, msgspec.Meta(max_length=32)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RefusedTold(msgspec.Struct, frozen=True):
@@ -112,7 +114,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     member of the group, and its service can be reached; unset where that is not known, which counts as well.
     `release`: None if the instance does not know it. `all_refused`: the topics whose records its service rejects; unset
     if there is none. `lock_timeout`, `drain_timeout`: ms for which the release of a partition, and a stop, wait at most
-    for a delivery; None if it does not say.
+    for a delivery; None if it does not say. `sums`: what it saw in the last minutes.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -121,6 +123,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     overdue: Long = 0
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
+    sums: InstanceSums | msgspec.UnsetType = msgspec.UNSET
     release: ReleaseTold | None = None
     all_refused: Annotated[tuple[RefusedTold, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
     lock_timeout: Long | None = None

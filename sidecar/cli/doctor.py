@@ -33,13 +33,17 @@ def doctor(
             "--deliver", help="Also send one made-up record to each path, with the header Reconsume-Trial: 1."
         ),
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also end with 1 if something could not be checked.")
+    ] = False,
 ) -> int:
     """Find what is wrong.
 
     Looks at Kafka, the user's rights, the topics, limits, clocks, progress, transactions, other groups, instances and
-    what they say of themselves, the policy, the view and the service, which is called as the sidecar calls it. One line
-    for each: ok, warn, or fail, and the mend. Nothing is changed; the clocks are compared by records in a transaction
-    that is aborted. Run it where the sidecar runs, with its configuration.
+    what they say of themselves (failures, new dead letters and how long records wait), the policy, the view and the
+    service, which is called as the sidecar calls it. One line for each: ok, warn, fail or not checked, and the mend.
+    Nothing is changed; the clocks are compared by records in a transaction that is aborted. Run it where the sidecar
+    runs, with its configuration.
 
     Ends with 1 when a check fails.
 
@@ -66,7 +70,7 @@ def doctor(
     reports |= {report.check: report for report in later}
     ordered = [reports[check.name] for check in (*beginning, *following)]
     options.output.rows(COLUMNS, [row_of(report) for report in ordered])
-    return summed_up(ordered)
+    return summed_up(ordered, strict=strict)
 
 
 def reporting(checks: list[Check]) -> Iterator[Report]:
@@ -98,9 +102,10 @@ def row_of(report: Report) -> Row:
     }
 
 
-def summed_up(reports: list[Report]) -> int:
-    """Return the exit code; print how many checks failed and how many warned."""
+def summed_up(reports: list[Report], *, strict: bool) -> int:
+    """Return the exit code; print how many checks failed, warned, and could not be made, wholly or in part."""
     failed = sum(report.status == "fail" for report in reports)
     warned = sum(report.status == "warn" for report in reports)
-    talk(f"{plural(len(reports), 'check')}: {failed} failed, {warned} with a warning")
-    return FAILED if failed else DONE
+    not_checked = sum(any(one.status == "not checked" for one in report.findings) for report in reports)
+    talk(f"{plural(len(reports), 'check')}: {failed} failed, {warned} with a warning, {not_checked} not checked")
+    return FAILED if failed or (strict and not_checked) else DONE

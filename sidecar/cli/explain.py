@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from reconsume.sidecar.cli.explain_limits import notes_of_limits
-from reconsume.sidecar.cli.explain_timeline import notes, notes_of_terms, parks_in, terms_of, timeline
+from reconsume.sidecar.cli.explain_timeline import (
+    POSTPONED,
+    no_attempt,
+    notes,
+    notes_of_terms,
+    parks_in,
+    terms_of,
+    timeline,
+)
 from reconsume.sidecar.cli.policy.commands import governed
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
@@ -41,7 +49,8 @@ def explain(
 
     Each attempt, what it waits, the sum of the waits and the topic, then the DLQ, as the mode of delivery has it.
 
-    With --delay, show the level topics that make up a delay that the service asked for.
+    With --delay, show the level topics that make up a delay that the service asked for. With a --reason that is no
+    attempt, such as http-429, say so.
 
     \b
     Examples:
@@ -56,6 +65,11 @@ def explain(
     if delay is not None:
         options.output.rows(HOPS, way(settings, main, level_wait(delay)))
         return
+    if (sentence := no_attempt(settings, reason)) is not None:
+        talk(sentence)
+        if reason != POSTPONED:  # of a record that was postponed for too long the ladder follows
+            options.output.rows(TIMELINE, [])
+            return
     terms = terms_of(settings, main, reason)
     rows = timeline(settings, main, terms)
     if options.output.format is Format.TABLE:

@@ -16,6 +16,11 @@ from reconsume.topics.retry_rules import FailureTerms, RetryRule
 
 IN_PLACE_SHOWN = 3
 """Rows shown of a timeline that has no end."""
+POSTPONED = "postponed"
+NOT_SENT = frozenset(
+    {"connection-refused", "no-such-socket", "no-such-host", "connect-timeout", "forbidden-address", "not-sent"}
+)
+"""Reasons of deliveries of which no request was sent, beside those of TLS; a test compares them with the client's."""
 SHORT = 3_600_000
 """ms. A ladder that ends sooner dead-letters records in an outage that operators may not have noticed yet."""
 MOST_SUMMED = 3_600
@@ -36,6 +41,25 @@ def timeline(settings: Settings, main: str, terms: FailureTerms) -> Iterator[Row
 def terms_of(settings: Settings, main: str, reason: str) -> FailureTerms:
     """Return what applies to failures of the class `reason` at records of a main topic."""
     return build_policy(settings, "").terms_of(main, reason)
+
+
+def no_attempt(settings: Settings, reason: str) -> str | None:
+    """Return in one sentence what follows from a reason that is not an attempt; None if it is one."""
+    deliver = settings.deliver
+    status = reason.removeprefix("http-")
+    if reason == POSTPONED:
+        limit = render_duration(settings.retry.postpone_limit)
+        return (
+            "postponed is not an attempt: the record comes again when the service asked for it, and no retry is used "
+            f"up; after {limit} of that (retry.postpone_limit) it is a failure, as shown"
+        )
+    if status.isdecimal() and int(status) in deliver.throttle_statuses:
+        return f"{reason} is not an attempt: the record is delivered later, deliveries slow down, no retry is used up"
+    if reason in NOT_SENT or reason.startswith("tls-"):
+        return f"{reason} is not an attempt: no request was sent; an outage begins, and no retry is used up"
+    if reason in ("cancelled", "withdrawn", "outage"):
+        return f"{reason} is not an attempt: the delivery was withdrawn before it ended, and no retry is used up"
+    return None
 
 
 def notes_of_terms(settings: Settings, terms: FailureTerms, reason: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from reconsume.sidecar.core.record import Record
 from reconsume.topics.durations import render_duration
@@ -55,6 +56,16 @@ class Histogram:
         self.counts[-1] += len(values) - below
 
 
+class FirstFailure(NamedTuple):
+    """The first failure of a topic and class in a minute. `times`: how often the record had been retried."""
+
+    id: str
+    topic: str
+    reason: str
+    text: str
+    times: int
+
+
 class LaneCounters:
     """Hold the counters of one lane."""
 
@@ -67,6 +78,10 @@ class LaneCounters:
         """Dead letters that are in Kafka, by (topic, reason)."""
         self.failures: Counter[tuple[str, str]] = Counter()
         """Failed attempts by (main topic, class of the reason), for the log. A repetition in place counts too."""
+        self.named: set[tuple[str, str]] = set()
+        """Those of which a failure was kept in this minute. The log takes them out."""
+        self.first_failures: list[FirstFailure] = []
+        """The first failure of each topic and class since the log took them."""
         self.hops = 0
         self.forwarded = 0
         """Due records copied to the ready topic (relay)."""
@@ -87,9 +102,15 @@ class LaneCounters:
         topic = record.source.topic if record.retry_state is None else record.retry_state.topic
         self.deliveries[topic, level, label] += 1
 
-    def failed(self, record: Record, reason: str) -> None:
-        """Count a failed attempt. `reason`: its class, already bounded in number."""
+    def failed(self, record: Record, reason: str, text: str = "") -> None:
+        """Count a failed attempt, and keep the first one of its class for the log.
+
+        `reason`: its class, already bounded in number. `text`: what the service said.
+        """
         key = (record.main_topic, reason)
+        if key not in self.named and len(self.named) < MOST_REASONS:
+            self.named.add(key)
+            self.first_failures.append(FirstFailure(record.id, record.main_topic, reason, text, record.times))
         known = key in self.failures or len(self.failures) < MOST_REASONS
         self.failures[key if known else (OTHERS, OTHERS)] += 1
 

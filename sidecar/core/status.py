@@ -36,7 +36,8 @@ class PartitionStatus(NamedTuple):
     None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses. `blocked_keys`,
     `behind_records`, `parked_keys`: as `QueueFacts`, None of a partition without a queue. `oldest_for`: the age (ms) of
     the oldest first record of a key, by its timestamp; None if nothing waits. `on_hold`: records that were read and
-    that an operator's hold keeps back.
+    that an operator's hold keeps back. `undelivered_for`: seconds for which the oldest record has waited that could be
+    delivered, 0 if none does (`undelivered.py`).
     """
 
     topic: str
@@ -53,18 +54,27 @@ class PartitionStatus(NamedTuple):
     oldest_for: int | None = None
     on_hold: int = 0
     parked_keys: int | None = None
+    undelivered_for: float = 0.0
 
 
 def statuses(
-    facts: LaneFacts, standing: Standing, now: Now, oldest: Mapping[Partition, int] | None = None
+    facts: LaneFacts,
+    standing: Standing,
+    now: Now,
+    oldest: Mapping[Partition, int] | None = None,
+    ages: Mapping[Partition, int] | None = None,
 ) -> list[PartitionStatus]:
     """Return the present state of every partition, with how late it is; a stuck partition says where.
 
-    `oldest`: the timestamps (epoch ms) of the oldest records that wait in queues, by main partition.
+    `oldest`: the timestamps (epoch ms) of the oldest records that wait in queues, by main partition. `ages`: for how
+    many ms the oldest undelivered record of each partition has waited.
     """
-    late = overdue(facts, standing, now)
+    late, waited = overdue(facts, standing, now), ages or {}
     shown = [
-        _status(partition, facts, standing, now, late.get(source)) for source, partition in facts.partitions.items()
+        _status(partition, facts, standing, now, late.get(source))._replace(
+            undelivered_for=round(waited.get(source, 0) / 1000, 1)
+        )
+        for source, partition in facts.partitions.items()
     ]
     return [_with_queue(status, facts, now, oldest or {}) for status in shown] if facts.queues else shown
 

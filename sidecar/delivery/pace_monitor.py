@@ -1,21 +1,30 @@
 """Report the pace to operators, and what the service rejects; poll the health URL while the pace waits for it.
 
-The pace is shown in `/status`, and each change of it in a log line.
+The pace is shown in `/status`, and its changes in the log.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.lane.lane import Lane
-from reconsume.sidecar.core.pace.pace import AWAY, Change, Pace, State
+from reconsume.sidecar.core.pace.pace import AWAY, Cause, Change, Pace, State
 from reconsume.sidecar.core.pace.refusals import Refused, hint_of
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
 from reconsume.sidecar.delivery.push.target import Target
+
+QUIET = 30.0
+"""Seconds between two lines about the pace, after the first: a service that flaps changes it every few seconds."""
+OUTAGES = {
+    Cause.UNREACHABLE: "the service is unreachable; one record at a time probes it, and no retries are used up",
+    Cause.FAILING: "the service fails everything; one record a second is delivered, and each failure uses up a retry",
+    Cause.UNWELL: "the health URL does not say that the service is well; nothing is sent, and no retries are used up",
+}
 
 _LOG = logging.getLogger("reconsume.pace")
 
@@ -37,6 +46,7 @@ class PaceMonitor:
         self._pace = pace
         self._lanes = lanes
         self._health = None if health is None else HealthCheck(health, pace, self._tick, now, timeout, access)
+        self._log = PaceLog(lambda: sum(lane.shown.waiting() for lane in self._lanes))
         pace.changed = self._changed
         if self._health is not None:
             pace.ask = self._health.ask_at_once
@@ -47,41 +57,88 @@ class PaceMonitor:
             self._health.watch()
 
     def close(self) -> None:
-        """Stop asking the health URL."""
+        """Stop asking the health URL, and log what was not logged yet."""
+        self._log.flush()
         if self._health is not None:
             self._health.close()
 
     def status(self) -> dict[str, object]:
-        """Return the pace for `/status`: its state, since when (epoch ms), and why it is not open."""
+        """Return the pace for `/status`: its state, since when (epoch ms), why, and the cause of an outage."""
         pace = self._pace
-        return {"pace": str(pace.state), "pace_since": pace.since.wall_ms, "pace_reason": pace.reason or None}
+        return {
+            "pace": str(pace.state),
+            "pace_since": pace.since.wall_ms,
+            "pace_reason": pace.reason or None,
+            "outage": None if pace.cause is None else {"cause": str(pace.cause)},
+        }
 
     def _tick(self, moment: Now) -> None:
         for lane in self._lanes:
             lane.tick(moment)
 
     def _changed(self, change: Change) -> None:
-        if not {change.was, change.state} <= AWAY:  # a line for each outage, not for each probe
-            log_change(change, sum(lane.shown.waiting() for lane in self._lanes))
-        if change.state is State.OUTAGE and self._health is not None:
+        if change.was is change.state or not {change.was, change.state} <= AWAY:  # not for each probe
+            self._log.changed(change)
+        if change.was is not change.state and change.state is State.OUTAGE and self._health is not None:
             self._health.watch()
 
 
-def log_change(change: Change, waiting: int) -> None:
-    """Log one change of the pace. `waiting`: records in memory that may not be delivered yet."""
-    extra = {
-        "event": f"pace-{change.state}",
+class PaceLog:
+    """Log the changes of the pace: the first at once, then one line in `QUIET` seconds at most.
+
+    `waiting`: returns how many records in memory may not be delivered yet. Used on the event loop.
+    """
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        self._waiting = waiting
+        self._loop = asyncio.get_running_loop()
+        self._quiet: asyncio.TimerHandle | None = None
+        self._last: tuple[Change, int] | None = None
+        """The last change that was not logged, and how many records waited then."""
+        self._changes = 0
+        """How many were not logged."""
+
+    def changed(self, change: Change) -> None:
+        """Log a change, or keep it for the next line."""
+        waiting = self._waiting()
+        if self._quiet is None:
+            log_change(change, waiting)
+            self._quiet = self._loop.call_later(QUIET, self._end_quiet)
+        else:
+            self._last, self._changes = (change, waiting), self._changes + 1
+
+    def flush(self) -> None:
+        """Log what was kept."""
+        if self._last is not None:
+            log_change(*self._last, self._changes)
+            self._last, self._changes = None, 0
+
+    def _end_quiet(self) -> None:
+        self._quiet = None
+        if self._last is not None:
+            self.flush()
+            self._quiet = self._loop.call_later(QUIET, self._end_quiet)
+
+
+def log_change(change: Change, waiting: int, changes: int = 1) -> None:
+    """Log one change of the pace. `waiting`: records in memory that may not be delivered yet. `changes`: of how many
+    it is the last."""
+    facts = {
         "was": "outage" if change.was in AWAY else str(change.was),
         "seconds": round(change.lasted_ms / 1000, 1),
         "waiting": waiting,
+        "changes": changes,
     }
-    match change.state:
-        case State.OUTAGE:
-            _LOG.warning("an outage begins; one record at a time is sent as a probe: %s", change.reason, extra=extra)
-        case State.THROTTLED:
-            _LOG.warning("deliveries slow down: %s", change.reason, extra=extra)
-        case _:
-            _LOG.info("deliveries go on after %s s of %s", extra["seconds"], extra["was"], extra=extra)
+    flaps = "" if changes == 1 else f"the pace changed {changes} times; now "
+    if change.cause is not None:
+        extra = {**facts, "event": "pace-outage", "cause": str(change.cause)}
+        _LOG.warning("%san outage: %s: %s", flaps, OUTAGES[change.cause], change.reason, extra=extra)
+    elif change.state is State.THROTTLED:
+        text = "%sdeliveries slow down: %s"
+        _LOG.warning(text, flaps, change.reason, extra={**facts, "event": "pace-throttled"})
+    else:
+        text = "%sdeliveries go on after %s s of %s"
+        _LOG.info(text, flaps, facts["seconds"], facts["was"], extra={**facts, "event": "pace-open"})
 
 
 def log_refused(refused: Refused) -> None:

@@ -20,10 +20,11 @@ from reconsume.sidecar.doctor.checks.progress import progress
 from reconsume.sidecar.doctor.checks.rights import rights
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
+from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.checks.topics import Compare, topics
 from reconsume.sidecar.doctor.checks.transactions import transactions
 from reconsume.sidecar.doctor.checks.view import dead_view
-from reconsume.sidecar.doctor.findings import Report, warn
+from reconsume.sidecar.doctor.findings import Report, not_checked
 from reconsume.sidecar.doctor.runner import Check
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, T, read_policy_topic
@@ -79,18 +80,28 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
             "instances",
             lambda: instances(records_of(records), settings.group, settings.listen, settings.api.token_file, now()),
         ),
+        *([] if settings.deliver.mode == "relay" else sum_checks(records, settings)),
         Check("policy", lambda: policy(records(), settings)),
         Check("holds", lambda: holds(cluster, records(), group(), now().wall_ms)),
         Check("view", lambda: dead_view(cluster, group())),
     ]
     # A broadcast has no topics of its own, so these checks have nothing to read.
-    lonely = ("clock", "subscriptions", "policy", "holds")
+    lonely = ("clock", "subscriptions", "failures", "dead-letters", "lag", "policy", "holds")
     return [check for check in checks if not (settings.deliver.broadcast and check.name in lonely)]
 
 
+def sum_checks(records: Once[tuple[PolicyTopicRecord, ...] | None], settings: Settings) -> list[Check]:
+    """Return the checks of what instances say of their last minutes. In relay mode the service reads and delivers."""
+    return [
+        Check("failures", lambda: failures(records_of(records), now())),
+        Check("dead-letters", lambda: dead_letters(records_of(records), now())),
+        Check("lag", lambda: lag(records_of(records), settings.topic_names, now())),
+    ]
+
+
 def unreachable(checks: Sequence[Check]) -> list[Report]:
-    """Return the reports of checks that cannot run. They are warnings: the one failure of Kafka itself is enough."""
-    return [Report(check.name, (warn("not looked at: Kafka cannot be reached"),)) for check in checks]
+    """Return the reports of checks that cannot run."""
+    return [Report(check.name, (not_checked("Kafka cannot be reached"),)) for check in checks]
 
 
 def records_of(records: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:

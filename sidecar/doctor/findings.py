@@ -7,16 +7,24 @@ from enum import StrEnum
 
 import msgspec
 
+RIGHTS = "see the check of rights"
 SHOWN = 10
 """Names that one sentence lists at most."""
 
 
 class Status(StrEnum):
-    """The severity of a finding: a failure loses records or stops them, a warning may come to that."""
+    """The severity of a finding: a failure loses records or stops them, a warning may come to that.
+
+    What could not be looked at is neither good nor bad: it is `not checked`.
+    """
 
     OK = "ok"
+    NOT_CHECKED = "not checked"
     WARN = "warn"
     FAIL = "fail"
+
+
+WORST_FIRST = (Status.FAIL, Status.WARN, Status.NOT_CHECKED, Status.OK)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -37,13 +45,13 @@ class Report(msgspec.Struct, frozen=True):
     def status(self) -> Status:
         """The status of the worst finding."""
         statuses = {finding.status for finding in self.findings}
-        return next(status for status in (Status.FAIL, Status.WARN, Status.OK) if status in statuses)
+        return next(status for status in WORST_FIRST if status in statuses)
 
     @property
     def bad(self) -> tuple[Finding, ...]:
         """The findings that are not ok, the worst first; all findings if none is bad."""
         bad = [finding for finding in self.findings if finding.status is not Status.OK]
-        return tuple(sorted(bad, key=lambda finding: finding.status is not Status.FAIL)) or self.findings
+        return tuple(sorted(bad, key=lambda finding: WORST_FIRST.index(finding.status))) or self.findings
 
 
 def ok(finding: str) -> Finding:
@@ -52,8 +60,19 @@ def ok(finding: str) -> Finding:
 
 
 def warn(finding: str, mend: str = "") -> Finding:
-    """Return a finding that something may become wrong, or could not be looked at."""
+    """Return a finding that something may become wrong."""
     return Finding(Status.WARN, finding, mend)
+
+
+def not_checked(finding: str, mend: str = "") -> Finding:
+    """Return a finding that something could not be looked at, and why."""
+    return Finding(Status.NOT_CHECKED, finding, mend)
+
+
+def hidden_topics(names: Iterable[str]) -> list[Finding]:
+    """Return a finding that this user may not see these topics; nothing if there are none."""
+    distinct = sorted(set(names))
+    return [not_checked(f"not for this user to see: {listed(distinct)}", RIGHTS)] if distinct else []
 
 
 def fail(finding: str, mend: str = "") -> Finding:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from reconsume.sidecar.doctor.findings import Finding, Report, fail, warn
+from reconsume.sidecar.doctor.findings import Finding, Report, fail, not_checked
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 
@@ -53,9 +53,7 @@ def called(check: Check) -> Report:
     try:
         return Report(check.name, tuple(check.call()))
     except DeniedError as denied:
-        return Report(
-            check.name, (warn(f"not looked at: {denied}", "run doctor as a user who may, such as the admin"),)
-        )
+        return Report(check.name, (not_checked(str(denied), "run doctor as a user who may see it, such as the admin"),))
     except ReconsumeError as fault:
         return Report(check.name, (fail(str(fault)),))
     except Exception as fault:  # noqa: BLE001 - one check's fault must not hide what the others find

@@ -18,6 +18,7 @@ from msgspec import UNSET
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
+from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.policy_record import (
     PARTITION,
     Heard,
@@ -47,17 +48,19 @@ LATE = 60_000
 """ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
 
 
-State: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]]]
-"""What is published soon after it changes: the pace, whether retries are overdue, and what the service rejects."""
+State: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
+"""What is published soon after it changes: the pace, whether retries are overdue, what the service rejects, and whether
+something of the sums is urgent."""
 
 
 class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind. `release`: what it runs. `refused`
-    returns the topics whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release
-    of a partition, and a stop, wait at most for a delivery.
+    returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
+    minutes, and `urgent` whether an operator needs them soon. `release`: what it runs. `refused` returns the topics
+    whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release of a partition, and
+    a stop, wait at most for a delivery.
     """
 
     instance: str
@@ -65,6 +68,8 @@ class InstanceInfo(NamedTuple):
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
+    sums: Callable[[], InstanceSums | None] = lambda: None
+    urgent: Callable[[], bool] = lambda: False
     release: ReleaseTold | None = None
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
     lock_timeout: int = 0
@@ -90,7 +95,7 @@ class Heartbeat:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: State = (None, False, frozenset())
+        self._state: State = (None, False, frozenset(), False)
         self._well: bool | None = None
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
@@ -137,7 +142,7 @@ class Heartbeat:
         # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
         state = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
         refused = frozenset((one.topic, one.status) for one in self._own.refused()[:MOST_REFUSED])
-        return (state, overdue >= LATE, refused), pace, overdue
+        return (state, overdue >= LATE, refused, self._own.urgent()), pace, overdue
 
     def _tell(self, every: float) -> None:
         now = time.monotonic()
@@ -149,7 +154,7 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        refused = self._own.refused()[:MOST_REFUSED] or UNSET
+        refused, sums = self._own.refused()[:MOST_REFUSED] or UNSET, self._own.sums() or UNSET
         own = self._own
         record = SubscriptionRecord(
             dict(own.subscription),
@@ -161,6 +166,7 @@ class Heartbeat:
             lock_timeout=own.lock_timeout,
             drain_timeout=own.drain_timeout,
             all_refused=refused,
+            sums=sums,
         )
         self._write(self._producer, render_record(record))
 

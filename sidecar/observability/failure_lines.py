@@ -1,6 +1,6 @@
 """Log why records fail: a line for each dead letter, and for each record that is parked or settled by hand.
 
-Once a minute a sum of all failures is logged, by topic and class.
+The first failure of each topic and class in a minute has a line, and once a minute a sum of all failures is logged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.printable import plural
 from reconsume.topics.reasons import reason_class, text_of
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.transitions import BY_OPERATOR, Commit, DeadLetter, Requeue
@@ -63,6 +64,7 @@ def log_dead_letter(letter: DeadLetter) -> None:
     extra = {
         "event": "dead-letter",
         "id": retry_state.id,
+        "topic": retry_state.topic,
         "reason": letter.reason,
         "text": text,
         "times": retry_state.times,
@@ -79,13 +81,37 @@ class FailureSums:
         self._before: Counter[tuple[str, str]] = Counter()
 
     async def follow(self) -> NoReturn:
-        """Log a sum each minute, without end."""
+        """Log first failures each second, and a sum each minute, without end."""
+        seconds = 0
         while True:
-            await asyncio.sleep(EVERY)
-            self.log()
+            await asyncio.sleep(1.0)
+            self.log_first()
+            seconds += 1
+            if seconds >= EVERY:
+                seconds = 0
+                self.log()
+
+    def log_first(self) -> None:
+        """Log the first failure of each topic and class in this minute, unless that was done."""
+        for counters in self._lanes:
+            for failure in counters.first_failures:
+                why = f"{failure.reason}: {failure.text}" if failure.text else failure.reason
+                extra = {
+                    "event": "failure",
+                    "id": failure.id,
+                    "topic": failure.topic,
+                    "reason": failure.reason,
+                    "text": failure.text,
+                    "times": failure.times,
+                }
+                _LOG.info("%s failed after %d retries: %s", failure.id, failure.times, why, extra=extra)
+            counters.first_failures.clear()
 
     def log(self) -> None:
         """Log the failures since the last sum, in one line; nothing if there were none."""
+        self.log_first()
+        for counters in self._lanes:
+            counters.named.clear()
         total: Counter[tuple[str, str]] = Counter()
         for counters in self._lanes:
             total.update(counters.failures)
@@ -94,4 +120,4 @@ class FailureSums:
             counts = {f"{topic} {reason}": count for (topic, reason), count in failed.most_common(MOST_NAMED)}
             extra = {"event": "failures", "failed": failed.total(), "by": counts}
             text = ", ".join(f"{count} of {what}" for what, count in counts.items())
-            _LOG.info("%d deliveries failed: %s", failed.total(), text, extra=extra)
+            _LOG.info("%s failed: %s", plural(failed.total(), "attempt"), text, extra=extra)

@@ -12,6 +12,7 @@ from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.release import Release
 
 TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -51,6 +52,7 @@ class LaneSource:
     ends: Callable[[], Mapping[Partition, int]] = dict
     """The end of each partition's log."""
     standing: Standing = field(default_factory=Standing)
+    undelivered: Undelivered = field(default_factory=Undelivered)
     unread_progress: Callable[[], int] = lambda: 0
     misplaced_progress: Callable[[], int] = lambda: 0
     replaced: Mapping[str, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from reconsume.sidecar.core.lane.facts import LaneFacts
 from reconsume.sidecar.core.outcome import OUTCOME_NAMES
 from reconsume.sidecar.core.overdue import overdue
-from reconsume.sidecar.core.pace.pace import State
+from reconsume.sidecar.core.pace.pace import Cause, State
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
 from reconsume.sidecar.observability.metric_sources import Sources
@@ -102,6 +102,12 @@ class _Collector(Collector):
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
         yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
         yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag(facts))
+        yield gauge(
+            "undelivered_seconds",
+            "For how long the oldest record has waited that could be delivered.",
+            ("topic", "partition"),
+            self._undelivered(facts, moment),
+        )
         yield from self._keys(facts)
         yield from self._pace()
         yield from self._holds(facts)
@@ -132,6 +138,13 @@ class _Collector(Collector):
                 if partition in ends:
                     lags[partition.topic, str(partition.number)] = max(0, ends[partition] - facts_of.first)
         return lags
+
+    def _undelivered(self, facts: Sequence[LaneFacts], moment: Now) -> dict[Labels, float]:
+        return {
+            (topic, str(number)): waited_ms / 1000
+            for source, known in zip(self._sources.lanes, facts, strict=True)
+            for (topic, number), waited_ms in source.undelivered.ages(known, source.standing, moment).items()
+        }
 
     def _buffered(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
         """Return, by level, how many fetched records wait.
@@ -174,6 +187,8 @@ class _Collector(Collector):
         pace = self._sources.dispatcher.pace
         present = {str(state): int(state is pace.state) for state in State}
         yield gauge("pace", "1 for the present state.", ("state",), singly(present))
+        outage = {str(cause): int(cause is pace.cause) for cause in Cause}
+        yield gauge("outage", "1 while there is an outage of this cause.", ("cause",), singly(outage))
         entered = {str(state): pace.changes[state] for state in State}
         yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
         limits = self._sources.dispatcher.limit_facts()

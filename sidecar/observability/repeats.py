@@ -10,7 +10,9 @@ from __future__ import annotations
 import copy
 import logging
 import re
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 WINDOW = 60.0
@@ -30,9 +32,22 @@ AUDIT = "reconsume.audit"
 """The logger of audit lines, of the API and of the dashboard."""
 CALLER = ("action", "token", "peer")
 """The fields of an audit line that tell one caller and action from another."""
-CAUSE = ("reason",)
-"""The field of a line about one record, which has an `id`, that tells one cause from another. It is a class, of which
-there are few."""
+FAILURES = "reconsume.failures"
+"""The logger of lines about deliveries."""
+REFUSED = "api-refused"
+"""The event of a refused call."""
+OPERATOR = ("settled", "parked")
+"""Its events that an operator must see each time."""
+BUDGET = 36
+"""Lines about deliveries that are written in a window, of all kinds together, and of refused calls: with the sums they
+are 60 at most. What is beyond is counted for the sums."""
+SUMMED = 20
+"""Kinds of such lines that are told apart in a window. Further ones have one sum together."""
+NEW_AFTER = 600.0
+"""Seconds after which the first line of such a kind is news again, which is always written."""
+CAUSE = ("reason", "topic")
+"""The fields of a line about one record, which has an `id`, that tell one cause from another. The reason is a class, of
+which there are few."""
 
 Kind: TypeAlias = tuple[object, ...]
 _NUMBER = re.compile(r"\d+")
@@ -65,21 +80,52 @@ class _Held:
         self.last: logging.LogRecord | None = None
 
 
+class _Budget:
+    """How many lines about deliveries and refused calls were written in this window."""
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._started, self._used = float("-inf"), 0
+        self._last_at: dict[Kind, float] = {}
+        """When a line of each kind came last."""
+
+    def is_first(self, kind: Kind, now: float) -> bool:
+        """Note a line; return whether it is the first of its kind in `NEW_AFTER`."""
+        first = now - self._last_at.pop(kind, float("-inf")) >= NEW_AFTER and len(self._last_at) < KINDS
+        self._last_at[kind] = now
+        while len(self._last_at) > KINDS or now - self._last_at[next(iter(self._last_at))] >= NEW_AFTER:
+            del self._last_at[next(iter(self._last_at))]
+        return first
+
+    def take(self, now: float, *, first: bool) -> bool:
+        """Return whether a line may be written, and count it if so."""
+        if now - self._started >= self._window:
+            self._started, self._used = now, 0
+        if self._used >= BUDGET and not first:
+            return False
+        self._used += 1
+        return True
+
+
 class Repeats:
     """Count the lines of each kind, and decide which are written. Not safe for threads."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self._window = window
         self._kinds: dict[Kind, _Held] = {}
+        self._budget = _Budget(window)
 
     def admit(self, record: logging.LogRecord, now: float) -> bool:
         """Return whether to write a record now. Otherwise it is counted for the next sum of its kind."""
         line = line_of(record)
-        held = self._of_kind(line.kind, now)
+        shares, first = shares_budget(record), False
+        if shares:
+            first = self._budget.is_first(line.kind, now)
+        held = self._of_kind(self._shared(line.kind) if shares else line.kind, now)
         hashes = {hash(subject) for subject in line.subjects}
         repeats = bool(hashes) and (hashes <= held.logged or len(held.logged) >= MOST)
         held.logged |= hashes if len(held.logged) < MOST else set()
-        if not repeats and held.written < BURST:
+        if not repeats and (held.written < BURST or first) and (not shares or self._budget.take(now, first=first)):
             held.written += 1
             return True
         held.held += 1
@@ -107,10 +153,22 @@ class Repeats:
         first = min((held.started for held in self._kinds.values()), default=None)
         return None if first is None else max(0.0, first + self._window - now)
 
+    def _shared(self, kind: Kind) -> Kind:
+        """Return the kind under which a line that shares the budget is counted: many have one sum together."""
+        known = sum(1 for one in self._kinds if one[0] == FAILURES or one[2:3] == (REFUSED,))
+        return kind if kind in self._kinds or known < SUMMED else kind[:3]
+
     def _of_kind(self, kind: Kind, now: float) -> _Held:
         if kind not in self._kinds and len(self._kinds) >= KINDS:
             kind = kind[:2]  # logger and level: both are few
         return self._kinds.setdefault(kind, _Held(now))
+
+
+def shares_budget(record: logging.LogRecord) -> bool:
+    """Return whether a record is about a delivery or a refused call, and is no error and no change by an operator."""
+    event = getattr(record, "event", None)
+    about = (record.name == FAILURES and hasattr(record, "id")) or event == REFUSED
+    return about and record.levelno < logging.ERROR and event not in OPERATOR
 
 
 def line_of(record: logging.LogRecord) -> Line:
@@ -163,7 +221,9 @@ def _without_references(record: logging.LogRecord) -> logging.LogRecord:
 
 def _sum(held: _Held, last: logging.LogRecord, seconds: float) -> logging.LogRecord:
     """Return the record of a sum: the last line, with the numbers of all that were held back."""
-    numbers = {"kept_back": held.held} | ({"about": len(held.about)} if held.about else {})
+    last_at = datetime.fromtimestamp(last.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    numbers = {"kept_back": held.held, "last_at": last_at} | ({"about": len(held.about)} if held.about else {})
+    last.created = time.time()
     if isinstance(last.msg, dict):
         last.msg = last.msg | numbers
         return last

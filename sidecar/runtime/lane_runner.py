@@ -88,7 +88,7 @@ class LaneRunner:
         self.policy = policy
         self._waits = plan.waits
         has_queues, appends = policy.has_queues and not plan.waits, OwnAppends()
-        self.driver = LoopBridge(asyncio.get_running_loop())
+        self.driver = LoopBridge(asyncio.get_running_loop(), dispatcher.waits_for_rate)
         self.assignment: Assignment
         self.committer: Committer | NoCommitter
         client = client_id_of(plan.group, policy.instance)
@@ -131,7 +131,7 @@ class LaneRunner:
             credentials,
             min(HEAVY, plan.terms.room // HAND_OVER_SHARE),
         )
-        due_offsets = self.consumer.looks.due_offsets
+        due_offsets, self.consumer.looks.tell_highs = self.consumer.looks.due_offsets, self.driver.ended
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
         if has_queues and isinstance(self.committer, Committer):
@@ -219,11 +219,19 @@ class LaneRunner:
         """Return the present state of each partition."""
         moment = now()
         oldest = None if self.lane.queues is None else self.lane.queues.oldest()
-        return statuses(self.lane.shown.facts(moment.steady_ms), self.driver.standing, moment, oldest)
+        facts = self.lane.shown.facts(moment.steady_ms)
+        ages = self.driver.undelivered.ages(facts, self.driver.standing, moment)
+        return statuses(facts, self.driver.standing, moment, oldest, ages)
+
+    def ages(self) -> dict[Partition, int]:
+        """Return for how many ms the oldest undelivered record of each partition has waited."""
+        moment = now()
+        facts = self.lane.shown.facts(moment.steady_ms)
+        return self.driver.undelivered.ages(facts, self.driver.standing, moment)
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return where each partition ended a few seconds ago."""
-        return self.consumer.looks.ends
+        """Return where each partition ended a few seconds ago, with what transactions hold back that are open."""
+        return self.consumer.looks.highs
 
     def look_up_missing(self, wanted: frozenset[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if Kafka does not tell. Blocks: not for the event loop."""

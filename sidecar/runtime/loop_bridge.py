@@ -14,6 +14,7 @@ from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.observability.failure_lines import log_dead_letters
 
 HAND_OVERS = 2
@@ -23,9 +24,13 @@ HAND_OVERS = 2
 class LoopBridge:
     """The calls of other threads to one lane, which it passes on to the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, is_rated: Callable[[str | None], bool] = lambda topic: False
+    ) -> None:
+        """`is_rated`: as in `Undelivered`."""
         self.lane: Lane
         self.standing = Standing()
+        self.undelivered = Undelivered(is_rated)
         self.lacks_room = False
         """Whether the brokers refuse the longest metadata of an offset."""
         self._loop = loop
@@ -64,6 +69,10 @@ class LoopBridge:
     def looked(self, heads: Mapping[Partition, int]) -> None:
         """Pass on the first offset of each level partition that is not due."""
         self._loop.call_soon_threadsafe(self._looked, heads)
+
+    def ended(self, highs: Mapping[Partition, int]) -> None:
+        """Pass on the high watermark of each partition."""
+        self._loop.call_soon_threadsafe(self._ended, highs)
 
     # --- called by the reader of the queues --------------------------------------------------------------------------
 
@@ -146,6 +155,10 @@ class LoopBridge:
         self.standing.looked(
             heads, self.lane.shown.facts(moment.steady_ms), self.lane.shown.put_off(moment.steady_ms), moment
         )
+
+    def _ended(self, highs: Mapping[Partition, int]) -> None:
+        moment = now()
+        self.undelivered.looked(highs, self.lane.shown.facts(moment.steady_ms), moment)
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.lane.release(partitions, done, now())

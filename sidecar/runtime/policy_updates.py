@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from msgspec import UNSET
+
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
@@ -23,6 +25,7 @@ from reconsume.sidecar.group_policy.heartbeat_writer import InstanceInfo
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
+from reconsume.sidecar.observability.signals import Signals
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.release import this_release
 from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
@@ -138,7 +141,10 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     if absence is not None and (membership.waits or pace.state not in AWAY):
         return PaceTold("waiting", absence.since, reason=absence.reason[:LONGEST_REASON])
     state = State.OUTAGE if pace.state in AWAY else pace.state
-    return PaceTold(str(state), pace.since.wall_ms, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
+    cause = UNSET if pace.cause is None else str(pace.cause)
+    return PaceTold(
+        str(state), pace.since.wall_ms, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON], cause
+    )
 
 
 def refused_by(dispatcher: Dispatcher) -> tuple[Refused, ...]:
@@ -166,10 +172,11 @@ def build_policy_follower(
     instance: str,
     overdue: Callable[[], int],
     membership: GroupMembership,
+    signals: Signals,
 ) -> PolicyFollower | NoPolicyTopic:
     """Return the thread that follows the policy topic.
 
-    `overdue`: ms by which a retry is late. It and `membership` are asked on any thread.
+    `overdue`: ms by which a retry is late. It, `membership` and `signals` are asked on any thread.
     """
     if settings.deliver.broadcast:
         return NoPolicyTopic(controller)
@@ -182,6 +189,8 @@ def build_policy_follower(
         lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
         lambda: membership.works() if delivers else None,
+        lambda: signals.sums,
+        lambda: signals.urgent,
         ReleaseTold(*this_release()),
         lambda: refused_told(dispatcher),
         settings.longest_release,

@@ -79,6 +79,7 @@ def _lane_source(runner: LaneRunner) -> LaneSource:
         runner.assignment.rebalances,
         runner.ends,
         runner.driver.standing,
+        runner.driver.undelivered,
         lambda: starts.unread_progress,
         lambda: starts.misplaced_progress,
         runner.consumer.client_watch.replaced,

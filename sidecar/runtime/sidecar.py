@@ -14,6 +14,7 @@ from reconsume.sidecar.background import background
 from reconsume.sidecar.core.counters import strays_in
 from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
+from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import keys_status
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
@@ -22,6 +23,7 @@ from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.observability.failure_lines import FailureSums
 from reconsume.sidecar.observability.metric_sources import TransactionMeter
 from reconsume.sidecar.observability.metrics import scraper
+from reconsume.sidecar.observability.signals import Signals
 from reconsume.sidecar.observability.thread_watch import ThreadWatch
 from reconsume.sidecar.observability.tracing.setup import build_tracing
 from reconsume.sidecar.runtime.assembly import (
@@ -111,9 +113,11 @@ class Sidecar:
         self._controller = build_policy_controller(settings, targets)
         self._share = self._build_share()
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
+        self._signals = Signals([runner.lane.counters for runner in self._runners], self._ages, settings.topic_names)
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(
-            settings, self._controller, self._dispatcher, registry, self._instance, self._overdue, self._membership
+            *(settings, self._controller, self._dispatcher, registry, self._instance),
+            *(self._overdue, self._membership, self._signals),
         )
         sources = build_metric_sources(settings, self._runners, self._dispatcher, self._delivery, transactions)
         self._post_writer = build_post_writer(settings, policy, transactions.observe, registry)
@@ -164,6 +168,7 @@ class Sidecar:
         self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
         self._starting.append(background(self._largest_record.follow(), "largest-record"))
         self._starting.append(background(self._failure_sums.follow(), "failure-sums"))
+        self._starting.append(background(self._signals.follow(), "signals"))
         self._starting.append(background(self._name_missing_topics(), "topics"))
         self._starting.append(background(self._service_credentials.follow(), "service-credentials"))
         self._starting.append(background(self._share.follow(), "group-share"))
@@ -283,6 +288,9 @@ class Sidecar:
         if not self.started():
             return "starting"
         return "waiting for the service" if self._membership.waits else "running"
+
+    def _ages(self) -> dict[Partition, int]:
+        return {source: ms for runner in self._runners for source, ms in runner.ages().items()}
 
     def _overdue(self) -> int:
         return max(runner.driver.standing.worst for runner in self._runners)

@@ -22,13 +22,21 @@ MOST_REFUSED = 5
 MOST_HELD = 5
 """Holds that are shown; of more the number is given."""
 TEXTS = {
-    "outage": "Outage: the service cannot be reached, or fails everything. One record at a time probes, none is spent",
+    "outage": "Outage: only probes are delivered",
     "waiting": "Waiting: these instances take no records before their service is there",
-    "throttled": "Throttled: the service asked for time. Deliveries are slowed down, and no retry is spent",
+    "throttled": "Throttled: the service asked for time. Deliveries are slowed down, and no retries are used up",
     "overdue": "Overdue: retries come later than they are due",
     "away": "Not well: these instances are outside the group, or their service cannot be reached",
 }
 """For each kind of alarm, the worst first."""
+OUTAGES = {
+    "unreachable": "Outage: the service is unreachable. One record at a time probes it, and no retries are used up",
+    "failing": "Outage: the service fails everything. One record a second is delivered, and each failure uses up a "
+    "retry: records become dead letters when theirs are used up",
+    "unwell": "Outage: the health URL does not say that the service is well. Nothing is sent, and no retries are used "
+    "up",
+}
+"""For each cause of an outage."""
 REASONED = ("outage", "waiting", "throttled")
 """States of a pace that are alarms, with their reason."""
 
@@ -77,12 +85,17 @@ def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[
 
     `records`: the last heartbeat by instance. `alive_after`: epoch ms; an older heartbeat says nothing of now.
     """
-    signs: dict[str, list[Sign]] = defaultdict(list)
+    signs: dict[tuple[str, str], list[Sign]] = defaultdict(list)
     for name, record in sorted(records.items()):
         if record.at > alive_after:
-            for kind, since, reason in _signs(record):
-                signs[kind].append(Sign(name, since, reason))
-    others = [_alarm(kind, signs[kind]) for kind in TEXTS if kind in signs]
+            for kind, cause, since, reason in _signs(record):
+                signs[kind, cause].append(Sign(name, since, reason))
+    others = [
+        _alarm(kind, signs[kind, cause], OUTAGES.get(cause, ""))
+        for kind in TEXTS
+        for known, cause in signs
+        if known == kind
+    ]
     return [*rejected(records, alive_after), *others]
 
 
@@ -110,14 +123,15 @@ def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
     return [*shown, *([Alarm("held", f"Held: {more} more", None, "", "")] if more else [])]
 
 
-def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, int | None, str]]:
+def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, str, int | None, str]]:
+    """Yield kind, cause of an outage (else empty), since when (epoch ms), and reason."""
     pace = record.pace
     if pace is not None and pace.state in REASONED:
-        yield pace.state, pace.since, pace.reason
+        yield pace.state, pace.cause or "", pace.since, pace.reason
     if record.overdue >= OVERDUE:
-        yield "overdue", max(0, record.at - record.overdue), ""
+        yield "overdue", "", max(0, record.at - record.overdue), ""
     if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
-        yield "away", None, ""
+        yield "away", "", None, ""
 
 
 def _alarm(kind: str, signs: list[Sign], text: str = "") -> Alarm:

@@ -156,7 +156,7 @@ class Dashboard:
                     f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
                 )
                 raise ConfigError([f"{wanted.token_file} (ui.token_file, or --token-file): {text}"])
-            forms = Forms(self._render, self._asker, self._audit, self._sessions, self._tokens)
+            forms = Forms(self._render, self._asker, self._looks, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
             holding = HoldForms(self._asker, self._looks, self._audit)
@@ -211,7 +211,7 @@ def _signing(front: Endpoints, doing: Forms) -> Sequence[Route]:
         Route("/sign-in", front(doing.ask_token, open_to_all=True), methods=["GET"]),
         Route("/sign-in", front(doing.sign_in, open_to_all=True), methods=["POST"]),
         Route("/sign-out", front(doing.sign_out), methods=["POST"]),
-        Route("/audit", front(doing.audit), methods=["GET"]),
+        Route("/activity", front(doing.activity), methods=["GET"]),
     ]
 
 

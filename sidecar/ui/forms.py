@@ -3,13 +3,17 @@ itself, and is logged."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.http.audit import peer_of
 from reconsume.sidecar.http.tokens import Tokens
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
 from reconsume.sidecar.ui.templating import Renderer
 
@@ -23,11 +27,12 @@ class Forms:
         self,
         render: Renderer,
         asker: ThreadQueries,
+        looks: Queries,
         audit: AuditLog,
         sessions: Sessions,
         tokens: Tokens,
     ) -> None:
-        self._render, self._ask = render, asker
+        self._render, self._ask, self._looks = render, asker, looks
         self._audit, self._sessions, self._tokens = audit, sessions, tokens
 
     async def ask_token(self, request: Request, session: Session | None) -> Response:
@@ -65,10 +70,26 @@ class Forms:
         answer.delete_cookie(sessions.cookie, path="/", httponly=True, samesite="strict", secure=sessions.far)
         return answer
 
-    async def audit(self, request: Request, session: Session | None) -> Response:
-        """Show the log of the actions on this dashboard."""
-        rows = await self._ask(self._audit.last)
-        return self._render("audit.html", session=session, here="/audit", rows=rows, path=str(self._audit.path))
+    async def activity(self, request: Request, session: Session | None) -> Response:
+        """Show who did what: on this dashboard, and what the policy topic has of the command line and the API."""
+        rows, problem = await self._ask(self._audit.last), ""
+        try:
+            rows = merged(rows, await self._ask(self._looks.changes))
+        except ReconsumeError as fault:  # the file is here, and is shown whatever Kafka says
+            problem = str(fault)
+        return self._render(
+            "activity.html", session=session, here="/activity", rows=rows, problem=problem, path=str(self._audit.path)
+        )
+
+
+def merged(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the actions on this dashboard and the changes in the policy topic, the newest first.
+
+    A hold that was begun here is in both: the line of this dashboard says more.
+    """
+    here = {row.get("hold") for row in rows if row.get("action") == "hold-end"}
+    others = [change for change in changes if change.get("hold") not in here or change.get("hold") is None]
+    return sorted([*rows, *others], key=lambda row: row["at"] if isinstance(row.get("at"), int) else 0, reverse=True)
 
 
 def actor_of(request: Request, session: Session) -> Actor:

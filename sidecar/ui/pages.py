@@ -140,12 +140,15 @@ class Pages:
         """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""
         news = await self._ask(self._looks.heartbeats)
         fleet = request.query_params.get("fleet") == "1"
-        instances = None
+        instances = undelivered = None
         if fleet:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(news.beats))
+                undelivered = await self._ask(lambda: self._looks.undelivered(news.beats))
         raised, now = self._raised(news)
-        return self._render("alarms_part.html", session=session, alarms=raised, fleet=instances, now=now)
+        return self._render(
+            "alarms_part.html", session=session, alarms=raised, fleet=instances, undelivered=undelivered, now=now
+        )
 
     def _raised(self, news: GroupNews) -> tuple[list[Alarm], int]:
         """Return what is wrong and what is held, and the time of that (epoch ms)."""
@@ -163,6 +166,7 @@ class Pages:
             "lags": await self._ask(self._looks.lags),
             "alarms": raised,
             "fleet": None,
+            "undelivered": None,
             "now": now,
         }
 

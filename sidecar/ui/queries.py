@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
@@ -34,6 +36,10 @@ BURST = 0.005
 """Seconds of work between two pauses: Python lets a thread run for that long while others wait
 (sys.getswitchinterval)."""
 MOST_EVENTS = 500_000
+NOT_HERE = {"token": "", "peer": ""}
+"""The token and the address of an action that was not made on this dashboard: the policy topic has neither."""
+MOST_CHANGES = 50
+"""Changes of the policy that are shown."""
 
 
 class Instance(NamedTuple):
@@ -64,6 +70,14 @@ class GroupNews(NamedTuple):
 
     beats: Mapping[str, SubscriptionRecord]
     holds: Mapping[str, HoldRecord]
+
+
+class NotDelivered(NamedTuple):
+    """What main topics hold that is not delivered yet. `records`: offsets, of which some may be markers. `oldest_ms`:
+    for how many ms the oldest record that could be delivered has waited."""
+
+    records: int
+    oldest_ms: int
 
 
 class Value(NamedTuple):
@@ -168,7 +182,45 @@ class Queries:
             governed, policy, fault = settings, {}, "; ".join(error.problems)
         whence = origins(settings, policy)
         values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
-        return Rules(values, record, tuple(reversed(entries[-50:])), fault)
+        return Rules(values, record, tuple(reversed(entries[-MOST_CHANGES:])), fault)
+
+    def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> NotDelivered | None:
+        """Return how much of the main topics is not delivered yet, by Kafka's offsets, and for how long the oldest
+        record has waited, by these heartbeats. None if this user may not see it."""
+        rows = [row for row in self.lags().rows if row.group == self.settings.names.group]
+        if not rows:
+            return None
+        now = wall()
+        lags = [
+            lag
+            for beat in heartbeats.values()
+            if beat.at > now - SILENT_AFTER and beat.sums is not UNSET
+            for lag in beat.sums.lag
+        ]
+        return NotDelivered(sum(row.lag for row in rows), max((lag.oldest for lag in lags), default=0))
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Return who changed the policy and began the holds in force, from wherever, as rows of the activity page."""
+        settings = self.settings
+        entries = PolicyStore(settings.kafka, settings.names).entries()[-MOST_CHANGES:]
+        policies = [
+            {**one.record.policy, **NOT_HERE, "at": one.record.at, "who": one.record.who, "action": "policy"}
+            for one in entries
+            if one.record is not None
+        ]
+        holds = [
+            {
+                **NOT_HERE,
+                "at": hold.since,
+                "who": hold.who,
+                "action": "hold",
+                "hold": ident,
+                "what": hold.what,
+                "why": hold.why,
+            }
+            for ident, hold in self.heartbeats().holds.items()
+        ]
+        return [*policies, *holds]
 
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from reconsume.sidecar.cli.explain_timeline import NOT_SENT
+from reconsume.sidecar.delivery.push.dial import REASONS
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
 
@@ -190,3 +192,26 @@ def test_what_a_topic_has_of_its_own_is_said_and_which_rates_bind(tmp_path: Path
     plain = reconsume("explain", "-c", write_good(tmp_path), "--topic", "orders").stderr
     assert "of its own" not in plain
     assert "at most" not in plain
+
+
+@pytest.mark.parametrize("reason", ["http-429", "connection-refused", "tls-expired", "cancelled"])
+def test_what_is_no_attempt_has_a_sentence_and_no_ladder(tmp_path: Path, reason: str) -> None:
+    shown = reconsume("explain", "-c", write_good(tmp_path), "--reason", reason)
+    assert f"{reason} is not an attempt" in shown.stderr
+    assert "no retry is used up" in shown.stderr
+    assert shown.stdout == ""
+
+
+def test_each_reason_for_which_nothing_is_sent_is_known_as_no_attempt() -> None:
+    assert {reason for _, reason in REASONS} <= NOT_SENT
+
+
+def test_a_status_that_the_configuration_does_not_throttle_by_is_an_attempt(tmp_path: Path) -> None:
+    assert len(rows(tmp_path, "--reason", "http-429", "--set", "deliver.throttle_statuses=[503]")) == 18
+
+
+def test_postponed_is_no_attempt_until_the_limit_and_a_failure_after_it(tmp_path: Path) -> None:
+    shown = reconsume("explain", "-c", write_good(tmp_path), "--reason", "postponed")
+    assert "postponed is not an attempt" in shown.stderr
+    assert "retry.postpone_limit" in shown.stderr
+    assert len(shown.stdout.splitlines()) == 18

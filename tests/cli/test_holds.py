@@ -86,5 +86,5 @@ def test_what_a_topic_tells_of_holds() -> None:
 
 def test_a_table_says_when_a_hold_ends_in_utc_and_a_program_in_ms() -> None:
     row = row_of("h", HoldRecord(0, HOUR, "x", "ann", all=True))
-    assert printed(row, Format.TABLE)["until"] == "1970-01-01T01:00:00+00:00"
+    assert printed(row, Format.TABLE)["until"] == "1970-01-01T01:00:00Z"
     assert [printed(row, form)["until"] for form in Format if form is not Format.TABLE] == [HOUR] * 3

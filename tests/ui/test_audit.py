@@ -25,7 +25,7 @@ def test_every_action_is_told_with_user_token_and_peer_in_the_file_and_in_the_lo
         visitor = Visitor(scene, "127.0.0.3")
         assert visitor.sign_in(token="a-wrong-one-of-20").status == 403
         assert visitor.sign_in(token="by-the-name-of-ops").status == 303
-        assert b"by-the-name-of" not in visitor.get("/audit").body
+        assert b"by-the-name-of" not in visitor.get("/activity").body
         assert visitor.post("/sign-out", {"csrf": visitor.csrf()}).status == 303
         rows = [json.loads(line) for line in scene.audit.read_text().splitlines()]
     told = [

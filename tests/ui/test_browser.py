@@ -19,7 +19,7 @@ from tests.ui.hostile import TOGETHER
 from tests.ui.scene import AWAY, TOKEN, Scene, heartbeats
 from tests.ui.web import Visitor
 
-PAGES = ("/", "/records", "/dlq", "/holds", "/policy", "/instances", "/sign-in", "/audit")
+PAGES = ("/", "/records", "/dlq", "/holds", "/policy", "/instances", "/sign-in", "/activity")
 
 
 def sign_in(page: Any, who: str = "alice") -> None:
@@ -207,7 +207,7 @@ def test_a_redrive_is_in_the_audit_log_with_who_did_it_and_a_plan_is_used_once(o
     assert (rows[2]["letters"], rows[3]["redriven"]) == (1, 1)
     told = [decode_event(row.value) for row in dump(scene.group.bootstrap, scene.group.names.events)]
     assert "redrive:bob@ui" in {getattr(event, "instance", "") for event in told}
-    page.goto("/audit")
+    page.goto("/activity")
     assert page.locator("tr", has_text="redrive-end").count() >= 1
 
 

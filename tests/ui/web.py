@@ -34,7 +34,7 @@ class Visitor:
 
     def csrf(self) -> str:
         """The token of this session's forms."""
-        found = re.search(r'name="csrf" value="([^"]+)"', self.get("/audit").body.decode())
+        found = re.search(r'name="csrf" value="([^"]+)"', self.get("/activity").body.decode())
         assert found is not None
         return found[1]
 

@@ -32,6 +32,7 @@ class Options:
     no_color: bool = False
     debug: bool = False
     wide: bool = False
+    utc: bool = False
 
     def then(self, later: Options) -> Options:
         """Return these options with `later` on top, which stand nearer to the command. Every `--set` counts; later
@@ -43,12 +44,13 @@ class Options:
             no_color=self.no_color or later.no_color,
             debug=self.debug or later.debug,
             wide=self.wide or later.wide,
+            utc=self.utc or later.utc,
         )
 
     @property
     def output(self) -> Output:
         """The printer of the command's data."""
-        return Output(self.format, color=not self.no_color, wide=self.wide)
+        return Output(self.format, color=not self.no_color, wide=self.wide, utc=self.utc)
 
     def expect_no_format(self, instead: str) -> None:
         """Raise BadParameter if `-o` is given to a command that prints no rows: its output is for another program."""
@@ -70,11 +72,14 @@ def common(
         typer.Option("-o", "--output", help="How data is printed: table on a terminal, else jsonl."),
     ] = None,
     wide: Annotated[bool, typer.Option("--wide", help="Tables with all columns, wider than the terminal.")] = False,
+    utc: Annotated[
+        bool, typer.Option("--utc", help="Times in tables in UTC, not in the zone of this machine.")
+    ] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> Options:
     """The common options from what the command line gave."""
-    return Options(config, tuple(sets or ()), output, no_color, debug, wide)
+    return Options(config, tuple(sets or ()), output, no_color, debug, wide, utc)
 
 
 COMMON = {

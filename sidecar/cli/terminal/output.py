@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import ParamSpec
 
 from reconsume.sidecar.cli.terminal.table import drawn, layout
-from reconsume.sidecar.clock import utc, wall
+from reconsume.sidecar.clock import utc
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.printable import printable, printable_json
 
@@ -49,6 +50,8 @@ class Output:
     color: bool = True
     wide: bool = False
     """Whether tables are as wide as they need to be, whatever the terminal is."""
+    utc: bool = False
+    """Whether tables have times in UTC, and not in the zone of their reader."""
 
     @property
     def format(self) -> Format:
@@ -93,10 +96,13 @@ class Output:
 
     def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object, cut: Collection[str] = ()) -> None:
         on_terminal = stream.isatty() or "COLUMNS" in os.environ  # type: ignore[attr-defined]
+        rows, zone = list(rows), UTC if self.utc else datetime.now().astimezone().tzinfo or UTC
         # A file may be read on another day.
-        cells = cells_of(columns, rows, brief=on_terminal and not self.wide)
+        cells = cells_of(columns, rows, brief=on_terminal and not self.wide, zone=zone)
         if not cells:
             return
+        titles = titles_of(columns, rows, zone)
+        columns, cut = list(titles.values()), [titles[name] for name in cut if name in titles]
         from rich.console import Console  # rich is slow to import and costs memory: only when a table is drawn
 
         class Plain(Console):
@@ -176,19 +182,30 @@ def cell(value: object) -> str:
             return str(value)
 
 
-def cells_of(columns: Sequence[str], rows: Iterable[Row], *, brief: bool) -> list[list[str]]:
-    """Return the texts of a table, printable. `brief`: times are shortened."""
-    return [[printable(brief_or_cell(row.get(column), brief=brief)) for column in columns] for row in rows]
+def titles_of(columns: Sequence[str], rows: Sequence[Row], zone: tzinfo) -> dict[str, str]:
+    """Return the title of each column: of one with times it names their zone."""
+    name = zone.tzname(None) or "UTC"
+    timed = {column for column in columns if any(isinstance(row.get(column), Moment) for row in rows)}
+    return {column: f"{column} ({name})" if column in timed else column for column in columns}
 
 
-def brief_or_cell(value: object, *, brief: bool) -> str:
-    """Return a value as one text. `brief`: of a time the least that tells it apart, in at most 11 characters."""
-    if not (brief and isinstance(value, Moment)):
+def cells_of(columns: Sequence[str], rows: Iterable[Row], *, brief: bool, zone: tzinfo = UTC) -> list[list[str]]:
+    """Return the texts of a table, printable. `brief`: times are shortened. `zone`: of these times."""
+    return [[printable(timed_or_cell(row.get(column), zone, brief=brief)) for column in columns] for row in rows]
+
+
+def timed_or_cell(value: object, zone: tzinfo, *, brief: bool) -> str:
+    """Return a value as one text, a time in this zone. `brief`: the least that tells it apart, in at most 11
+    characters."""
+    if not isinstance(value, Moment):
         return cell(value)
-    today = clock(wall())
-    if value[:10] == today[:10]:
-        return value[11:19]
-    return f"{value[5:10]} {value[11:16]}" if value[:4] == today[:4] else value[:10]
+    there = datetime.fromisoformat(value).astimezone(zone)
+    if not brief:
+        return there.isoformat()
+    now = datetime.now(zone)
+    if there.date() == now.date():
+        return f"{there:%H:%M:%S}"
+    return f"{there:%m-%d %H:%M}" if there.year == now.year else f"{there:%Y-%m-%d}"
 
 
 def harmless(text: str) -> str:
@@ -202,6 +219,6 @@ def escaped(text: str) -> str:
 
 
 def clock(at: int) -> str:
-    """Format epoch ms for people, in UTC; a Moment, unless it is a number that no calendar has."""
-    text = utc(at, "%Y-%m-%dT%H:%M:%S+00:00")
-    return Moment(text) if text.endswith("+00:00") else text
+    """Format epoch ms in UTC, as ISO 8601 with `Z`; a Moment, unless it is a number that no calendar has."""
+    text = utc(at, "%Y-%m-%dT%H:%M:%SZ")
+    return Moment(text) if text.endswith("Z") else text

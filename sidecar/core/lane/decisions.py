@@ -76,7 +76,7 @@ class Decisions:
         if isinstance(outcome, (Failed, Rejected)):  # a union would be made anew for each record
             # The reason is the service's text: as a label of metrics it could have any number of values.
             outcome = self._reasons.bounded(outcome, now.wall_ms)
-            self._counters.failed(record, outcome.reason)
+            self._counters.failed(record, outcome.reason, outcome.text)
         elif isinstance(outcome, Expired):
             self._counters.failed(record, LEASE_EXPIRED.reason)
         # Contract 9.4: while the sidecar drains, a failure makes no dead letter.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
 
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.lane.key_lines import KeyLine, KeyLines
@@ -80,6 +80,16 @@ class DueHeads:
     def held(self) -> int:
         """How many heads could go out, and are held."""
         return sum(self._is_free(entry) for entry in self._held)
+
+    def oldest_due(self) -> int:
+        """Return the steady time (ms) since when the oldest head waits that could go out; NEVER if none is listed.
+
+        A head that is not due yet counts with the time at which it will be. Those that are held do not count. Slow: it
+        looks at all heads that are due.
+        """
+        heaps = chain(self._unread, self._far)
+        passed = chain((entry for *_, entry in heaps), self._behind_main.values(), self._wanted)
+        return min((entry.due_ms for entry in passed if self._is_free(entry)), default=self.next_at())
 
     def _is_free(self, entry: Entry) -> bool:
         return entry.listed and self._lines.is_free_head(entry)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.lane.outbox import Outbox
 from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
 from reconsume.sidecar.core.lane.queue_facts import QueueFacts
@@ -23,7 +24,13 @@ class PartitionFacts(NamedTuple):
     `level_delay_ms`: ms; None on a main topic. `first`: the lowest offset that is not done. `next`: one more than the
     highest offset that was begun. `unsettled`: records whose decision is not in Kafka. `refused`: settled records whose
     copy Kafka refuses. `blocked`: why nothing of it is delivered, empty if it is. `suspect`: its records are delivered
-    with care after crashes. `on_hold`: records that were read and that an operator's hold keeps back.
+    with care after crashes. `on_hold`: records that were read and that an operator's hold keeps back. `retrying`:
+    records that are retried in place.
+
+    `oldest`: of a main partition, the lowest offset that was read, is not done, and is neither held nor in its first
+    delivery; None if there is none. `oldest_at_ms`: its timestamp (epoch ms), 0 if it is not in memory. `under`: the
+    main partition of a queue. `head_due_ms`: the steady time (ms) at which the oldest record of a queue was due that
+    could go out and did not; None if there is none.
     """
 
     source: Partition
@@ -39,11 +46,22 @@ class PartitionFacts(NamedTuple):
     closing: bool
     suspect: bool
     on_hold: int = 0
+    epoch: int = 0
+    retrying: int = 0
+    oldest: int | None = None
+    oldest_at_ms: int = 0
+    under: Partition | None = None
+    head_due_ms: int | None = None
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether an operator holds all that is still to be read of it."""
+        return self.pause is not None and self.pause.because is Because.HELD
 
     @property
     def is_held(self) -> bool:
         """Whether an operator keeps something of it back, so that it is late by intent."""
-        return self.on_hold > 0 or (self.pause is not None and self.pause.because is Because.HELD)
+        return self.on_hold > 0 or self.is_covered
 
     @property
     def front(self) -> int:
@@ -79,15 +97,27 @@ def facts_of(
     records_lost: Counter[str],
     steady_ms: int,
     queues: Mapping[Partition, QueueFacts],
+    batch: CommitBatch | None = None,
 ) -> LaneFacts:
-    """Return the facts of a lane at a steady time (ms)."""
-    refused = outbox.refused_by_partition()
-    facts = {source: _facts(partition, refused[source]) for source, partition in sorted(partitions.items())}
+    """Return the facts of a lane at a steady time (ms). `batch`: the transaction in flight."""
+    refused, oldest = outbox.refused_by_partition(), _oldest(partitions, waiting, outbox, batch)
+    facts = {
+        source: _facts(partition, refused[source], oldest.get(source), queues, steady_ms)
+        for source, partition in sorted(partitions.items())
+    }
     due = _due(partitions, waiting, outbox, steady_ms)
     return LaneFacts(facts, due, refused.total(), Counter(records_lost), queues)
 
 
-def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
+def _facts(
+    partition: LanePartition,
+    refused: int,
+    oldest: tuple[int, int] | None,
+    queues: Mapping[Partition, QueueFacts],
+    steady_ms: int,
+) -> PartitionFacts:
+    queue = None if partition.under is None else queues.get(partition.under)
+    due_ms = None if queue is None or queue.due_ms >= steady_ms else queue.due_ms
     suspect = partition.suspicion is not None and partition.suspicion.stage is not Stage.FRESH
     tracker = partition.tracker
     return PartitionFacts(
@@ -104,7 +134,43 @@ def _facts(partition: LanePartition, refused: int) -> PartitionFacts:
         partition.closing,
         suspect,
         len(partition.held) + partition.held_in_memory,
+        partition.epoch,
+        partition.retrying,
+        None if oldest is None else oldest[0],
+        0 if oldest is None else oldest[1],
+        partition.under,
+        due_ms,
     )
+
+
+def _oldest(
+    partitions: Mapping[Partition, LanePartition],
+    waiting: WaitingRecords,
+    outbox: Outbox,
+    batch: CommitBatch | None,
+) -> dict[Partition, tuple[int, int]]:
+    """Return the lowest offset of each main partition that is not done, held or in its first delivery, and its
+    timestamp (epoch ms; 0 if the record is not in memory)."""
+    mains = {source: partition for source, partition in partitions.items() if partition.level_delay_ms is None}
+    oldest: dict[Partition, tuple[int, int]] = {}
+    if not mains:
+        return oldest
+    retrying = Counter[Partition]()
+    ways = [records for way, records in waiting.by_way().items() if way != "held"]
+    settled = [outbox.entries(batch), () if batch is None else batch.entries]
+    for record in chain(*ways, (entry.record for entry in chain(*settled))):
+        source = record.source
+        if record.again:
+            retrying[source] += 1
+        if source in mains and (source not in oldest or record.offset < oldest[source][0]):
+            oldest[source] = record.offset, record.timestamp
+    for source, partition in mains.items():
+        dropped = min(partition.tracker.dropped, default=None)
+        if partition.retrying > retrying[source]:  # one that was tried before is in flight again
+            dropped = partition.tracker.first
+        if dropped is not None and (source not in oldest or dropped < oldest[source][0]):
+            oldest[source] = dropped, 0
+    return oldest
 
 
 def _due(

@@ -92,7 +92,7 @@ class Lane:
             *(ownership, outbox, commits, memory, blocked, room, self._relay_bulk),
             *(queues, decisions, counters, self._finish),
         )
-        self.shown = ShownLane(partitions, ownership, waiting, outbox, queues)
+        self.shown = ShownLane(partitions, ownership, waiting, outbox, commits, queues)
         dispatcher.join(self, options.weight)
 
     def _queues_of(self, options: LaneOptions, calls: LaneCalls) -> LongWaits:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from reconsume.sidecar.core.lane.key_lines import KeyLine
 from reconsume.sidecar.core.lane.owned_queue import OwnedQueue
 from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.record import NEVER
 
 FILLS, STILL_FILLS = 0.75, 0.5
 """Shares of what may wait, from which a queue is named, and below which it may be named again."""
@@ -20,13 +21,15 @@ class QueueFacts(NamedTuple):
 
     `blocked_keys`: keys of which a record waits; a record without a key is one of its own. `behind_records`: what waits
     behind the first record of its key. `fill`: as `fill_of`. `parked_keys`: those of the blocked keys whose first
-    record waits for a person.
+    record waits for a person. `due_ms`: the steady time (ms) at which the oldest first record was or will be due that
+    is neither parked nor held; NEVER if there is none.
     """
 
     blocked_keys: int
     behind_records: int
     fill: float
     parked_keys: int = 0
+    due_ms: int = NEVER
 
 
 def fill_of(owned: OwnedQueue, queue: LanePartition | None, most: int, reach: int) -> float:
@@ -44,7 +47,8 @@ def fill_of(owned: OwnedQueue, queue: LanePartition | None, most: int, reach: in
 def queue_facts_of(owned: OwnedQueue, fill: float) -> QueueFacts:
     """Return the facts of a queue that is so full."""
     keys = len(owned.ledger.lines)
-    return QueueFacts(keys, len(owned.ledger) - keys, fill, owned.ledger.parked_keys)
+    heads = owned.ledger.heads
+    return QueueFacts(keys, len(owned.ledger) - keys, fill, owned.ledger.parked_keys, heads.oldest_due())
 
 
 def begins_to_fill(owned: OwnedQueue, fill: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+from reconsume.sidecar.core.lane.commits import Commits
 from reconsume.sidecar.core.lane.facts import LaneFacts, facts_of
 from reconsume.sidecar.core.lane.long_waits import LongWaits
 from reconsume.sidecar.core.lane.outbox import Outbox
@@ -23,15 +24,24 @@ class ShownLane:
         ownership: Ownership,
         waiting: WaitingRecords,
         outbox: Outbox,
+        commits: Commits,
         queues: LongWaits | None,
     ) -> None:
         self._partitions, self._ownership, self._waiting = partitions, ownership, waiting
-        self._outbox, self._queues = outbox, queues
+        self._outbox, self._commits, self._queues = outbox, commits, queues
 
     def facts(self, steady_ms: int) -> LaneFacts:
         """Return what is true of the lane now, at a steady time (ms)."""
         queues = {} if self._queues is None else self._queues.facts()
-        return facts_of(self._partitions, self._waiting, self._outbox, self._ownership.records_lost, steady_ms, queues)
+        return facts_of(
+            self._partitions,
+            self._waiting,
+            self._outbox,
+            self._ownership.records_lost,
+            steady_ms,
+            queues,
+            self._commits.in_flight,
+        )
 
     def owned(self) -> Collection[Partition]:
         """Return the partitions that are owned, with those of queues."""

@@ -147,6 +147,13 @@ class Dispatcher:
         """Return the limits in force beside the pace, and whether records wait for them."""
         return list(self.limits.facts(full=self._waits_for_rate))
 
+    def waits_for_rate(self, topic: str | None) -> bool:
+        """Return whether records of a topic wait for a rate, its own or that of all; None: whether any do."""
+        return any(
+            facts.waits and facts.limit != "concurrency" and (topic is None or facts.topic in (None, topic))
+            for facts in self.limit_facts()
+        )
+
     def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Note that a delivery has ended."""
         self.in_flight -= 1

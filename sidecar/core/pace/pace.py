@@ -45,11 +45,11 @@ from collections.abc import Callable
 
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
-from reconsume.sidecar.core.pace.state_names import AWAY, Change, State
+from reconsume.sidecar.core.pace.state_names import AWAY, Cause, Change, State
 from reconsume.sidecar.core.pace.throttle_cut import ALL, ThrottleCut
 from reconsume.sidecar.core.record import NEVER, Now, Record
 
-__all__ = ["AWAY", "Change", "Pace", "State"]
+__all__ = ["AWAY", "Cause", "Change", "Pace", "State"]
 
 FIRST_PROBE_MS = 100
 """ms from the beginning of an outage to the first probe: a service that restarts is away for a moment only."""
@@ -144,6 +144,8 @@ class Pace:
         self.limit = min(start or full, full)
         self.state = State.OPEN
         self.reason = ""
+        self.cause: Cause | None = None
+        """Why there is an outage; None outside one."""
         self.since = since
         """When the outage or the throttle began, or when the pace was open again."""
         self.changes: Counter[State] = Counter()
@@ -167,6 +169,7 @@ class Pace:
         self._backoff_ms, self._not_before_ms, self._well_until_ms = FIRST_PROBE_MS, -NEVER, -NEVER
         if guarded:
             self.limit, self.state, self.reason = 0, State.OUTAGE, "not known to be healthy yet"
+            self.cause = Cause.UNWELL
 
     # --- calls of the dispatcher and the lanes ------------------------------------------------------------------------
 
@@ -182,7 +185,7 @@ class Pace:
             # Contract 8.1: a refused connection is an outage at once. No attempt was made, so none is lost by waiting.
             case NotSent(reason=reason):
                 if self.limit > 0:  # in a pause, batches that were collected before come back so
-                    self._out(now, reason, answers=False)
+                    self._out(now, reason, Cause.UNREACHABLE)
             case Throttled(after_ms=after_ms):
                 self._cut(now, after_ms)
             # Contract 8.2: only failures in a row, of several records, mean that the service fails everything.
@@ -259,9 +262,10 @@ class Pace:
         """Note that the health URL fails: no probe goes, and a full failure streak was an outage."""
         self._well_until_ms = -NEVER
         if self.doubted:
-            self._out(now, reason)
+            self._out(now, reason, Cause.UNWELL)
         elif self.state is State.OUTAGE:
             self.probe_at_ms, self.reason = NEVER, reason
+            self._blame(Cause.UNWELL, now)
 
     # --- outage ------------------------------------------------------------------------------------------------------
 
@@ -269,7 +273,7 @@ class Pace:
         """Begin an outage; if there is a health URL, only if it fails."""
         # Contract 8.3: a health URL that is well says that failures in a row are the records' own.
         if not self._guarded:
-            self._out(now, reason)
+            self._out(now, reason, Cause.FAILING)
         elif now.steady_ms < self._well_until_ms:
             self._streak.clear()
         elif self.limit > 0:
@@ -290,16 +294,28 @@ class Pace:
         fails = isinstance(outcome, Failed) and not outcome.asked
         answered = not isinstance(outcome, Failed) or outcome.label == ANSWERED
         if isinstance(outcome, NotSent | Cancelled) or not answered or (fails and self.slowed and not self._guarded):
+            if isinstance(outcome, NotSent):
+                self._blame(Cause.UNREACHABLE, now, outcome.reason)
+            elif isinstance(outcome, Failed):
+                self._blame(Cause.FAILING, now, outcome.reason)
             self._still_out(now, refused=isinstance(outcome, NotSent))
         elif self.state is State.PROBING or not self._guarded:
             self._back(outcome, now)
 
-    def _out(self, now: Now, reason: str, *, answers: bool = True) -> None:
-        """Begin an outage. `answers`: the service can be reached, so only a success shows that it is well again."""
-        self._backoff_ms, self.slowed, self.doubted = FIRST_PROBE_MS, answers, 0
+    def _out(self, now: Now, reason: str, cause: Cause) -> None:
+        """Begin an outage. If the service can be reached, only a success shows that it is well again."""
+        self._backoff_ms, self.slowed, self.doubted = FIRST_PROBE_MS, cause is not Cause.UNREACHABLE, 0
         self._streak.clear()
         self._shut(now)
+        self.cause = cause
         self._to(State.OUTAGE, now, reason)
+
+    def _blame(self, cause: Cause, now: Now, reason: str = "") -> None:
+        """Give an outage under way another cause, and report that. `reason`: the present one stays if it is empty."""
+        if cause is self.cause:
+            return
+        self.cause, self.reason = cause, reason or self.reason
+        self.changed(Change(self.state, self.state, self.reason, now.steady_ms - self.since.steady_ms, cause))
 
     def _still_out(self, now: Now, *, refused: bool) -> None:
         if self.state is State.PROBING:
@@ -374,16 +390,18 @@ class Pace:
         if state is self.state:
             return
         was, self.state = self.state, state
+        self.cause = self.cause if state in AWAY else None
         self.slowed = self.slowed and state is not State.THROTTLED  # then the service asks for time, and fails no more
         self.changes[state] += 1
         lasted_ms = now.steady_ms - self.since.steady_ms
         if not {was, state} <= AWAY:  # each probe is part of its outage
             self.since, self.reason = now, reason
-        self.changed(Change(was, state, self.reason, lasted_ms))
+        self.changed(Change(was, state, self.reason, lasted_ms, self.cause))
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(self.limit >= 0, f"the limit is {self.limit}")
+        ensure((self.cause is None) == (self.state not in AWAY), "an outage has a cause, and nothing else has one")
         ensure(self.state in AWAY or self.limit <= self.full, "no more than the full number may be in flight")
         ensure(self.state is not State.OUTAGE or self.limit == 0, "nothing goes in an outage")
         ensure(self.limit > 0 or self.probe_at_ms != NEVER or self.unsure, "what lets nothing go has an end")

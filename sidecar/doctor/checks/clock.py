@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
-from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, sentence_of
@@ -32,16 +32,16 @@ def clock(cluster: Cluster, names: Names) -> list[Finding]:
     topics, denied = cluster.topics([names.ready])
     if names.ready not in topics:
         why = "this user may not see it" if denied else "it does not exist"
-        mend = "see the check of rights" if denied else "reconsume topics apply"
-        return [warn(f"not measured: it takes {names.ready}, and {why}", mend)]
+        mend = RIGHTS if denied else "reconsume topics apply"
+        return [not_checked(f"it takes {names.ready}, and {why}", mend)]
     leaders = topics[names.ready].leaders
     partitions = {leader: number for number, leader in enumerate(leaders) if leader >= 0}
     try:
         differences = measured(cluster.kafka, names, partitions)
     except KafkaException as error:
-        return [warn(f"not measured: {sentence_of(error)}", "see the check of rights")]
+        return [not_checked(sentence_of(error), RIGHTS)]
     if not differences:
-        return [warn(f"not measured: {names.ready} does not carry the broker's time", "see the check of topics")]
+        return [not_checked(f"{names.ready} does not carry the broker's time", "see the check of topics")]
     return [judged(broker, *topics) for broker, topics in sorted(differences.items())]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName
 from reconsume.sidecar.printable import plural
@@ -29,7 +29,7 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     others = [name for name in every if name not in (names.group, names.retry_group, names.redrive_group)]
     described = cluster.groups([*others[:MOST], names.group, names.retry_group])
     own = (*group.levels, names.ready)
-    waiting, _ = cluster.topics(own)
+    waiting, denied = cluster.topics(own)
     partitions = [partition for topic in waiting.values() for partition in topic.led]
     findings = [
         *(
@@ -41,9 +41,9 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
         *strangers(names.retry_group, retry := described.get(names.retry_group), (*own, *removed(group, retry))),
         *strangers(names.group, described.get(names.group), (*group.topics, *relayed(group))),
     ]
-    findings += neighbours(names.group, others)
+    findings += [*neighbours(names.group, others), *hidden_topics(denied)]
     if len(others) > MOST:
-        findings.append(warn(f"only {MOST} of {len(others)} groups were looked at"))
+        findings.append(not_checked(f"{len(others) - MOST} of {len(others)} other groups"))
     return findings or [
         ok(f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics")
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from reconsume.sidecar.doctor.checks.policy import CREATE, UNKNOWN
-from reconsume.sidecar.doctor.findings import Finding, ago, ok, warn
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.hold_book import HoldBook
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -19,14 +19,19 @@ RETENTION = "retention.ms"
 def holds(cluster: Cluster, records: Sequence[PolicyTopicRecord] | None, group: GroupShape, wall: int) -> list[Finding]:
     """Report the holds that are in force at `wall` (epoch ms)."""
     if records is None:
-        return [warn(UNKNOWN, CREATE)]
+        return [not_checked(UNKNOWN, CREATE)]
     book = HoldBook()
     for news, _ in records:
         if isinstance(news, HoldHeard):
             book.hear(news.id, news.record, wall)
     live = book.in_force(wall).records
-    kept = {} if not live else retentions(cluster.settings(group.topics))
+    settings = cluster.settings(group.topics) if live else {}
+    kept = retentions(settings)
     findings = [finding for ident, record in live.items() for finding in judged(ident, record, kept, wall)]
+    if live and (hidden := set(group.topics) - settings.keys()):
+        findings.append(
+            not_checked(f"how long {listed(hidden)} keeps its records: DESCRIBE_CONFIGS is missing", RIGHTS)
+        )
     return findings or [ok("nothing is held")]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
@@ -33,6 +33,13 @@ JOIN = (
     "GROUP_MAX_SIZE_REACHED: raise group.max.size on the brokers"
 )
 PACES = ("outage", "probing")
+OUTAGES = {
+    "unreachable": "delivers nothing: its service is unreachable",
+    "failing": "delivers one record a second, and all fail: each failure uses up a retry",
+    "unwell": "delivers nothing: its health URL does not say that the service is well",
+}
+"""What an instance does in an outage, by its cause."""
+RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
 
@@ -45,8 +52,11 @@ def instances(
     findings = [finding for record in records or () for finding in beating(record, at, local)]
     if status is not None:
         findings += standing(status, at)
+    running = sum(is_running(record, at) for record in records or ())
+    if status is None and not running:
+        return [not_checked("no heartbeat of a running instance, and none answers on api.listen here", RUN)]
     where = "no instance answers on api.listen here" if status is None else "the one here is well"
-    return findings or [ok(f"no heartbeat tells of an outage, and {where}")]
+    return findings or [ok(f"none of {plural(running, 'heartbeat')} reports an outage, and {where}")]
 
 
 def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Iterator[Finding]:
@@ -55,15 +65,12 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
     heartbeat = record.heard
-    if (
-        not isinstance(heartbeat, InstanceHeard)
-        or heartbeat.record is None
-        or heartbeat.record.at <= at.wall_ms - SILENT_AFTER
-    ):
+    if not isinstance(heartbeat, InstanceHeard) or heartbeat.record is None or not is_running(record, at):
         return
     name, pace = heartbeat.instance, heartbeat.record.pace
     if name != local:
-        paced = [] if pace is None else list(slowed(name, pace.state, at.wall_ms - pace.since, pace.reason))
+        since = 0 if pace is None else at.wall_ms - pace.since
+        paced = [] if pace is None else list(slowed(name, pace.state, since, pace.reason, pace.cause or ""))
         if not paced and heartbeat.record.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
@@ -71,6 +78,14 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
         yield from rejecting(name, heartbeat.record.refused, at.wall_ms)
     if heartbeat.record.overdue > LATE:
         yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
+
+
+def is_running(record: PolicyTopicRecord, at: Now) -> bool:
+    """Return whether this is a heartbeat of an instance that runs."""
+    heartbeat = record.heard
+    if not isinstance(heartbeat, InstanceHeard) or heartbeat.record is None:
+        return False
+    return heartbeat.record.at > at.wall_ms - SILENT_AFTER
 
 
 def rejecting(name: str, refused: Sequence[RefusedTold], wall: int) -> Iterator[Finding]:
@@ -81,11 +96,11 @@ def rejecting(name: str, refused: Sequence[RefusedTold], wall: int) -> Iterator[
         yield fail(f"{text}; sent: {sent}", hint_of(one.status))
 
 
-def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding]:
-    """Report a pace that is not open. `duration`: ms for which it has lasted."""
+def slowed(name: str, pace: str, duration: int, reason: str, cause: str = "") -> Iterator[Finding]:
+    """Report a pace that is not open. `duration`: ms for which it has lasted. `cause`: of an outage."""
     why = f", for {ago(duration)}" + (f": {reason}" if reason else "")
     if pace in PACES:
-        yield fail(f"{name} delivers nothing{why}", "look at its service")
+        yield fail(f"{name} {OUTAGES.get(cause, 'delivers only probes')}{why}", "look at its service")
     elif pace == "throttled":
         yield warn(f"{name} is slowed down{why}", "look at its service")
     elif pace == "waiting":
@@ -124,12 +139,13 @@ def refused_of(shown: Mapping[str, Any]) -> RefusedTold:
     return RefusedTold(str(shown["topic"]), int(shown["status"]), int(shown["since"]), *told)
 
 
-def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:
-    """Return the pace in a `/status`, the ms for which it has lasted, and why it is not open."""
+def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str, str]:
+    """Return the pace in a `/status`, the ms for which it has lasted, why it is not open, and an outage's cause."""
     if status.get("waiting_since"):
-        return "waiting", at.wall_ms - int(status["waiting_since"]), str(status.get("waiting_reason") or "")
-    since = int(status.get("pace_since", at.wall_ms))
-    return str(status.get("pace")), at.wall_ms - since, str(status.get("pace_reason") or "")
+        return "waiting", at.wall_ms - int(status["waiting_since"]), str(status.get("waiting_reason") or ""), ""
+    since, outage = int(status.get("pace_since", at.wall_ms)), status.get("outage") or {}
+    reason, cause = str(status.get("pace_reason") or ""), str(outage.get("cause", ""))
+    return str(status.get("pace")), at.wall_ms - since, reason, cause
 
 
 def status_of(group: str, here: Listen, token_file: str | None) -> Mapping[str, Any] | None:

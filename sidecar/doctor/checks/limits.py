@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from reconsume.sidecar.core.progress_codec import NEEDED
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import consumer_config, producer_config
 from reconsume.sidecar.kafka.committer.record_form import COMPRESSION, STRONGEST
@@ -24,11 +24,13 @@ def limits(cluster: Cluster, kafka: Mapping[str, str], posted: Collection[str] =
         text = (
             f"posts to /v1/retry are limited as for Kafka's default: the limits of {listed(hidden)} are not to be seen"
         )
-        findings.append(warn(text, "give this user DESCRIBE_CONFIGS on them, if their records may be larger"))
+        findings.append(not_checked(text, "give this user DESCRIBE_CONFIGS on them, if their records may be larger"))
     brokers = cluster.broker_configs()
     findings += [*timeouts(kafka, brokers), *metadata(brokers)]
-    unseen = "" if numbers(brokers, METADATA) else " (the brokers' own are not for this user to see)"
-    return findings or [ok(f"none is lower than what is written{unseen}")]
+    if not numbers(brokers, METADATA):
+        mend = "give this user DESCRIBE_CONFIGS on the cluster"
+        findings.append(not_checked("the brokers' own limits are not for this user to see", mend))
+    return findings or [ok("none is lower than what is written")]
 
 
 def packing(kafka: Mapping[str, str]) -> Iterator[Finding]:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Message
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
@@ -25,6 +25,7 @@ from reconsume.topics.acls import GroupShape
 from reconsume.topics.retry_headers import RETRY_DUE_AT
 from reconsume.topics.transitions import UNREADABLE
 
+CREATE = "reconsume topics apply"
 SLACK = 60_000
 """ms by which a record must be late. A record that is delivered seconds late is work under way."""
 LONG = 600_000
@@ -46,11 +47,13 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
         return [ok("a broadcast retries nothing")]
     moment = wall() if now is None else now
     waits = waits_of(group)
-    behind = sorted(late(cluster, group, waits, moment), key=lambda one: one.due)
+    topics, denied = cluster.topics(waits)
+    hidden = hidden_topics(denied) if topics or denied else [not_checked("none of the group's levels exists", CREATE)]
+    behind = sorted(late(cluster, group, waits, topics, moment), key=lambda one: one.due)
     if not behind:
-        return [ok(f"nothing is due for longer than {ago(SLACK)}")]
+        return hidden or [ok(f"nothing is due for longer than {ago(SLACK)}")]
     owners = owners_of(cluster, group)
-    return [finding_of(one, owners.get(one.partition), moment) for one in behind]
+    return [*(finding_of(one, owners.get(one.partition), moment) for one in behind), *hidden]
 
 
 def waits_of(group: GroupShape) -> dict[str, int]:
@@ -63,9 +66,10 @@ def waits_of(group: GroupShape) -> dict[str, int]:
     return {**waits, names.ready: min(group.delays, default=0)}
 
 
-def late(cluster: Cluster, group: GroupShape, waits: Mapping[str, int], now: int) -> Iterator[Overdue]:
+def late(
+    cluster: Cluster, group: GroupShape, waits: Mapping[str, int], topics: Mapping[str, Topic], now: int
+) -> Iterator[Overdue]:
     """Yield the partitions whose first record that is not done is overdue."""
-    topics, _ = cluster.topics(waits)
     partitions = [partition for topic in topics.values() for partition in topic.led]
     # Heads are read first and progress last, so that a record done in between does not count as overdue.
     ends = cluster.offsets(partitions, Offset.END)

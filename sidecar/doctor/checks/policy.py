@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.settings import Settings
@@ -13,14 +13,14 @@ from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
 
 NOBODY = "?"
 """A name that no instance has, so that all instances are compared."""
-UNKNOWN = "not known: the policy topic does not exist"
+UNKNOWN = "the policy topic does not exist"
 CREATE = "reconsume topics apply"
 
 
 def policy(records: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list[Finding]:
     """Report whether the group's policy can be applied."""
     if records is None:
-        return [warn(UNKNOWN, CREATE)]
+        return [not_checked(UNKNOWN, CREATE)]
     record = policy_of(records)
     return list(judged(record, settings)) if record is not None else [ok("none is set: each configuration holds")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, ok, warn
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
@@ -31,7 +31,8 @@ def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicR
     findings: list[Finding] = []
     lasting = cluster.offset_retention()
     for name, topics in ((names.group, group.topics), (names.retry_group, (*group.levels, names.ready))):
-        described, _ = cluster.topics(topics)
+        described, denied = cluster.topics(topics)
+        findings += hidden_topics(denied)
         committed = cluster.committed(name, [partition for topic in described.values() for partition in topic.led])
         if not committed:
             continue

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
@@ -29,11 +29,10 @@ def rights(cluster: Cluster, rights: Sequence[Permission], mend: str) -> list[Fi
     for right in ids:
         if right.prefixed:
             findings += on_transactions(cluster.kafka, right, mend)
-    if findings:
-        return findings
-    untried = listed(str(right) for right in ids if not right.prefixed)
-    but = f", but for what was not tried, as it would end a redrive that runs: {untried}" if untried else ""
-    return [ok(f"all {len(rights)} that are needed are there{but}")]
+    if untried := [right for right in ids if not right.prefixed]:
+        text = f"{listed(map(str, untried))}: to try it would end a redrive that runs"
+        findings.append(not_checked(text, "nothing, if `reconsume redrive` works"))
+    return findings or [ok(f"all {len(rights)} that are needed are there")]
 
 
 def on_topics(cluster: Cluster, rights: Sequence[Permission], mend: str) -> Iterator[Finding]:
@@ -72,4 +71,4 @@ def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> I
         if code_of(error) == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             yield fail(f"missing: {right}", mend)
         else:
-            yield warn(f"not known: {right}: {sentence_of(error)}")
+            yield not_checked(f"{right}: {sentence_of(error)}")

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.policy import CREATE, NOBODY, UNKNOWN
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER, GroupMembers
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.printable import plural
 from reconsume.topics.policy_record import InstanceHeard
 
 
 def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
     """Report whether all running instances subscribe to what this configuration says."""
     if records is None:
-        return [warn(UNKNOWN, CREATE)]
+        return [not_checked(UNKNOWN, CREATE)]
     members = GroupMembers(NOBODY, own)
     alive: dict[str, bool] = {}
     for record in records:
@@ -32,7 +33,9 @@ def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str,
             fail(f"{name} subscribes to {spelled(theirs)}, and this configuration to {spelled(own)}", mend)
             for name, theirs in differing.items()
         ]
-    return [ok(f"{running} running {'instance' if running == 1 else 'instances'}, all as configured here")]
+    if not running:
+        return [not_checked("no instance runs", "start one")]
+    return [ok(f"{plural(running, 'running instance')}, with the same topics and tags as here")]
 
 
 def spelled(subscription: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.doctor.findings import Finding, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Topic, source_of
 from reconsume.sidecar.printable import plural
@@ -34,8 +34,7 @@ def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Findin
         *(finding for topic in described.values() for finding in whole(topic)),
         *(owns(group, described, configs, denied, compare) if own else ()),
     ]
-    if denied:
-        findings.append(warn(f"not for this user to see: {listed(denied)}", "see the check of rights"))
+    findings += hidden_topics(denied)
     return findings or [ok(f"all {len(described)} are as they must be")]
 
 
@@ -76,11 +75,11 @@ def owns(
             yield from differing(spec, described[spec.name], configs.get(spec.name), compare)
         elif spec.name not in denied:
             yield absent(spec, group)
-    unseen = [name for name in described if name not in configs]
-    if unseen:
-        yield warn(
-            f"the settings of {plural(len(unseen), 'topic')} are not for this user to see (DESCRIBE_CONFIGS): "
-            f"{listed(unseen)}",
+    hidden = [name for name in described if name not in configs]
+    if hidden:
+        yield not_checked(
+            f"the settings of {plural(len(hidden), 'topic')} are not for this user to see (DESCRIBE_CONFIGS): "
+            f"{listed(hidden)}",
             "run doctor, or reconsume topics check, as the group's admin",
         )
 

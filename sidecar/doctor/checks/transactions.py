@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, not_checked, ok
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName
 from reconsume.sidecar.printable import plural
@@ -32,7 +32,7 @@ def transactions(
 ) -> list[Finding]:
     """Report the partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
     own = () if group.broadcast else group.own
-    topics, _ = cluster.topics([*group.topics, *own])
+    topics, denied = cluster.topics([*group.topics, *own])
     partitions = [partition for topic in topics.values() for partition in topic.led]
     open_ = opened(cluster, partitions)
     if open_:
@@ -41,8 +41,10 @@ def transactions(
         still = opened(cluster, list(open_))
         open_ = {partition: stable for partition, stable in open_.items() if still.get(partition) == stable}
     longest = {partition: OTHERS if partition[0] in group.topics else timeout + SCAN + SLACK for partition in open_}
-    findings = list(held(cluster, open_, longest))
-    return findings or [ok(f"none on {plural(len(partitions), 'partition')}")]
+    findings = [*held(cluster, open_, longest), *hidden_topics(denied)]
+    if not partitions and not denied:
+        findings.append(not_checked("none of the topics exists", "see the check of topics"))
+    return findings or [ok(f"none that hangs on {plural(len(partitions), 'partition')}")]
 
 
 def opened(cluster: Cluster, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:

@@ -4,7 +4,7 @@ group's own readers, which need the events alone.
 
 from __future__ import annotations
 
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, Topic
 from reconsume.topics.acls import GroupShape
@@ -19,9 +19,11 @@ def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
     if not group.view:
         return [ok("not followed here (view.enabled is false)")]
     names = group.names
-    topics, _ = cluster.topics([names.events, *group.rows])
+    topics, denied = cluster.topics([names.events, *group.rows])
+    if denied:
+        return hidden_topics(denied)
     if names.events not in topics:
-        return [warn(f"{names.events} does not exist, or this user may not see it", "reconsume topics apply")]
+        return [warn(f"{names.events} does not exist", "reconsume topics apply")]
     if group.source == "events":
         return [ok("it is made from the events (view.source is events)")]
     if names.view not in topics:

@@ -18,7 +18,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.log_checks import recreated
 from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition, high_of
 
 LOOK_EVERY = 10.0
 """Seconds until each question is asked again."""
@@ -52,6 +52,11 @@ class Looks:
         """The ends at the last look; replaced as a whole."""
         self.answered: Mapping[Partition, int] = {}
         """Those that were answered at the last look itself."""
+        self.highs: Mapping[Partition, int] = {}
+        """Where the logs ended at the last look, with records of transactions that are still open; replaced as a
+        whole."""
+        self.tell_highs: Callable[[Mapping[Partition, int]], None] = lambda highs: None
+        """Called with them on the consumer's thread after each look."""
         self._every = every
         self.unanswered: frozenset[Partition] = frozenset()
         """The partitions whose ends have not been answered for `UNANSWERED_FOR`; replaced as a whole."""
@@ -89,6 +94,11 @@ class Looks:
         ends = logs.numbers([TopicPartition(*source, OFFSET_END) for source in sources], ANSWER_WITHIN)
         earlier = {source: self.ends[source] for source in sources if source in self.ends}
         self.ends, self.answered = earlier | ends, ends
+        self.highs = {
+            owned.partition: max(high_of(logs.consumer, owned), self.ends.get(owned.partition, 0))
+            for owned in owned_partitions.values()
+        }
+        self.tell_highs(self.highs)
         self._unanswered_since = {
             source: self._unanswered_since.get(source, now) for source in sources if source not in ends
         }

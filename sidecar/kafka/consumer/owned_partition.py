@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.lane.partition import FetchedRecords
 from reconsume.sidecar.core.progress import LogId
@@ -86,5 +86,16 @@ def with_edges(consumer: Consumer, owned: OwnedPartition, run: FetchedRecords) -
     if run.records:
         owned.last = run.records[-1].offset
         owned.last_at_ms = max(owned.last_at_ms or 0, *(record.timestamp for record in run.records))
-    _, high = consumer.get_watermark_offsets(owned.topic_partition, cached=True)
-    return run._replace(high=max(0, high), last_at_ms=owned.last_at_ms)
+    return run._replace(high=high_of(consumer, owned), last_at_ms=owned.last_at_ms)
+
+
+def high_of(consumer: Consumer, owned: OwnedPartition) -> int:
+    """Return the high watermark that the last fetch of a partition reported; 0 if there was none.
+
+    Of a client that reads committed records it is not the last stable offset, which requests would return.
+    """
+    try:
+        _, high = consumer.get_watermark_offsets(owned.topic_partition, cached=True)
+    except KafkaException:  # the client has let the partition go, and says so before its callback does
+        return 0
+    return max(0, high)

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from datetime import UTC, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from reconsume.sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
 from reconsume.sidecar.cli.dlq.rows import LIST as LETTERS
 from reconsume.sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
 from reconsume.sidecar.cli.retries.rows import LIST as RETRIES
-from reconsume.sidecar.cli.terminal.output import Format, Output, cells_of, clock
+from reconsume.sidecar.cli.terminal.output import Format, Output, cells_of, clock, titles_of
 from reconsume.sidecar.cli.terminal.table import drawn, is_id, layout
 from reconsume.sidecar.cli.topics.commands import PLAN_COLUMNS as TOPICS
 from reconsume.sidecar.clock import wall
@@ -111,6 +112,7 @@ def test_a_records_own_text_is_no_time_whatever_it_looks_like() -> None:
     told = "2026-11-26T04:05:06+00:00"
     assert cells_of(("a", "b"), [{"a": told, "b": clock(0)}], brief=True) == [[told, "1970-01-01"]]
     assert cells_of(("b",), [{"b": clock(0)}], brief=False) == [["1970-01-01T00:00:00+00:00"]]
+    assert clock(0) == "1970-01-01T00:00:00Z"
 
 
 def test_tables_and_the_dashboard_have_the_same_words_for_the_states() -> None:
@@ -198,3 +200,12 @@ def test_a_time_gives_way_to_an_id() -> None:
     names = ("id", "due", "reason")
     cells = [[ID, "2026-11-26T04:05:06.123+00:00", "http-500: no"]]
     assert layout(names, cells, 66).left_out == ()
+
+
+def test_times_are_in_the_zone_of_their_reader_and_the_header_names_it() -> None:
+    """Given 18:12 UTC and a reader in Berlin in winter, then the table says 19:12 and CET; JSON has Z."""
+    berlin, rows = timezone(timedelta(hours=1), "CET"), [{"at": clock(1_763_662_359_000), "id": "orders:0:1"}]
+    assert cells_of(("at", "id"), rows, brief=False, zone=berlin) == [["2025-11-20T19:12:39+01:00", "orders:0:1"]]
+    assert titles_of(("at", "id"), rows, berlin) == {"at": "at (CET)", "id": "id"}
+    assert titles_of(("at", "id"), rows, UTC)["at"] == "at (UTC)"
+    assert rows[0]["at"] == "2025-11-20T18:12:39Z"

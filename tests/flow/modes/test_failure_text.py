@@ -94,7 +94,7 @@ def test_what_the_service_says_stands_everywhere_beside_the_class(
         assert kind in found[name].line, name
     assert "\n2026 ERROR forged" not in log
     assert log.replace("\n", "").isprintable()
-    assert f"10 deliveries failed: 10 of {group.main} http-400" in log
+    assert f"10 attempts failed: 10 of {group.main} http-400" in log
 
 
 def test_no_metric_has_the_text_and_the_commands_show_it(

@@ -145,7 +145,7 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | UnsetT
     ("record", "says"),
     [
         (heartbeat("open"), []),
-        (heartbeat("outage"), ["pod-1 delivers nothing, for 1m5s: connection refused"]),
+        (heartbeat("outage"), ["pod-1 delivers only probes, for 1m5s: connection refused"]),
         (heartbeat("throttled"), ["pod-1 is slowed down, for 1m5s: connection refused"]),
         (heartbeat("open", overdue=120_000), ["pod-1 has a retry that is 2m late"]),
         (heartbeat("outage", age=3_600_000), []),
@@ -154,7 +154,7 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | UnsetT
             heartbeat("open", well=False),
             ["pod-1 takes no records, or its service is away: its heartbeat says that it does not work"],
         ),
-        (heartbeat("outage", well=False), ["pod-1 delivers nothing, for 1m5s: connection refused"]),
+        (heartbeat("outage", well=False), ["pod-1 delivers only probes, for 1m5s: connection refused"]),
         (
             heartbeat("waiting", well=False),
             ["pod-1 takes no records and waits for its service, for 1m5s: connection refused"],
@@ -210,7 +210,7 @@ def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_
     assert warned.finding.endswith("look like verdicts and are none: header (3), unknown-word (12)")
 
 
-@pytest.mark.parametrize(("group", "worst"), [("billing", Status.FAIL), ("shipping", Status.OK)])
+@pytest.mark.parametrize(("group", "worst"), [("billing", Status.FAIL), ("shipping", Status.NOT_CHECKED)])
 def test_the_instance_here_counts_only_for_its_own_group(group: str, worst: Status) -> None:
     """Given a sidecar in an outage on the usual port, then another group's doctor does not report its outage."""
     status = {"group": "billing", "instance": "pod-0", "partitions": [], "pace": "outage", "pace_since": 0}

@@ -21,6 +21,7 @@ from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.core.tag_filter import TagFilter
+from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.delivery.push.pool import DURATION_BOUNDS
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from reconsume.sidecar.observability.metrics import scraper
@@ -96,6 +97,7 @@ class World:
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.replaced: dict[str, int] = {}
         self.ends: dict[Partition, int] = {}
+        self.undelivered = Undelivered()
         self.durations = Histogram(DURATION_BOUNDS)
         self.transactions = TransactionMeter()
         self.now = START
@@ -109,6 +111,7 @@ class World:
                         self.main,
                         self.rebalances,
                         lambda: self.ends,
+                        undelivered=self.undelivered,
                         unread_progress=lambda: self.told.get("unread_progress", 0),
                         misplaced_progress=lambda: self.told.get("misplaced_progress", 0),
                         replaced=self.replaced,

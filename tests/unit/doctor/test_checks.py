@@ -64,7 +64,7 @@ def test_what_a_check_raises_is_its_own_report() -> None:
     checks = [raising(BrokerError("away")), raising(DeniedError("not for you")), raising(ZeroDivisionError("oops"))]
     found = {report.check: report.findings[0] for report in run(checks)}
     assert (found["BrokerError"].status, found["BrokerError"].finding) == (Status.FAIL, "away")
-    assert (found["DeniedError"].status, found["DeniedError"].finding) == (Status.WARN, "not looked at: not for you")
+    assert (found["DeniedError"].status, found["DeniedError"].finding) == (Status.NOT_CHECKED, "not for you")
     assert found["ZeroDivisionError"].status is Status.FAIL
     assert "ZeroDivisionError: oops" in found["ZeroDivisionError"].finding
 
@@ -90,9 +90,9 @@ def test_a_question_of_several_checks_is_asked_once_and_its_fault_is_everybodys(
     assert asked == [1, 2]
 
 
-def test_without_kafka_its_checks_are_warnings_and_not_made(tmp_path: Path) -> None:
+def test_without_kafka_its_checks_are_not_checked(tmp_path: Path) -> None:
     reports = unreachable(kafka_checks(good(tmp_path), User.SIDECAR, lambda _spec, _found: []))
-    assert {report.status for report in reports} == {Status.WARN}
+    assert {report.status for report in reports} == {Status.NOT_CHECKED}
     assert [check.name for check in local_checks(good(tmp_path))] == ["kafka", "service"]
 
 
@@ -241,13 +241,13 @@ def instance(name: str, at: int, **subscription: str) -> InstanceHeard:
 
 def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> None:
     same, other = instance("pod-0", NOW.wall_ms - 5, orders="*"), instance("pod-1", NOW.wall_ms - 5, orders="TagA")
-    assert subscriptions(heard(same), OWN, NOW) == [ok("1 running instance, all as configured here")]
+    assert subscriptions(heard(same), OWN, NOW) == [ok("1 running instance, with the same topics and tags as here")]
     (found,) = subscriptions(heard(same, other), OWN, NOW)
     assert (found.status, "pod-1 subscribes to orders (TagA)" in found.finding) == (Status.FAIL, True)
     silent = instance("pod-1", NOW.wall_ms - 200_000, orders="TagA")
     assert subscriptions(heard(same, silent), OWN, NOW)[0].status is Status.OK
-    assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.OK
-    assert subscriptions(None, OWN, NOW)[0].status is Status.WARN
+    assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.NOT_CHECKED
+    assert subscriptions(None, OWN, NOW)[0].status is Status.NOT_CHECKED
 
 
 def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path
     ]
     assert policy(record({"max_reconsume_times": 3}), strict)[0].status is Status.FAIL
     assert policy(record({"max_reconsume_times": "many"}), settings)[0].status is Status.FAIL
-    assert policy(None, settings)[0].status is Status.WARN
+    assert policy(None, settings)[0].status is Status.NOT_CHECKED
     assert in_force(record({"levels": ["1s", "7s"], "ladder": ["7s"]}), settings).delays == (1_000, 7_000)
     assert in_force(record({"levels": "none"}), settings) == settings
     assert in_force((*record({"levels": ["1s"]}), *heard(PolicyHeard(None))), settings) == settings

@@ -55,4 +55,4 @@ def test_a_hold_that_lasts_longer_than_a_topic_keeps_its_records_is_a_warning_of
 
 def test_without_the_topic_nothing_is_known() -> None:
     (one,) = holds(cast(Cluster, Configured()), None, GROUP, HOUR)
-    assert one.status is Status.WARN
+    assert one.status is Status.NOT_CHECKED

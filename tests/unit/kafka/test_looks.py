@@ -30,6 +30,10 @@ class Client:
     def __init__(self) -> None:
         self.requests: list[str] = []
 
+    def get_watermark_offsets(self, place: TopicPartition, *, cached: bool) -> tuple[int, int]:
+        assert cached, "no request"
+        return 0, 9
+
     def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
         (place,) = places
         kinds = {OFFSET_END: "end", READ_AT + 1: "log"}
@@ -106,6 +110,7 @@ def test_no_two_requests_are_made_at_a_time_and_each_is_repeated_in_ten_seconds(
     ends = [at for at, what in asked if what == "end"]
     assert max(later - earlier for earlier, later in pairwise(ends)) < LOOK_EVERY * 1.1
     assert looks.ends == {LEVEL: 8}
+    assert looks.highs == {LEVEL: 9}, "with what an open transaction keeps from readers of committed records"
 
 
 def test_a_main_log_whose_topic_has_another_id_by_now_is_another_one() -> None:

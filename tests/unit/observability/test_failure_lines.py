@@ -73,11 +73,12 @@ def test_a_minute_is_one_line_with_the_failures_by_topic_and_class(caplog: pytes
     told.log()
     lane.failed(a_record(), "timeout")
     told.log()
-    assert [(line["failed"], line["by"]) for line in lines()] == [
+    minutes = [line for line in lines() if line["event"] == "failures"]
+    assert [(line["failed"], line["by"]) for line in minutes] == [
         (4, {"orders http-500": 3, "orders timeout": 1}),
         (1, {"orders timeout": 1}),
     ]
-    assert lines()[0]["message"] == "4 deliveries failed: 3 of orders http-500, 1 of orders timeout"
+    assert minutes[0]["message"] == "4 attempts failed: 3 of orders http-500, 1 of orders timeout"
 
 
 def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,4 +88,24 @@ def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCap
         lane.failed(a_record(), f"class-{number}")
     told.log()
     assert len(lane.failures) == MOST_REASONS + 1
-    assert (lines()[0]["failed"], len(lines()[0]["by"])) == (3 * MOST_REASONS, MOST_NAMED)
+    (sum_of_all,) = [line for line in lines() if line["event"] == "failures"]
+    assert (sum_of_all["failed"], len(sum_of_all["by"])) == (3 * MOST_REASONS, MOST_NAMED)
+    assert len(lines()) == MOST_REASONS + 1, "one line for each class at most, which the log bounds"
+
+
+def test_the_first_failure_of_each_class_and_topic_in_a_minute_has_a_line_with_its_id_and_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lane = LaneCounters()
+    told, lines = sums(lane, caplog)
+    for text in ("no sku 7", "no sku 8"):
+        lane.failed(a_record(), "http-422", text)
+        told.log_first()
+    lane.failed(a_record(), "timeout")
+    told.log_first()
+    firsts = [(line["reason"], line["text"], line["topic"], line["id"]) for line in lines()]
+    assert firsts == [("http-422", "no sku 7", "orders", a_record().id), ("timeout", "", "orders", a_record().id)]
+    told.log()
+    lane.failed(a_record(), "http-422", "no sku 9")
+    told.log_first()
+    assert lines()[-1]["text"] == "no sku 9", "another minute"

@@ -254,6 +254,8 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
         "result",
         "state",
         "kind",
+        "cause",
+        "partition",
         "version",
         "commit",
         "python",

@@ -98,6 +98,14 @@ def ended_in_time(world: World) -> None:
     world.ends[Partition("orders", 0)] = 10
 
 
+def stalled(world: World) -> None:
+    world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(12)))
+    source = Partition("orders", 0)
+    earlier = START._replace(steady_ms=START.steady_ms - 60_000)
+    world.undelivered.looked({source: 12}, world.main.shown.facts(START.steady_ms), earlier)
+    assert world.sample("reconsume_undelivered_seconds", topic="orders", partition="0") >= 60
+
+
 def behind_a_key(world: World) -> None:
     world.queue("orders", queued("orders", 0, b"a"), queued("orders", 1, b"a"))
 
@@ -160,6 +168,8 @@ MOVES: dict[str, Move] = {
     "transactions": transactions,
     "transaction_duration_seconds": transactions,
     "progress_lag": ended_in_time,
+    "undelivered_seconds": stalled,
+    "outage": lambda world: delivered(world, NotSent("connection-refused")),
     "blocked_keys": behind_a_key,
     "behind_records": behind_a_key,
     "parked_keys": lambda world: world.queue("orders", parked("orders", 0, b"a")),

@@ -165,3 +165,40 @@ def test_each_kind_of_an_odd_verdict_has_a_line() -> None:
     )
     assert sorted(text for when, text, _ in told if when == 0.0) == [f"it has {kind}" for kind in kinds]
     assert len([when for when, *_ in told if when == WINDOW]) == len(kinds)
+
+
+def test_lines_about_deliveries_and_refused_calls_are_sixty_a_minute_together_with_their_sums() -> None:
+    """Given a storm of many classes, each known for minutes, then no minute has more than 60 lines of them."""
+    repeats = Repeats()
+
+    def storm() -> Iterator[tuple[float, Any]]:
+        for second in range(300):
+            for number in range(50):
+                told = {"event": "dead-letter", "reason": f"r{number}", "id": f"orders:0:{second}"}
+                yield float(second), line("dead", name="reconsume.failures", **told)
+            refused = {"event": "api-refused", "peer": f"10.0.0.{second % 200}"}
+            yield float(second), line("refused", name="reconsume.audit", **refused)
+
+    told = written(repeats, storm())
+    by_minute = [sum(1 for when, _, _ in told if when // 60 == minute) for minute in range(5)]
+    assert by_minute[0] >= 50, "the first line of each class is never left out"
+    assert max(by_minute[1:]) <= 60, by_minute
+
+
+def test_errors_and_what_operators_do_are_never_left_out_for_the_sake_of_others() -> None:
+    repeats = Repeats()
+    for number in range(500):
+        repeats.admit(line("dead", name="reconsume.failures", event="dead-letter", reason=f"r{number}", id="x"), 0.0)
+    assert repeats.admit(line("settled", name="reconsume.failures", event="settled", id="x", reason="by"), 1.0)
+    assert repeats.admit(line("broken", name="reconsume.failures", level=logging.ERROR, id="x", reason="b"), 1.0)
+
+
+def test_a_sum_is_written_now_and_says_when_the_last_line_came() -> None:
+    repeats, last = Repeats(), None
+    for number in range(BURST + 1):
+        last = line("dead", name="reconsume.failures", event="dead-letter", reason="r", id=str(number))
+        last.created = 1_763_690_000.0
+        repeats.admit(last, 0.0)
+    (told,) = repeats.sums(WINDOW)
+    assert vars(told)["last_at"] == "2025-11-21T01:53:20.000Z"
+    assert told.created > 1_763_690_000.0

@@ -55,6 +55,24 @@ def test_instances_with_the_same_alarm_are_one_line_since_the_first_of_them() ->
     assert alarm.who == "billing-0, billing-1, billing-2 and 3 more"
 
 
+@pytest.mark.parametrize(
+    ("cause", "says"),
+    [
+        ("unreachable", "no retries are used up"),
+        ("failing", "each failure uses up a retry"),
+        ("unwell", "the health URL"),
+    ],
+)
+def test_each_cause_of_an_outage_has_a_text_of_its_own(cause: str, says: str) -> None:
+    (alarm,) = seen(billing=beat(PaceTold("outage", NOW, cause=cause)))
+    assert says in alarm.text
+
+
+def test_two_causes_at_a_time_are_two_alarms() -> None:
+    failing, unwell = (beat(PaceTold("outage", NOW, cause=cause)) for cause in ("failing", "unwell"))
+    assert [alarm.who for alarm in seen(a=failing, b=unwell)] == ["a", "b"]
+
+
 def test_a_topic_that_a_service_rejects_is_an_alarm_with_what_was_sent_and_the_fix() -> None:
     """Given heartbeats of two instances, then they are one alarm; one that is silent says nothing."""
     told = RefusedTold("orders", 415, NOW - 95_000, "POST", "/events", "text/csv")

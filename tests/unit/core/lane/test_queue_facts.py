@@ -37,9 +37,9 @@ def wait(ledger: KeyLedger, offset: int, key: bytes) -> None:
     ("keys", "expected"),
     [
         ((), QueueFacts(0, 0, 0.5)),
-        ((b"a",), QueueFacts(1, 0, 0.5)),
-        ((b"a", b"b", b"a", b"a"), QueueFacts(2, 2, 0.5)),
-        ((b"",) * 4, QueueFacts(1, 3, 0.5)),
+        ((b"a",), QueueFacts(1, 0, 0.5, due_ms=0)),
+        ((b"a", b"b", b"a", b"a"), QueueFacts(2, 2, 0.5, due_ms=0)),
+        ((b"",) * 4, QueueFacts(1, 3, 0.5, due_ms=0)),
     ],
 )
 def test_each_key_that_waits_is_blocked_and_what_is_not_its_first_is_behind(
@@ -66,7 +66,7 @@ def test_of_the_records_and_the_offsets_that_they_lie_between_the_fuller_bound_c
 def test_a_key_that_waits_for_a_person_is_told_beside_the_blocked_ones() -> None:
     owned = queue(b"a", b"b", b"b")
     owned.ledger.read(QueuedCopy(2_000, (9, WALL), b"c", Order(9), Attempt(0, 0, 0), NEVER))
-    assert queue_facts_of(owned, 0.5) == QueueFacts(3, 1, 0.5, parked_keys=1)
+    assert queue_facts_of(owned, 0.5) == QueueFacts(3, 1, 0.5, parked_keys=1, due_ms=0)
 
 
 def test_a_queue_is_named_at_three_quarters_and_again_only_after_it_was_half_full() -> None:

@@ -11,6 +11,7 @@ from reconsume.sidecar.core.pace.pace import (
     LAST_PROBE_MS,
     LONGEST_PAUSE_MS,
     THROTTLE_HANGS_MS,
+    Cause,
     Change,
     Pace,
     State,
@@ -137,10 +138,10 @@ def test_each_change_is_told_with_its_reason_and_how_long_it_lasted() -> None:
     pace.note(RECORD, BUSY, at(1_300))
     pace.note(RECORD, COMMITTED, at(1_500))
     assert told == [
-        Change(State.OPEN, State.OUTAGE, "refused", 1_000),
-        Change(State.OUTAGE, State.PROBING, "refused", 100),
-        Change(State.PROBING, State.OUTAGE, "refused", 100),
-        Change(State.OUTAGE, State.PROBING, "refused", 300),
+        Change(State.OPEN, State.OUTAGE, "refused", 1_000, Cause.UNREACHABLE),
+        Change(State.OUTAGE, State.PROBING, "refused", 100, Cause.UNREACHABLE),
+        Change(State.PROBING, State.OUTAGE, "refused", 100, Cause.UNREACHABLE),
+        Change(State.OUTAGE, State.PROBING, "refused", 300, Cause.UNREACHABLE),
         Change(State.PROBING, State.THROTTLED, "the service asked for 1000 ms", 300),
         Change(State.THROTTLED, State.OPEN, "", 200),
     ]

@@ -1,0 +1,146 @@
+"""Judge what all running instances say of their last minutes: failures, new dead letters, and records that wait.
+
+Heartbeats carry the sums (`topics/instance_sums.py`), so it does not matter which instance is near, or whether there is
+a view. A heartbeat is sent once a minute, within 15 s if it has bad news: each finding says how old the oldest sum is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.undelivered import Age, stalled
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.printable import plural
+from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
+from reconsume.topics.policy_record import InstanceHeard
+
+FEWEST = 20
+"""Attempts of a topic below which no share is judged."""
+WARN_SHARE, FAIL_SHARE = 0.1, 0.5
+WHY = "see `reconsume retries list`, and the log of the service"
+LETTERS = "reconsume dlq list"
+STALLED = "see `partitions` in /status of the instance that has it: docs/runbook.md, ReconsumePartitionStalled"
+UNTOLD = "the policy topic cannot be read, where instances say it"
+START = "start an instance, or wait a minute for its heartbeat"
+
+
+class RunningSums(NamedTuple):
+    """The sums of the running instances, `silent` instances that sent none, and what keeps the answer incomplete."""
+
+    sums: tuple[InstanceSums, ...]
+    missing: tuple[Finding, ...]
+    oldest_ms: int
+
+
+def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> RunningSums:
+    """Return the sums of the instances that run."""
+    if records is None:
+        return RunningSums((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
+    running = [
+        heartbeat.record
+        for heartbeat, _ in records
+        if isinstance(heartbeat, InstanceHeard)
+        and heartbeat.record is not None
+        and heartbeat.record.at > at.wall_ms - SILENT_AFTER
+    ]
+    sums = tuple(record.sums for record in running if record.sums is not UNSET)
+    if not sums:
+        return RunningSums((), (not_checked("no running instance says it", START),), 0)
+    missing = []
+    if len(sums) < len(running):
+        missing.append(not_checked(f"{plural(len(running) - len(sums), 'running instance')} did not say it yet", START))
+    if omitted := sum(one.omitted for one in sums):
+        missing.append(not_checked(f"{plural(omitted, 'topic')} had no room in heartbeats", "see the metrics"))
+    return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
+
+
+def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
+    """Report topics of which much failed in the last five minutes, and why."""
+    sums, missing, oldest_ms = running_sums(records, at)
+    attempts, failed = Counter[str](), Counter[str]()
+    reasons = defaultdict[str, Counter[str]](Counter)
+    for topic in (topic for one in sums for topic in one.failures):
+        attempts[topic.topic] += topic.attempts
+        failed[topic.topic] += topic.failed
+        reasons[topic.topic].update(topic.reasons)
+    findings = list(missing)
+    for name, count in sorted(attempts.items()):
+        share = failed[name] / count if count else 0
+        if count < FEWEST or share < WARN_SHARE:
+            continue
+        text = f"{name}: {share:.0%} of {count} attempts failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
+        findings.append((fail if share >= FAIL_SHARE else warn)(text, WHY))
+    if sums and findings == list(missing):
+        total = f"{failed.total()} of {plural(attempts.total(), 'attempt')} failed in the last {ago(FAILURES_MS)}"
+        findings.append(ok(total))
+    return dated(findings, sums, oldest_ms)
+
+
+def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
+    """Report new dead letters of the last 15 minutes, by reason."""
+    sums, missing, oldest_ms = running_sums(records, at)
+    reasons = defaultdict[str, Counter[str]](Counter)
+    for topic in (topic for one in sums for topic in one.dead_letters):
+        reasons[topic.topic].update(topic.reasons)
+    findings = list(missing)
+    for name, counts in sorted(reasons.items()):
+        new = plural(counts.total(), "new dead letter")
+        findings.append(warn(f"{name}: {new} in the last {ago(DEAD_LETTERS_MS)}: {ranked(counts)}", LETTERS))
+    if sums and not reasons:
+        findings.append(ok(f"no new ones in the last {ago(DEAD_LETTERS_MS)}"))
+    return dated(findings, sums, oldest_ms)
+
+
+def lag(records: Sequence[PolicyTopicRecord] | None, topics: Collection[str], at: Now) -> list[Finding]:
+    """Report main topics and partitions whose oldest undelivered record has waited for long."""
+    sums, missing, oldest_ms = running_sums(records, at)
+    findings = [*missing, *waiting(newest(sums), topics)] if sums else list(missing)
+    return dated(findings, sums, oldest_ms)
+
+
+def newest(sums: Sequence[InstanceSums]) -> dict[Partition, TopicLag]:
+    """Return what was said of each partition last: its instance may be another one since."""
+    lags: dict[Partition, TopicLag] = {}
+    for one in sorted(sums, key=lambda one: one.at):
+        lags.update({Partition(lag.topic, lag.partition): lag for lag in one.lag})
+    return lags
+
+
+def waiting(lags: Mapping[Partition, TopicLag], topics: Collection[str]) -> Iterator[Finding]:
+    """Yield the findings about main topics."""
+    ages = [Age(source, lag.oldest) for source, lag in lags.items()]
+    # Of the other partitions of an instance only the oldest is known, and not its number.
+    ages += [Age(Partition(lag.topic, -1 - lag.partition), lag.next) for lag in lags.values() if lag.next is not None]
+    stalled_ages = [age for age in stalled(ages) if age.source.number >= 0]
+    for source, waited_ms in stalled_ages:
+        grows = ", and this grows" if lags[source].grows else ""
+        topic, number = source
+        yield warn(f"{topic}[{number}]: its oldest undelivered record has waited for {ago(waited_ms)}{grows}", STALLED)
+    known = {source.topic for source in lags}
+    if unknown := set(topics) - known:
+        yield not_checked(f"no running instance has a partition of {listed(unknown)}", START)
+    if known and not stalled_ages:
+        yield ok(f"no undelivered record has waited for more than {ago(max(lag.oldest for lag in lags.values()))}")
+
+
+def ranked(counts: Mapping[str, int]) -> str:
+    """Return reasons with their numbers, the most frequent first."""
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda item: -item[1])[:10])
+
+
+def dated(findings: Sequence[Finding], sums: Sequence[InstanceSums], oldest_ms: int) -> list[Finding]:
+    """Return the findings with the age of the oldest sum behind the last one."""
+    if not sums:
+        return list(findings)
+    *others, last = findings
+    instances = plural(len(sums), "instance")
+    age = "just made" if oldest_ms < 1_000 else f"{ago(oldest_ms)} old"
+    return [*others, replace(last, finding=f"{last.finding} (of {instances}; the oldest sum is {age})")]

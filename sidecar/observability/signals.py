@@ -1,0 +1,166 @@
+"""Watch what an operator must know within minutes: failures, new dead letters, and partitions that stand.
+
+Every ten seconds, on the event loop, it compares the counters of the lanes with those of five and fifteen minutes ago.
+The heartbeat carries these sums (`topics/instance_sums.py`), and `doctor` adds them up for all instances. A partition
+that stands is logged once, and once when that is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.undelivered import LONG_ALONE, Age, stalled
+from reconsume.topics.instance_sums import (
+    DEAD_LETTERS_MS,
+    FAILURES_MS,
+    InstanceSums,
+    TopicDeadLetters,
+    TopicFailures,
+    TopicLag,
+    bounded,
+    top,
+)
+
+EVERY = 10.0
+"""Seconds between two looks, as between two looks at the ends of the logs."""
+ATTEMPTS = frozenset({"commit", "retry", "dead_letter", "timeout", "broken_answer"})
+"""Outcomes of deliveries that are attempts (contract 1.6)."""
+BEFORE = 60_000
+"""ms that lie between the two ages whose difference tells whether a lag grows."""
+GROWTH = 30_000
+"""ms by which it grows at least."""
+FEW, BAD_SHARE = 20, 0.1
+"""With fewer attempts no share is judged; from this share of failures on an operator should know."""
+
+Pair = tuple[str, str]
+
+_LOG = logging.getLogger("reconsume.signals")
+
+
+class _Snapshot(NamedTuple):
+    """The counters at a steady time (ms)."""
+
+    at_ms: int
+    attempts: Counter[str]
+    failures: Counter[Pair]
+    dead_letters: Counter[Pair]
+    oldest: Mapping[str, int]
+
+
+class Signals:
+    """The sums of one instance. Used on the event loop; `sums` and `urgent` may be read on any thread.
+
+    `ages`: for how many ms the oldest undelivered record of each partition has waited. `topics`: the main topics.
+    """
+
+    def __init__(
+        self, lanes: Sequence[LaneCounters], ages: Callable[[], Mapping[Partition, int]], topics: Iterable[str]
+    ) -> None:
+        self.sums = InstanceSums(now().wall_ms)
+        self.urgent = False
+        """Whether the heartbeat should carry the sums soon: something of them needs an operator."""
+        self._lanes, self._ages, self._topics = lanes, ages, frozenset(topics)
+        self._snapshots: deque[_Snapshot] = deque([self._snapshot(now(), {})])
+        self._stalled: dict[Partition, int] = {}
+
+    async def follow(self) -> NoReturn:
+        """Look every ten seconds, without end."""
+        while True:
+            await asyncio.sleep(EVERY)
+            self.look(now())
+
+    def look(self, moment: Now) -> None:
+        """Make the sums, and log which partitions stand, and which do not any more."""
+        ages = self._ages()
+        mains = [Age(source, ms) for source, ms in ages.items() if source.topic in self._topics]
+        self._log_stalled(stalled(Age(*item) for item in ages.items()), ages)
+        present = self._snapshot(moment, _oldest(mains))
+        failures = self._failures(present, self._before(moment.steady_ms - FAILURES_MS))
+        before = self._before(moment.steady_ms - DEAD_LETTERS_MS)
+        dead = _by_topic(present.dead_letters - before.dead_letters)
+        letters = [TopicDeadLetters(topic, top(reasons.items())) for topic, reasons in dead.items()]
+        self.sums = bounded(moment.wall_ms, failures, letters, self._lag(mains, moment))
+        bad = any(one.attempts >= FEW and one.failed >= BAD_SHARE * one.attempts for one in failures)
+        self.urgent = bad or bool(letters) or any(one.waited_ms >= LONG_ALONE for one in mains)
+        self._snapshots.append(present)
+        while len(self._snapshots) > 1 and self._snapshots[1].at_ms <= moment.steady_ms - DEAD_LETTERS_MS:
+            self._snapshots.popleft()
+
+    def _snapshot(self, moment: Now, oldest: Mapping[str, int]) -> _Snapshot:
+        attempts, failures, dead = Counter[str](), Counter[Pair](), Counter[Pair]()
+        for counters in self._lanes:
+            for (topic, _, outcome), count in counters.deliveries.items():
+                attempts[topic] += count if outcome in ATTEMPTS else 0
+            failures.update(counters.failures)
+            dead.update(counters.dead_letters)
+        return _Snapshot(moment.steady_ms, attempts, failures, dead, oldest)
+
+    def _before(self, steady_ms: int) -> _Snapshot:
+        """Return the newest snapshot that is not younger than asked; the oldest one if all are."""
+        return next((one for one in reversed(self._snapshots) if one.at_ms <= steady_ms), self._snapshots[0])
+
+    def _failures(self, present: _Snapshot, before: _Snapshot) -> list[TopicFailures]:
+        attempts, failed = present.attempts - before.attempts, _by_topic(present.failures - before.failures)
+        return [
+            TopicFailures(topic, count, failed[topic].total(), top(failed[topic].items()))
+            for topic, count in attempts.items()
+        ]
+
+    def _lag(self, mains: Iterable[Age], moment: Now) -> list[TopicLag]:
+        by_topic = defaultdict[str, list[Age]](list)
+        for age in mains:
+            by_topic[age.source.topic].append(age)
+        before = self._before(moment.steady_ms - BEFORE).oldest
+        lags = []
+        for topic, ages in by_topic.items():
+            first, *others = sorted(ages, key=lambda age: -age.waited_ms)
+            grows = topic in before and first.waited_ms - before[topic] > GROWTH
+            second = others[0].waited_ms if others else None
+            lags.append(TopicLag(topic, first.source.number, first.waited_ms, second, grows))
+        return lags
+
+    def _log_stalled(self, stalled_ages: Sequence[Age], ages: Mapping[Partition, int]) -> None:
+        present = dict(stalled_ages)
+        for source, waited_ms in present.items():
+            if source not in self._stalled:
+                text = "%s: its oldest undelivered record has waited for %d s: `partitions` in /status says why"
+                seconds = waited_ms // 1000
+                change = {"event": "partition-stalled", "was": "delivered"}
+                _LOG.warning(
+                    text,
+                    source,
+                    seconds,
+                    extra={**change, "partition": str(source), "undelivered_for": seconds},
+                )
+        over = [source for source in self._stalled if ages.get(source, 0) < LONG_ALONE and source not in present]
+        for source in over:
+            if source in ages:  # else another instance has it now
+                seconds = ages[source] // 1000
+                change = {"event": "partition-stalled", "was": "stalled"}
+                _LOG.warning(
+                    "%s: it is delivered again",
+                    source,
+                    extra={**change, "partition": str(source), "undelivered_for": seconds},
+                )
+        self._stalled = {source: ms for source, ms in {**self._stalled, **present}.items() if source not in over}
+
+
+def _by_topic(counts: Counter[Pair]) -> defaultdict[str, Counter[str]]:
+    by_topic = defaultdict[str, Counter[str]](Counter)
+    for (topic, reason), count in counts.items():
+        by_topic[topic][reason] += count
+    return by_topic
+
+
+def _oldest(ages: Iterable[Age]) -> dict[str, int]:
+    oldest: dict[str, int] = {}
+    for (topic, _), waited_ms in ages:
+        oldest[topic] = max(oldest.get(topic, 0), waited_ms)
+    return oldest

@@ -1,0 +1,66 @@
+"""A partition that stands among others is seen by how long its oldest record waits, whatever the cause."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+
+from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.kafka.group_topics import create_group
+from tests.support.service.behaviours import FAIL, OK, by_name
+from tests.support.sidecar.process import SidecarProcess
+
+OLD = 15.0
+"""Seconds after which a record is clearly old: the ends are looked at every ten."""
+
+
+def undelivered_for(sidecar: SidecarProcess, topic: str) -> dict[int, float]:
+    """By partition, what `/status` says."""
+    partitions = sidecar.status()["partitions"]
+    return {one["partition"]: one["undelivered_for"] for one in partitions if one["topic"] == topic}
+
+
+def metric(sidecar: SidecarProcess, name: str, topic: str, number: int) -> float:
+    return sidecar.metric(f'reconsume_{name}{{partition="{number}",topic="{topic}"}}')
+
+
+def test_an_open_transaction_of_another_program_on_a_main_topic_is_seen(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """R01: readers of committed records stop before it, and do not see what is behind."""
+    group = create_group(new_group(), partitions=2)
+    service = start_service(lambda _request: OK)
+    sidecar = start_sidecar(group, service.url)
+    plain = Producer({"bootstrap.servers": group.bootstrap})
+    foreign = Producer({"bootstrap.servers": group.bootstrap, "transactional.id": f"foreign-{group.main}"})
+    foreign.init_transactions(30)
+    foreign.begin_transaction()
+    foreign.produce(group.main, b"open", partition=0)
+    foreign.flush(30)
+    for number in (0, 1):
+        plain.produce(group.main, f"behind-{number}".encode(), partition=number)
+    plain.flush(30)
+    sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0, 0) > OLD, 60, "the partition is old")
+    assert undelivered_for(sidecar, group.main)[1] == 0
+    assert metric(sidecar, "undelivered_seconds", group.main, 0) > OLD
+    assert metric(sidecar, "progress_lag", group.main, 0) == 2
+    foreign.abort_transaction(30)
+    sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0) == 0, 60, "it is delivered again")
+    assert len(service.ledger.taken()) == 2
+
+
+def test_a_partition_whose_first_record_fails_in_place_forever_is_seen(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """R05: it is fetched, and delivered again and again, and the other partitions go on."""
+    group = create_group(new_group(), partitions=2)
+    service = start_service(by_name({"poison": (FAIL,)}))
+    overrides = {"deliver": {"order": "partition", "outage_failures": None}}
+    sidecar = start_sidecar(group, service.url, overrides=overrides)
+    producer = Producer({"bootstrap.servers": group.bootstrap})
+    producer.produce(group.main, b"poison:0", partition=0)
+    for number in (0, 1):
+        producer.produce(group.main, f"good:{number}".encode(), partition=number)
+    producer.flush(30)
+    sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0, 0) > OLD, 60, "the partition is old")
+    assert undelivered_for(sidecar, group.main)[1] == 0
+    assert metric(sidecar, "undelivered_seconds", group.main, 0) > OLD

@@ -1,0 +1,142 @@
+"""What doctor makes of the failures, dead letters and ages that running instances say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
+from reconsume.sidecar.doctor.findings import Report, Status
+from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.topics.instance_sums import (
+    LARGEST,
+    InstanceSums,
+    TopicDeadLetters,
+    TopicFailures,
+    TopicLag,
+    bounded,
+    top,
+)
+from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord
+
+NOW = Now(1_000_000_000, 5_000)
+OLD = NOW.wall_ms - 42_000
+
+
+def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> tuple[PolicyTopicRecord, ...]:
+    """Heartbeats of instances with these sums; None: it says none."""
+    return tuple(
+        PolicyTopicRecord(
+            InstanceHeard(f"pod-{number}", SubscriptionRecord({"orders": "*"}, at, sums=UNSET if one is None else one)),
+            at,
+        )
+        for number, one in enumerate(all_sums)
+    )
+
+
+def failed(count: int, of: int) -> InstanceSums:
+    return InstanceSums(OLD, failures=[TopicFailures("orders", of, count, {"http-500": count})])
+
+
+def waits(
+    partition: int, oldest: int, second: int | None = None, *, grows: bool = False, at: int = OLD
+) -> InstanceSums:
+    after = None if second is None else second * 1000
+    return InstanceSums(at, lag=[TopicLag("orders", partition, oldest * 1000, after, grows)])
+
+
+@pytest.mark.parametrize(
+    ("sums", "status"),
+    [
+        ([failed(9, 100)], Status.OK),
+        ([failed(10, 100)], Status.WARN),
+        ([failed(50, 100)], Status.FAIL),
+        ([failed(19, 19)], Status.OK),
+        ([failed(0, 30), failed(30, 30)], Status.FAIL),
+        ([failed(0, 300), failed(10, 10)], Status.OK),
+    ],
+)
+def test_the_share_of_failures_is_that_of_all_instances(sums: list[InstanceSums], status: Status) -> None:
+    (one,) = failures(heard(*sums), NOW)
+    assert one.status is status
+    assert "the oldest sum is 42s old" in one.finding
+
+
+def test_a_topic_that_fails_is_named_with_its_reasons_the_most_frequent_first() -> None:
+    sums = InstanceSums(OLD, failures=[TopicFailures("orders", 40, 30, {"timeout": 5, "http-500": 25})])
+    assert "orders: 75% of 40 attempts failed in the last 5m: 25 http-500, 5 timeout" in str(failures(heard(sums), NOW))
+
+
+def test_dead_letters_warn_from_the_first_one_and_never_fail() -> None:
+    sums = InstanceSums(OLD, dead_letters=[TopicDeadLetters("orders", {"http-422": 9})])
+    (one,) = dead_letters(heard(sums, sums), NOW)
+    assert one.status is Status.WARN
+    assert "orders: 18 new dead letters in the last 15m: 18 http-422" in one.finding
+    assert dead_letters(heard(InstanceSums(OLD)), NOW)[0].status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("sums", "status"),
+    [
+        ([waits(0, 299, 250)], Status.OK),
+        ([waits(0, 300, 250)], Status.WARN),
+        ([waits(0, 60, 9)], Status.WARN),
+        ([waits(0, 60), waits(1, 9)], Status.WARN),
+        ([waits(0, 60), waits(1, 10)], Status.OK),
+        ([waits(0, 60)], Status.OK),
+        ([waits(0, 400, at=OLD - 9_000), waits(0, 1)], Status.OK),
+    ],
+)
+def test_lag_is_judged_by_topic_and_by_partitions_that_stand_alone(sums: list[InstanceSums], status: Status) -> None:
+    assert Report("lag", tuple(lag(heard(*sums), ["orders"], NOW))).status is status
+
+
+def test_a_lag_that_grows_says_so() -> None:
+    assert "orders[3]: its oldest undelivered record has waited for 7m, and this grows" in str(
+        lag(heard(waits(3, 420, grows=True)), ["orders"], NOW)
+    )
+
+
+Records = Sequence[PolicyTopicRecord] | None
+
+
+@pytest.mark.parametrize("records", [None, (), heard(None), heard(failed(0, 99), at=NOW.wall_ms - 180_000)])
+def test_without_an_instance_that_says_it_nothing_is_ok(records: Records) -> None:
+    found = (failures(records, NOW), dead_letters(records, NOW), lag(records, ["orders"], NOW))
+    assert {one.status for findings in found for one in findings} == {Status.NOT_CHECKED}
+
+
+def test_what_some_instances_do_not_say_is_not_checked_beside_what_the_others_say() -> None:
+    found = failures(heard(failed(50, 100), None), NOW)
+    assert [one.status for one in found] == [Status.NOT_CHECKED, Status.FAIL]
+    (unknown, _) = lag(heard(waits(0, 1)), ["orders", "invoices"], NOW)
+    assert (unknown.status, "invoices" in unknown.finding) == (Status.NOT_CHECKED, True)
+
+
+def test_sums_are_bounded_say_what_they_leave_out_and_keep_the_worst() -> None:
+    topics = [f"{'t' * 200}-{number}" for number in range(50)]
+    sums = bounded(
+        OLD,
+        [TopicFailures(topic, 100, number, top([("http-500", number)])) for number, topic in enumerate(topics)],
+        [TopicDeadLetters(topic, top([("http-500", number)])) for number, topic in enumerate(topics)],
+        [TopicLag(topic, 0, number, None, grows=False) for number, topic in enumerate(topics)],
+    )
+    assert len(msgspec.json.encode(sums)) <= LARGEST
+    kept = (sums.failures, sums.dead_letters, sums.lag)
+    assert [kind[0].topic for kind in kept] == [topics[-1]] * 3
+    assert sums.omitted == 150 - sum(map(len, kept))
+
+
+def test_rare_reasons_are_summed_up() -> None:
+    assert top([(f"r{number}", number) for number in range(1, 9)]) == {
+        "r8": 8,
+        "r7": 7,
+        "r6": 6,
+        "r5": 5,
+        "r4": 4,
+        "other": 6,
+    }
