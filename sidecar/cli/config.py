@@ -14,6 +14,7 @@ from reconsume.sidecar.cli.terminal.output import Format, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.tokens import read_tokens
+from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.settings import Settings, load, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.checks_of_order import overlapping
@@ -54,12 +55,23 @@ def check(options: Options) -> None:
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    for sentence in (*exposed(settings), *without_effect(settings), *overlapping(settings)):
+    warnings = [*exposed(settings), *without_effect(settings), *overlapping(settings)]
+    for sentence in (*warnings, *_too_few_files(settings.deliver)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)
     row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}
     options.output.rows(("group", "topics", "good"), [row])
+
+
+def _too_few_files(deliver: Deliver) -> Iterator[str]:
+    """Yield a sentence if more deliveries may be out at once than this machine lets a process open files for."""
+    most, needed = highest_limit(), needed_for(deliver.concurrency)
+    if deliver.mode == "push" and most < needed:
+        yield (
+            f"deliver.concurrency = {deliver.concurrency} needs {needed} open files, and a process may have {most} "
+            "here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or lower it"
+        )
 
 
 def token_files(settings: Settings) -> dict[str, Path]:

@@ -107,7 +107,7 @@ def as_process_1() -> list[str]:
 
 @pytest.mark.parametrize("words", [["run"], ["ui", "--listen", "127.0.0.1:0"]])
 def test_a_sigterm_while_it_starts_ends_it_even_as_process_1(tmp_path: Path, words: list[str]) -> None:
-    """Given process 1 of a container, whose signals Linux discards where it has no handler, then no SIGKILL is needed."""
+    """Given process 1 of a container, whose signals Linux discards where it has no handler, then none is lost."""
     before = as_process_1()
     if not before:
         pytest.skip("this user may not make a namespace of processes (unshare)")
@@ -127,3 +127,27 @@ def test_a_sigterm_while_it_starts_ends_it_even_as_process_1(tmp_path: Path, wor
             finally:
                 process.kill()
         assert code in (0, 143), wait
+
+
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(tmp_path: Path) -> None:
+    words = ["run", "-c", str(write_good(tmp_path)), "--set", "kafka.bootstrap.servers=127.0.0.1:1"]
+    low = ["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh"]
+    with subprocess.Popen([*low, *RECONSUME, *words], env=environ(), stderr=subprocess.DEVNULL) as process:
+        try:
+            sidecar, until = psutil.Process(process.pid), time.monotonic() + SECONDS
+            while len(set(sidecar.rlimit(psutil.RLIMIT_NOFILE))) > 1 or "reconsume.sidecar" not in sidecar.cmdline():
+                assert time.monotonic() < until
+                time.sleep(0.02)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_limit_of_open_files_below_what_the_settings_need_is_a_warning(tmp_path: Path) -> None:
+    low = ["sh", "-c", 'ulimit -Sn 600 && ulimit -Hn 600 && exec "$@"', "sh"]
+    for concurrency, warned in ((300, False), (600, True)):
+        words = ["config", "check", "-c", str(write_good(tmp_path)), "--set", f"deliver.concurrency={concurrency}"]
+        command = [*low, *RECONSUME, *words]
+        done = subprocess.run(command, env=environ(), capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0
+        assert ("needs 856 open files, and a process may have 600" in done.stderr) == warned
