@@ -25,6 +25,9 @@ from reconsume.sidecar.settings.sections.deliver import Deliver
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
+MANY_RETRIES = 1_000
+"""Retries from which on `check` warns: RocketMQ, whose default is 16, takes any number too."""
+
 
 @command(app, "check")
 def check(options: Options) -> None:
@@ -56,7 +59,7 @@ def check(options: Options) -> None:
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
     warnings = [*exposed(settings), *without_effect(settings), *overlapping(settings)]
-    for sentence in (*warnings, *_too_few_files(settings.deliver)):
+    for sentence in (*warnings, *_too_few_files(settings.deliver), *_many_retries(settings)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)
@@ -72,6 +75,21 @@ def _too_few_files(deliver: Deliver) -> Iterator[str]:
             f"deliver.concurrency = {deliver.concurrency} needs {needed} open files, and a process may have {most} "
             "here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or lower it"
         )
+
+
+def _many_retries(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each number of retries that is far above any that helps."""
+    named = [("retry.max_reconsume_times", settings.retry.max_reconsume_times)]
+    named += [
+        (f"retry.rules[{number}].max_reconsume_times", rule.max_reconsume_times or 0)
+        for number, rule in enumerate(settings.retry.rules)
+    ]
+    for name, times in named:
+        if times >= MANY_RETRIES:
+            yield (
+                f"{name} = {times}: each record that always fails is written to Kafka at least {times} times before "
+                "it is a dead letter; retry.max_age bounds the time instead"
+            )
 
 
 def token_files(settings: Settings) -> dict[str, Path]:
