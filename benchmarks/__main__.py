@@ -24,11 +24,15 @@ from benchmarks.shares import shares
 from benchmarks.sidecar import Sidecar, Usage
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
-SCENARIOS = ("push", "unix", "keyed", "ladder", "batch", "pull", "fail", "ladder-fail", "output", "relay")
+SCENARIOS = (
+    *("push", "unix", "keyed", "ladder", "batch", "pull"),
+    *("fail", "default-fail", "ladder-fail", "output", "relay"),
+)
 console = Console(width=120)
 talk = Console(stderr=True)
 
 BATCH = ("deliver.batch.max_size=128", "deliver.concurrency=8")
+DEFAULT_LADDER = ("retry.ladder=rocketmq", "retry.levels=null")
 LADDER = ("deliver.order=key", "retry.ordered_ladder=[1h]", "retry.ordered_max_waiting=1000000")
 MOST_WAITING = 100_000
 """Records that may fail in an order: beyond 16 384 offsets of a queue its main partition is paused."""
@@ -102,7 +106,7 @@ class Bench:
             f"kafka={{bootstrap.servers: '{self.bootstrap}'}}",
             f"deliver.url={self.nginx.url(path)}",
             "retry.ladder=[1h]",
-            "retry.levels=[1h]",
+            "retry.levels=ladder",
             f"api.listen=127.0.0.1:{20000 + number}",
             "api.probe_listen=null",
             "deliver.outage_failures=null",
@@ -220,6 +224,11 @@ class Bench:
             ),
             "fail": Scenario(
                 "all fail → level topics", "must 0.15, aim 0.30", lambda: self.through("fail", self.committed)
+            ),
+            "default-fail": Scenario(
+                "all fail, with the default ladder and its six levels",
+                NO,
+                lambda: self.through("fail", self.committed, *DEFAULT_LADDER),
             ),
             "ladder-fail": Scenario(
                 "all fail, ordered by key → queue topics",

@@ -84,7 +84,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     direct: bool = False
     removed: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    source: Literal["auto", "events", "spark"] = "auto"
+    source: Literal["events", "spark"] = "events"
     ordered: bool = False
 
     @property
@@ -110,7 +110,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     @property
     def rows(self) -> tuple[str, ...]:
         """The topics of the Spark job's rows and sums. Without the job there are none."""
-        return () if self.source == "events" else (self.names.view, self.names.stats)
+        return (self.names.view, self.names.stats) if self.source == "spark" else ()
 
 
 READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -208,12 +208,12 @@ def following(group: GroupShape) -> Iterator[Permission]:
     The settings of its topics say how long a row is kept, and the events topic says how new the view is.
     """
     names = group.names
-    yield from on_topics(group.rows, READ, DESCRIBE_CONFIGS)
     yield from on_topics([names.events], DESCRIBE_CONFIGS)
-    if group.source != "spark":
-        yield from on_topics([names.events], READ)
     if group.rows:
+        yield from on_topics(group.rows, READ, DESCRIBE_CONFIGS)
         yield on_group(names.view_group, DESCRIBE)
+    else:
+        yield from on_topics([names.events], READ)
 
 
 def redriving(names: Names) -> Iterator[Permission]:

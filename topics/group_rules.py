@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
-from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_fit
+from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, Ladder, longest_below, longest_fit
 from reconsume.topics.names import LEGAL_NAMES, Names
 from reconsume.topics.partition import Partition
 from reconsume.topics.retry_headers import RetryState
@@ -104,7 +104,10 @@ class GroupRules(msgspec.Struct, frozen=True):
         return SHORTEST_ASKED <= delay <= LONGEST
 
     def level_for(self, wait: int) -> int | None:
-        """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all."""
+        """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all.
+
+        It may be a second longer than the wait.
+        """
         return longest_fit(wait, self.delays)
 
     def retry_topic(self, level: int | None, state: RetryState) -> str:
@@ -121,7 +124,7 @@ class GroupRules(msgspec.Struct, frozen=True):
         """
         role = self.names.role(topic, self.topics)
         short = tuple(delay for delay in self.delays if delay <= LONGEST_PASSING) or self.delays[:1]
-        shorter = longest_fit((role.delay or 0) - 1 if role is not None else 0, short)
+        shorter = longest_below((role.delay or 0) - 1 if role is not None else 0, short)
         if shorter is None:
             return short[-1] if short else None
         return shorter

@@ -6,8 +6,10 @@ retry, and `names.py` has the names.
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -26,7 +28,15 @@ LONGEST = 864_000_000
 MOST_DELAYS = 64
 """Delays of a list of levels, or of a ladder. A level is a topic with its partitions and replicas."""
 MOST_LEVELS = 128
-"""Level topics of a group whose ladder and rules have many delays. A given list of levels makes any delay of a few."""
+"""Level topics of a group with `levels: ladder` or `table`. Any delay can be made of a few by hops."""
+ROCKETMQ = TABLE[2:]
+"""The ladder `rocketmq`: sixteen retries, 4 h 45 min 40 s in all."""
+SIX: tuple[int, ...] = tuple(map(parse_duration, ("10s", "30s", "1m", "5m", "30m", "2h")))
+"""The default levels of the ladder `rocketmq`: six topics instead of sixteen. Its retries cost 37 copies, not 16."""
+MOST_DEFAULT_LEVELS = 8
+"""The most level topics of any other ladder, unless the configuration chooses."""
+LATEST = 1_000
+"""ms. How much later than its due time a record may leave its last level (contract 2.5)."""
 
 
 class Exponential(msgspec.Struct, frozen=True):
@@ -56,16 +66,16 @@ class Ladder(msgspec.Struct, frozen=True):
         return self.delays[min(retry, len(self.delays)) - 1]
 
 
-LevelsSpec: TypeAlias = str | tuple[int, ...]
+LevelsSpec: TypeAlias = str | tuple[int, ...] | None
 """`ladder` (a level for each delay of the ladder), `table` (those of TABLE as well), or a list of delays in ms, from
-which all others are made by hops."""
+which all others are made by hops. None: SIX for the ladder `rocketmq`, and at most eight delays of any other."""
 
 
 def build_ladder(spec: LadderSpec) -> Ladder:
     """Return the ladder that `spec` describes. Raises ValueError in one sentence if it is invalid."""
     match spec:
         case "rocketmq":
-            delays = TABLE[2:]
+            delays = ROCKETMQ
         case "pulsar":
             delays = TABLE
         case Exponential():
@@ -118,16 +128,17 @@ def exponential(spec: Exponential) -> tuple[int, ...]:
 
 
 def level_delays(spec: LevelsSpec, *ladders: Ladder) -> tuple[int, ...]:
-    """Return every delay that has a level topic, ascending, for a group of these ladders.
+    """Return every delay that has a level topic, ascending, for a group of these ladders; the group's own is first.
 
     Raises ValueError in one sentence if `spec` is invalid, or the ladders have too many delays together.
     """
-    delays = {delay for ladder in ladders for delay in ladder.delays}
     match spec:
+        case None:
+            return SIX if ladders[0].delays == ROCKETMQ else few_levels(*(ladder.delays for ladder in ladders))
         case "ladder" | "table":
+            delays = {delay for ladder in ladders for delay in ladder.delays}
             delays |= set(TABLE) if spec == "table" else set()
-            if len(delays) > MOST_LEVELS:
-                raise ValueError(f"the ladders have {len(delays)} delays, each a topic, and {MOST_LEVELS} are the most")
+            check_count(len(delays))
             return tuple(sorted(delays))
         case str():
             raise ValueError(f"{spec[:40]!r} is no choice of levels: write ladder, table or a list of delays")
@@ -136,25 +147,82 @@ def level_delays(spec: LevelsSpec, *ladders: Ladder) -> tuple[int, ...]:
             return spec
 
 
+@functools.lru_cache(maxsize=16)
+def few_levels(*ladders: tuple[int, ...]) -> tuple[int, ...]:
+    """Return at most eight of the ladders' delays, ascending: those with which all delays take the fewest hops.
+
+    The shortest delay is always one, so that only what is left of a wait is spent in memory. The others are added one
+    by one, each time the one that saves the most hops, and then exchanged while that saves any. Raises ValueError if
+    the ladders have more than 128 delays.
+    """
+    delays = sorted({delay for ladder in ladders for delay in ladder})
+    check_count(len(delays))
+    if len(delays) <= MOST_DEFAULT_LEVELS:
+        return tuple(delays)
+
+    def cost(levels: tuple[int, ...]) -> int:
+        return sum(hop_count(delay, levels) for delay in delays)
+
+    levels: tuple[int, ...] = (delays[0],)
+    while len(levels) < MOST_DEFAULT_LEVELS:
+        levels = min((_with(levels, delay) for delay in delays if delay not in levels), key=cost)
+    while True:
+        others = [delay for delay in delays if delay not in levels]
+        exchanged = (_with(levels, new, out) for out in levels[1:] for new in others)
+        better = min(exchanged, key=cost)
+        if cost(better) >= cost(levels):
+            return levels
+        levels = better
+
+
+def _with(levels: tuple[int, ...], new: int, out: int = 0) -> tuple[int, ...]:
+    return tuple(sorted({*levels, new} - {out}))
+
+
+def check_count(delays: int) -> None:
+    """Raise ValueError if ladders have more delays than a group may have topics for."""
+    if delays > MOST_LEVELS:
+        raise ValueError(f"the ladders have {delays} delays, each a topic, and {MOST_LEVELS} are the most")
+
+
 def numbered(spec: LevelsSpec) -> tuple[int, ...]:
-    """Return the delays that a numbered level counts in: the list that was given, else TABLE."""
-    return TABLE if isinstance(spec, str) else spec
+    """Return the delays that a numbered level counts in: the list that was given, otherwise TABLE."""
+    return spec if isinstance(spec, tuple) else TABLE
+
+
+def longest_below(bound: int, levels: tuple[int, ...]) -> int | None:
+    """Return the longest of the ascending `levels` that is at most `bound` ms. None if all are longer."""
+    index = bisect_right(levels, bound)
+    return levels[index - 1] if index > 0 else None
 
 
 def longest_fit(remaining: int, levels: tuple[int, ...]) -> int | None:
-    """Return the longest of the ascending `levels` that is at most `remaining` ms. None below the shortest."""
-    index = bisect_right(levels, remaining)
-    return levels[index - 1] if index > 0 else None
+    """Return the longest of the ascending `levels` that a record may wait in which is due in `remaining` ms.
+
+    It may be longer than the wait by one second, and at most by a ninth of the wait. A record leaves each level some
+    milliseconds late; otherwise it would miss the next level by these, and hop through several shorter ones. None: the
+    record is due, or the wait is shorter than every level.
+    """
+    return longest_below(remaining + min(LATEST, remaining // 9), levels) if remaining > 0 else None
 
 
 def hops(delay: int, levels: tuple[int, ...]) -> tuple[int, ...]:
     """Return the levels that a record passes to wait `delay` ms: the longest that fits, again and again.
 
-    The rest is shorter than the shortest level, and is waited in memory.
+    The rest is shorter than the shortest level, and is waited in memory. If the sum is longer than `delay`, it is at
+    most one second longer.
     """
-    way: list[int] = []
-    remaining = delay
+    return tuple(level for level, count in _runs(delay, levels) for _ in range(count))
+
+
+def hop_count(delay: int, levels: tuple[int, ...]) -> int:
+    """Return how many copies a wait of `delay` ms costs: its hops, or one copy to the ready topic."""
+    return max(1, sum(count for _, count in _runs(delay, levels)))
+
+
+def _runs(remaining: int, levels: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Yield each level that a record passes, and how often."""
     while (level := longest_fit(remaining, levels)) is not None:
-        count, remaining = divmod(remaining, level)
-        way.extend([level] * count)
-    return tuple(way)
+        count = max(1, remaining // level)
+        remaining -= count * level
+        yield level, count

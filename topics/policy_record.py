@@ -82,6 +82,20 @@ class PaceTold(msgspec.Struct, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
 
 
+class RefusedTold(msgspec.Struct, frozen=True):
+    """A topic whose records the service rejects, each with this status of HTTP. `since` is epoch ms.
+
+    The rest is what was sent: `path` without its query, `content_type` empty for none.
+    """
+
+    topic: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+    status: Annotated[int, msgspec.Meta(ge=400, le=499)]
+    since: Long
+    method: Annotated[str, msgspec.Meta(max_length=32)] = "POST"
+    path: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    content_type: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+
+
 class ReleaseTold(msgspec.Struct, frozen=True):
     """What an instance runs: its version, the commit that it was built from, its Python and its Kafka client."""
 
@@ -96,7 +110,9 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
 
     `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
     member of the group, and its service can be reached; unset where that is not known, which counts as well.
-    `release`: None if the instance does not know it.
+    `release`: None if the instance does not know it. `all_refused`: the topics whose records its service rejects; unset
+    if there is none. `lock_timeout`, `drain_timeout`: ms for which the release of a partition, and a stop, wait at most
+    for a delivery; None if it does not say.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -106,6 +122,14 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
     well: bool | msgspec.UnsetType = msgspec.UNSET
     release: ReleaseTold | None = None
+    all_refused: Annotated[tuple[RefusedTold, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+    lock_timeout: Long | None = None
+    drain_timeout: Long | None = None
+
+    @property
+    def refused(self) -> tuple[RefusedTold, ...]:
+        """The topics whose records its service rejects."""
+        return () if self.all_refused is msgspec.UNSET else self.all_refused
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,16 +12,14 @@ LONGEST_CLASS = 64
 (`view_record.LONGEST_KEY`), and a relay's service or a Spark handler may write a RETRY_REASON that is all one class."""
 
 
-LONGEST_TEXT = 256
-"""Bytes of UTF-8 of the text in an event. The headers of the record's copy have all of it."""
+LONGEST_TEXT = 200
+"""Characters of the text behind a class, so at most 800 bytes of UTF-8."""
 
 
 @functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
 def reason_text(reason_class: str, text: str) -> str:
-    """Return RETRY_REASON, `class` or `class: text`, in at most 1 KiB of UTF-8.
-
-    Every unprintable character is replaced by a space.
-    """
+    """Return RETRY_REASON, `class` or `class: text`, in at most 1 KiB of UTF-8 and on one line."""
+    text = one_line(text)
     return shortened(f"{reason_class}: {text}" if text else reason_class)
 
 
@@ -31,20 +29,18 @@ def reason_class(reason: str) -> str:
 
 
 def text_of(reason: str) -> str:
-    """Return the text of a RETRY_REASON behind its class, in at most LONGEST_TEXT bytes; empty if it has none."""
-    _, _, text = reason.partition(": ")
-    return one_line(text, LONGEST_TEXT) if text else ""
+    """Return the text of a RETRY_REASON behind its class, in at most LONGEST_TEXT characters; empty if it has none."""
+    return one_line(reason.partition(": ")[2])
 
 
-def one_line(text: str, longest: int) -> str:
-    """Return `text` on one line, in at most `longest` bytes of UTF-8, cut between characters.
+def one_line(text: str) -> str:
+    """Return `text` on one line, in at most LONGEST_TEXT characters.
 
     Every unprintable character counts as a space, and spaces in a row are one.
     """
     if not text.isprintable():
         text = "".join(char if char.isprintable() else " " for char in text)
-    data = " ".join(text.split()).encode()
-    return data[:longest].decode(errors="ignore").rstrip()
+    return " ".join(text.split())[:LONGEST_TEXT].rstrip()
 
 
 def shortened(text: str) -> str:

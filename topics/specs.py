@@ -14,9 +14,9 @@ from reconsume.topics.names import Kind, Names
 
 DAY = 86_400_000
 
-MOST_PARTITIONS = 12
-"""Partitions of level, ready and dead-letter topics. Retries are for the rare failure, and a group has some 20 of these
-topics. The brokers pay for partitions × levels × replicas. Twelve instances can still share a level."""
+MOST_PARTITIONS = 6
+"""Partitions of level, ready and dead-letter topics. Retries are for the rare failure, and brokers pay for partitions ×
+levels × replicas. More than six instances share the levels together. A topic that has more partitions is sound."""
 EVENTS_PARTITIONS = 6
 """Partitions of events and the view. They are enough for several Spark tasks; each record is small."""
 SINGLE_PARTITION = 1
@@ -65,11 +65,11 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def group_specs(
-    names: Names, sources: Sequence[Source], delays: tuple[int, ...], *, rows: bool = True, ordered: bool = False
+    names: Names, sources: Sequence[Source], delays: tuple[int, ...], *, rows: bool = False, ordered: bool = False
 ) -> tuple[TopicSpec, ...]:
     """Return every topic of the group, for the main topics `sources` and level delays in ms.
 
-    `rows`: whether a Spark job may write the view, so that there are topics for its rows and sums. `ordered`: whether
+    `rows`: whether a Spark job writes the view, and needs topics for its rows and sums. `ordered`: whether
     records wait in queue topics. Raises ValueError without a source.
     """
     if not sources:

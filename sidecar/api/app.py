@@ -25,7 +25,6 @@ __all__ = ["Access", "build_app", "build_probe_app"]
 
 LONGEST_DRAIN = 3600.0
 """Seconds. No caller waits longer for a call, and no pod has a longer grace period."""
-USUAL_DRAIN = 25.0
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -34,17 +33,16 @@ def build_app(
     sidecar: Operated,
     scrape: Scrape,
     access: Access,
-    drain_timeout: float = USUAL_DRAIN,
     calls: Sequence[Route] = (),
 ) -> Starlette:
     """Return the API for the service beside the sidecar.
 
-    `drain_timeout`: seconds, if a call names none. `calls`: further routes, such as those of the delivery mode.
+    `calls`: further routes, such as those of the delivery mode.
     """
     routes = [
         *probes(sidecar, scrape),
         Route("/status", _status(sidecar), methods=["GET"]),
-        Route("/drain", _drain(sidecar, drain_timeout), methods=["POST"]),
+        Route("/drain", _drain(sidecar), methods=["POST"]),
         *calls,
     ]
     return _app(routes, access)
@@ -75,11 +73,11 @@ def _status(sidecar: Operated) -> Endpoint:
     return status
 
 
-def _drain(sidecar: Operated, usual: float) -> Endpoint:
+def _drain(sidecar: Operated) -> Endpoint:
     async def drain(request: Request) -> Response:
         values = request.query_params.getlist("timeout")
         try:
-            timeout = parse_duration(values[0]) / 1000 if values else usual
+            timeout = min(parse_duration(values[0]) / 1000, LONGEST_DRAIN) if values else None
         except ValueError:
             return _bad_timeout()
         if len(values) > 1:
@@ -88,7 +86,7 @@ def _drain(sidecar: Operated, usual: float) -> Endpoint:
         # The status has a row for each partition: a preStop hook that names no group need not wait for it.
         if meant and set(meant) != {group := str(sidecar.status()["group"])}:
             return problem(409, f"This sidecar is of the group {group}.")
-        unfinished = await sidecar.drain(min(timeout, LONGEST_DRAIN))
+        unfinished = await sidecar.drain(timeout)
         return json_answer({"drained": unfinished == 0, "left": unfinished})
 
     return drain

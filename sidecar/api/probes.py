@@ -31,7 +31,7 @@ class Operated(Protocol):
     def status(self) -> dict[str, object]:
         """Return the content of `/status`, of types that JSON has."""
 
-    async def drain(self, timeout: float) -> int:
+    async def drain(self, timeout: float | None = None) -> int:
         """Stop fetching, finish and commit within `timeout` seconds. Return how many records were left, at most.
 
         Must be safe to call again, also while another call waits.

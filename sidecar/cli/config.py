@@ -17,10 +17,10 @@ from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.settings import Settings, load, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
-from reconsume.sidecar.settings.checks_of_order import overlapping
 from reconsume.sidecar.settings.checks_of_topics import without_effect
 from reconsume.sidecar.settings.checks_of_urls import exposed
 from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.waits import short_waits
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -58,7 +58,7 @@ def check(options: Options) -> None:
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    warnings = [*exposed(settings), *without_effect(settings), *overlapping(settings)]
+    warnings = [*exposed(settings), *without_effect(settings), *short_waits(settings)]
     for sentence in (*warnings, *_too_few_files(settings.deliver), *_many_retries(settings)):
         talk(f"warning: {sentence}")
     if faults:

@@ -53,7 +53,7 @@ def drain(
     usual, group = LONGEST, None
     if listen is None:
         settings = load(options.config, options.sets)
-        listen, usual, group = parse_listen(settings.api.listen), settings.drain_timeout, settings.group
+        listen, usual, group = parse_listen(settings.api.listen), settings.longest_drain, settings.group
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
     token = "" if token_file is None else token_in(token_file)

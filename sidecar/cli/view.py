@@ -14,7 +14,7 @@ from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.cli.terminal.program import Group
-from reconsume.sidecar.cli.view_sql import ask_events, without_spark
+from reconsume.sidecar.cli.view_sql import ask_events
 from reconsume.sidecar.errors import ConfigError, SetupError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.java.kafka_properties import to_java
@@ -153,8 +153,8 @@ def sql(
     """Ask the present state, in SQL.
 
     The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
-    themselves; `view run` need not be running. It is Spark's SQL, which needs what `view run` needs and some ten
-    seconds. With view.source: events, or auto where PySpark is not installed, it is SQLite's, over the events.
+    themselves; `view run` need not be running. It is SQLite's SQL, over the events. With view.source: spark it is
+    Spark's SQL, which needs what `view run` needs and some ten seconds.
 
     A query is code: Spark's SQL calls Java and reads files with this user's rights. Run no query of somebody else.
 
@@ -164,7 +164,7 @@ def sql(
       reconsume view sql "SELECT id FROM view WHERE state = 'DLQ'" -o tsv
     """
     settings = load(options.config, (*options.sets, *UNUSED))
-    if without_spark(settings):
+    if settings.view.source == "events":
         if kafka_properties is not None:
             raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
         ask_events(options, settings, query, most)

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.settings import Settings
-
-
-def without_spark(settings: Settings) -> bool:
-    """Whether a query is answered from the events by SQLite."""
-    source = settings.view.source
-    return source == "events" or (source == "auto" and importlib.util.find_spec("pyspark") is None)
 
 
 def ask_events(options: Options, settings: Settings, query: str, most: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Report the pace to operators, and poll the health URL while the pace waits for it.
+"""Report the pace to operators, and what the service rejects; poll the health URL while the pace waits for it.
 
 The pace is shown in `/status`, and each change of it in a log line.
 """
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.pace.pace import AWAY, Change, Pace, State
+from reconsume.sidecar.core.pace.refusals import Refused, hint_of
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
@@ -81,3 +82,22 @@ def log_change(change: Change, waiting: int) -> None:
             _LOG.warning("deliveries slow down: %s", change.reason, extra=extra)
         case _:
             _LOG.info("deliveries go on after %s s of %s", extra["seconds"], extra["was"], extra=extra)
+
+
+def log_refused(refused: Refused) -> None:
+    """Log that the service rejects every record of a topic."""
+    sent, hint = refused.sent, hint_of(refused.status)
+    text = "all of the last %d deliveries of %s failed with status %d; sent was %s %s with %s: %s"
+    extra = {
+        "event": "all-refused",
+        "topic": refused.topic,
+        "status": refused.status,
+        "deliveries": refused.deliveries,
+        "method": sent.method,
+        "path": sent.path,
+        "content_type": sent.content_type,
+        "hint": hint,
+    }
+    kind = f"content type {sent.content_type}" if sent.content_type else "no content type"
+    what = (refused.deliveries, refused.topic, refused.status, sent.method, sent.path, kind, hint)
+    _LOG.warning(text, *what, extra=extra)

@@ -32,17 +32,17 @@ from reconsume.sidecar.delivery.verdict_fields import (
     delay_of,
     expiry_of,
     level_of,
-    printable,
     reason_of,
     retry_after_ms,
 )
 from reconsume.topics.outputs import OutputTopics
+from reconsume.topics.reasons import one_line
 
 VerdictHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The answer's headers that matter here, in their order, with names in lower case."""
 
 FailureText: TypeAlias = Literal["none", "problem", "body"]
-"""`deliver.failure_text`: nothing; title and detail of a problem (RFC 9457); also the begin of a text or JSON body."""
+"""`deliver.failure_text`: nothing; what a JSON body gives as its reason; the beginning of a text or JSON body."""
 
 VERDICT = b"reconsume-verdict"
 CONTENT_TYPE = b"content-type"
@@ -57,8 +57,8 @@ WORDS = frozenset({"commit", "retry", "postpone", "dead-letter"})
 
 # Kinds of what looks like a verdict and is none; labels of `reconsume_odd_verdicts_total`.
 HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG = "header", "unknown-word", "not-json", "encoded", "too-long"
-UNKNOWN_ID, NO_ID, DELAY, EXPIRES = "unknown-id", "no-id", "delay", "expires"
-ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY, EXPIRES)
+UNKNOWN_ID, NO_ID, DELAY, EXPIRES, HTML = "unknown-id", "no-id", "delay", "expires", "html"
+ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY, EXPIRES, HTML)
 
 # A service that asks for no pause at all is still overloaded. Without a minimum the same request comes back at once.
 SHORTEST_THROTTLE_MS = 100
@@ -268,7 +268,7 @@ def redirect_of(noted: VerdictHeaders) -> str:
         path = urlsplit(target).path
     except ValueError:
         return ""
-    return f"redirects to {printable(path)}" if path else ""
+    return one_line(f"redirects to {path}") if path else ""
 
 
 def read_header(values: Sequence[bytes]) -> VerdictFields | Unreadable:

@@ -9,11 +9,13 @@ from typing import Any
 
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.expiry import Expiry, parse_expiry
+from reconsume.topics.reasons import LONGEST_TEXT, one_line
 
 USUAL_THROTTLE_MS = 1_000
 
 LONGEST_FIELD = 32
-LONGEST_REASON_TEXT = 256
+LONGEST_FIELD_READ = 4 * LONGEST_TEXT
+"""Characters of a reason that are looked at."""
 # A class goes into metrics and into a header: a word, never a sentence.
 REASON_CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SECONDS = re.compile(r"[0-9]{1,18}")
@@ -55,7 +57,7 @@ def reason_of(field: Any) -> tuple[str, str]:
         return "", ""
     if REASON_CLASS.fullmatch(field) is not None:
         return field, ""
-    return "", printable(field)
+    return "", one_line(field[:LONGEST_FIELD_READ])
 
 
 def retry_after_ms(value: bytes, wall: int) -> int:
@@ -68,8 +70,3 @@ def retry_after_ms(value: bytes, wall: int) -> int:
         return int((date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() * 1000) - wall
     except (ValueError, TypeError, OverflowError):
         return USUAL_THROTTLE_MS
-
-
-def printable(text: str) -> str:
-    """Return the beginning of a text of the service without control characters."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:LONGEST_REASON_TEXT])

@@ -14,6 +14,8 @@ DOMAIN = "reconsume.io"
 LABEL = f"{DOMAIN}/inject"
 """The label of a pod. `"true"`: it has a sidecar, or needs one from the admission policy. Monitoring finds pods by
 it."""
+ADDED_GRACE = f"{DOMAIN}/added-grace-period"
+"""The annotation of a pod that got its grace period with the sidecar: the seconds. It is no option."""
 MESHES = ("istio", "linkerd")
 NATIVE, PLAIN = "native", "plain"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,44}[a-z0-9])?")

@@ -23,8 +23,8 @@ need: Kubernetes puts none into a container that has a mount there."""
 SECRET_MODE = 0o440
 """For owner and group alone. The owner is root, so it needs a pod with an `fsGroup`, by which the sidecar may read."""
 PROBE_PORT = 8472
-USUAL_GRACE = 30
-"""Seconds. The grace period of a pod that does not set one."""
+GRACE = 40
+"""Seconds. The grace period that a pod gets which does not set one: the default drain of 35 s, and SPARE."""
 SPARE = 5
 """Seconds of the grace period that are left after the drain. The exit takes under 2."""
 LONGEST_DRAIN_S = 3_600

@@ -6,8 +6,15 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from reconsume.sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation, names, read_annotations
-from reconsume.sidecar.deploy.container import NAME, PROBE_PORT, USUAL_GRACE, container, is_ours, volumes
+from reconsume.sidecar.deploy.annotations import (
+    ADDED_GRACE,
+    LABEL,
+    SidecarAnnotations,
+    annotation,
+    names,
+    read_annotations,
+)
+from reconsume.sidecar.deploy.container import GRACE, NAME, PROBE_PORT, container, is_ours, volumes
 from reconsume.sidecar.deploy.mesh import lacks, mesh_annotations
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -21,6 +28,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 }
 """The path to the pod in each kind."""
 ENDING = ("Job", "CronJob")
+GRACE_PERIOD = "terminationGracePeriodSeconds"
 API = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 
 Object = dict[str, Any]
@@ -68,6 +76,9 @@ def with_sidecar(document: Object, annotations: SidecarAnnotations) -> Object:
     _describe(pod, annotations)
     kind, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
     _drop(spec, other, NAME.__eq__)
+    if spec.get(GRACE_PERIOD) is None:
+        spec[GRACE_PERIOD] = GRACE
+        pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), ADDED_GRACE: str(GRACE)}
     _put(spec, kind, [container(annotations, _grace(spec))], NAME.__eq__)
     grouped = (spec.get("securityContext") or {}).get("fsGroup") is not None
     _put(spec, "volumes", volumes(annotations, grouped=grouped), is_ours)
@@ -98,7 +109,10 @@ def without_sidecar(document: Object) -> Object:
     pod = _pod(changed)
     metadata = pod.get("metadata") or {}
     meshed = mesh_annotations(annotations_of(document))
-    for metadata_key, ours in (("annotations", [annotation(name) for name in names()]), ("labels", [LABEL])):
+    if str(pod["spec"].get(GRACE_PERIOD)) == (metadata.get("annotations") or {}).get(ADDED_GRACE):
+        del pod["spec"][GRACE_PERIOD]
+    ours_by_key = {"annotations": [ADDED_GRACE, *(annotation(name) for name in names())], "labels": [LABEL]}
+    for metadata_key, ours in ours_by_key.items():
         if isinstance(metadata.get(metadata_key), dict):
             remaining = {
                 key: value
@@ -166,11 +180,9 @@ def _without_mesh(said: Mapping[str, Any], annotations: SidecarAnnotations) -> d
 
 
 def _grace(spec: Object) -> int:
-    grace = spec.get("terminationGracePeriodSeconds")
-    if grace is None:
-        return USUAL_GRACE
+    grace = spec[GRACE_PERIOD]
     if not isinstance(grace, int) or isinstance(grace, bool):
-        raise WrongManifestError(f"terminationGracePeriodSeconds = {grace}: must be a whole number of seconds")
+        raise WrongManifestError(f"{GRACE_PERIOD} = {grace}: must be a whole number of seconds")
     return grace
 
 

@@ -32,7 +32,7 @@ from reconsume.topics.policy_record import (
     render_record,
     settlement_key,
 )
-from reconsume.topics.reasons import LONGEST_TEXT, one_line
+from reconsume.topics.reasons import one_line
 from reconsume.topics.retry_headers import RetryState
 
 MOST = 10_000
@@ -131,7 +131,7 @@ def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group
     """
     instance = f"{SETTLED_BY}{record.who}"
     event = event_of(retry_state, State.DISMISSED, None, group=group, instance=instance, at=record.at)
-    return replace(event, due=0, text=one_line(record.why, LONGEST_TEXT) or msgspec.UNSET)
+    return replace(event, due=0, text=one_line(record.why) or msgspec.UNSET)
 
 
 class SettlementWriter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import UNSET
@@ -23,6 +23,7 @@ from reconsume.topics.policy_record import (
     Heard,
     InstanceHeard,
     PaceTold,
+    RefusedTold,
     ReleaseTold,
     SubscriptionRecord,
     instance_key,
@@ -40,15 +41,23 @@ WELL_EVERY = 1.0
 ANSWER_EVERY = 5.0
 """The same for answers to instances that do not work. A hundred of them that break together get one answer."""
 FLUSH_WITHIN = 2.0
+MOST_REFUSED = 16
+"""Topics whose records the service rejects that a heartbeat names, so that it stays far below `LARGEST`."""
 LATE = 60_000
 """ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
+
+
+State: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]]]
+"""What is published soon after it changes: the pace, whether retries are overdue, and what the service rejects."""
 
 
 class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind. `release`: what it runs.
+    returns whether the instance works; None if that is not known of its kind. `release`: what it runs. `refused`
+    returns the topics whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release
+    of a partition, and a stop, wait at most for a delivery.
     """
 
     instance: str
@@ -57,6 +66,9 @@ class InstanceInfo(NamedTuple):
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
     release: ReleaseTold | None = None
+    refused: Callable[[], tuple[RefusedTold, ...]] = tuple
+    lock_timeout: int = 0
+    drain_timeout: int = 0
 
 
 class Heartbeat:
@@ -78,7 +90,7 @@ class Heartbeat:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: tuple[str | None, bool] = (None, False)
+        self._state: State = (None, False, frozenset())
         self._well: bool | None = None
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
@@ -119,12 +131,13 @@ class Heartbeat:
             if isinstance(news, InstanceHeard) and news.instance != self._own.instance and news.record is not None:
                 self._asked |= news.record.well is False and self._own.well() is not False
 
-    def _present(self) -> tuple[tuple[str | None, bool], PaceTold | None, int]:
+    def _present(self) -> tuple[State, PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
         # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
         state = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
-        return (state, overdue >= LATE), pace, overdue
+        refused = frozenset((one.topic, one.status) for one in self._own.refused()[:MOST_REFUSED])
+        return (state, overdue >= LATE, refused), pace, overdue
 
     def _tell(self, every: float) -> None:
         now = time.monotonic()
@@ -136,8 +149,19 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         well = UNSET if self._well is None else self._well
-        subscription = dict(self._own.subscription)
-        record = SubscriptionRecord(subscription, wall(), pace, overdue, well=well, release=self._own.release)
+        refused = self._own.refused()[:MOST_REFUSED] or UNSET
+        own = self._own
+        record = SubscriptionRecord(
+            dict(own.subscription),
+            wall(),
+            pace,
+            overdue,
+            well=well,
+            release=own.release,
+            lock_timeout=own.lock_timeout,
+            drain_timeout=own.drain_timeout,
+            all_refused=refused,
+        )
         self._write(self._producer, render_record(record))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:

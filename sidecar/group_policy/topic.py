@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, Message
@@ -15,7 +15,14 @@ from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import PARTITION, Heard, InstanceHeard, PolicyHeard, parse_record
+from reconsume.topics.policy_record import (
+    PARTITION,
+    Heard,
+    InstanceHeard,
+    PolicyHeard,
+    SubscriptionRecord,
+    parse_record,
+)
 
 MOST = 2 * 1024 * 1024
 """Bytes of records that are kept. Parsed they take about twenty times as much at worst."""
@@ -78,6 +85,12 @@ def read_policy_topic(cluster: Cluster, names: Names) -> tuple[PolicyTopicRecord
         record = PolicyTopicRecord(parse_record(message.key(), message.value()), message.timestamp()[1])
         latest.add(record, len(message.value() or b""))
     return latest.records()
+
+
+def living(records: Iterable[PolicyTopicRecord], after: int) -> dict[str, SubscriptionRecord]:
+    """Return what live instances say, by name. `after`: epoch ms; an older heartbeat says nothing of now."""
+    beats = [beat for beat, _ in records if isinstance(beat, InstanceHeard)]
+    return {beat.instance: beat.record for beat in beats if beat.record is not None and beat.record.at > after}
 
 
 def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:

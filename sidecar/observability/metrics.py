@@ -25,7 +25,18 @@ from reconsume.sidecar.observability.metric_sources import Sources
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
-ODD_KINDS = ("header", "unknown-word", "not-json", "encoded", "too-long", "unknown-id", "no-id", "delay", "expires")
+ODD_KINDS = (
+    "header",
+    "unknown-word",
+    "not-json",
+    "encoded",
+    "too-long",
+    "unknown-id",
+    "no-id",
+    "delay",
+    "expires",
+    "html",
+)
 """The kinds of `reconsume_odd_verdicts_total`; each starts at 0. A test compares them with those of the push client."""
 REASONS = frozenset(
     {

@@ -11,12 +11,13 @@ from reconsume.sidecar.core.lane.admission import LaneOptions
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.limits import DeliveryLimits
 from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.refusals import Refusals
 from reconsume.sidecar.core.pace.topic_limits import TopicTerms
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoDelivery
 from reconsume.sidecar.core.tag_filter import TagFilter, parse_tags
 from reconsume.sidecar.delivery.broadcast import LoggedDelivery
-from reconsume.sidecar.delivery.pace_monitor import PaceMonitor
+from reconsume.sidecar.delivery.pace_monitor import PaceMonitor, log_refused
 from reconsume.sidecar.delivery.pull.queue import PullQueue
 from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, health_access
 from reconsume.sidecar.delivery.push.batch import BatchPush, Limits
@@ -97,7 +98,7 @@ def main_plan(settings: Settings) -> LaneSpec:
     """Return the lane of the service's own topics."""
     weight = 100 - settings.retry.share
     terms = LaneOptions(settings.deliver.buffer_memory, settings.order_by, wanted_of(settings), weight=weight)
-    understand, lock = settings.retry.understand, settings.lock_timeout / 1000
+    understand, lock = settings.retry.understand, settings.release_wait / 1000
     return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
 
 
@@ -117,7 +118,7 @@ def retry_plan(settings: Settings, *, with_ready: bool) -> LaneSpec:
     # No filter: these records were wanted once, whatever the subscription is now.
     terms = LaneOptions(settings.deliver.buffer_memory, settings.order_by, weight=settings.retry.share)
     # "earliest": a record of a level without a committed offset is a waiting retry, and must never be skipped.
-    return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.lock_timeout / 1000, terms)
+    return LaneSpec("retry", names.retry_group, tuple(waits), waits, "earliest", settings.release_wait / 1000, terms)
 
 
 def wanted_of(settings: Settings) -> TagFilter | None:
@@ -137,7 +138,7 @@ def build_delivery(settings: Settings, dispatcher: Dispatcher, access: Access) -
     if settings.deliver.batch.max_size > 1:
         push: Push | BatchPush = build_batch_push(settings, dispatcher, access)
     else:
-        push = build_push(settings, access)
+        push = build_push(settings, dispatcher, access)
     if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
         return LoggedDelivery(push)
     return push
@@ -148,7 +149,7 @@ def build_batch_push(settings: Settings, dispatcher: Dispatcher, access: Access)
     deliver, batch = settings.deliver, settings.deliver.batch
     split = batch.on_failure == "split"
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split)
-    push = build_push(settings, access)
+    push = build_push(settings, dispatcher, access)
     render = RenderBatch(target_of("deliver.url", deliver.url or "", deliver), settings.group)
     return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
 
@@ -165,16 +166,21 @@ def calls_of(settings: Settings) -> dict[str, TopicCall]:
     return calls
 
 
-def build_push(settings: Settings, access: Access) -> Push:
-    """Return the push client that the settings describe. Raises ConfigError if the URL cannot be used."""
+def build_push(settings: Settings, dispatcher: Dispatcher, access: Access) -> Push:
+    """Return the push client that the settings describe. Raises ConfigError if the URL cannot be used.
+
+    From now on the dispatcher notices a service that rejects everything.
+    """
     deliver = settings.deliver
-    push = PushSettings(
+    terms = PushSettings(
         group=settings.group,
         timeout_ms=deliver.timeout,
         concurrency=deliver.concurrency,
         forward_headers=deliver.forward_headers,
         envelope=deliver.envelope,
         verdict_bodies=deliver.verdicts == "all",
+        content_type=deliver.content_type,
+        content_types={topic.name: topic.content_type for topic in settings.topics if topic.content_type is not None},
         failure_text=deliver.failure_text,
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         throttle_statuses=frozenset(deliver.throttle_statuses),
@@ -187,7 +193,9 @@ def build_push(settings: Settings, access: Access) -> Push:
         signed=access.signed,
         calls=calls_of(settings),
     )
-    return Push(target_of("deliver.url", deliver.url or "", deliver), push, now, access)
+    push = Push(target_of("deliver.url", deliver.url or "", deliver), terms, now, access)
+    dispatcher.refusals = Refusals(push.sent, log_refused)
+    return push
 
 
 def target_of(name: str, url: str, deliver: Deliver) -> Target:

@@ -176,6 +176,10 @@ class LaneRunner:
         if waits:
             self.consumer.subscribe(tuple(waits))
 
+    def wait_for_deliveries(self, timeout: float) -> None:
+        """From now on, let a partition that is taken away wait for its deliveries for so many seconds."""
+        self.consumer.wait_for_deliveries(timeout)
+
     def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """Take in what a person has decided about a record that may wait in a queue of this lane."""
         if self.lane.queues is not None:
@@ -232,7 +236,7 @@ class LaneRunner:
     def watched(self) -> list[WatchedThread]:
         """Return the lane's threads. A committer that keeps nothing has none."""
         name, consumer, committer = self.plan.name, self.consumer, self.committer
-        limit = STALLED_AFTER + self.plan.lock_timeout
+        limit = STALLED_AFTER + self.assignment.lock_timeout
         threads = [
             WatchedThread(f"consumer-{name}", consumer, lambda: consumer.last_poll_at, limit, lambda: consumer.failure)
         ]

@@ -13,6 +13,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import AWAY, State
+from reconsume.sidecar.core.pace.refusals import Refused
 from reconsume.sidecar.core.ports import Delivery
 from reconsume.sidecar.delivery.push.batch import BatchPush
 from reconsume.sidecar.delivery.push.pool import Push
@@ -29,7 +30,7 @@ from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, ReleaseTold, SettlementRecord
+from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, RefusedTold, ReleaseTold, SettlementRecord
 from reconsume.topics.removed import removed_role
 
 
@@ -48,6 +49,7 @@ class PolicyTargets:
         if policy.queued:
             self.expect_queues()
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
+            runner.wait_for_deliveries(plan.lock_timeout)
             runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
         deliver, full = settings.deliver, build_pace(settings).full
         match self.delivery:
@@ -139,6 +141,23 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     return PaceTold(str(state), pace.since.wall_ms, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON])
 
 
+def refused_by(dispatcher: Dispatcher) -> tuple[Refused, ...]:
+    """Return the topics whose records the service rejects. For any thread."""
+    return () if dispatcher.refusals is None else dispatcher.refusals.refused
+
+
+def refused_told(dispatcher: Dispatcher) -> tuple[RefusedTold, ...]:
+    """Return the same as other instances see it, short enough for a heartbeat."""
+    return tuple(
+        RefusedTold(
+            *(one.topic, one.status, one.since_ms, one.sent.method),
+            path=one.sent.path[:LONGEST_REASON],
+            content_type=one.sent.content_type[:LONGEST_REASON],
+        )
+        for one in refused_by(dispatcher)
+    )
+
+
 def build_policy_follower(
     settings: Settings,
     controller: PolicyController,
@@ -164,6 +183,9 @@ def build_policy_follower(
         overdue,
         lambda: membership.works() if delivers else None,
         ReleaseTold(*this_release()),
+        lambda: refused_told(dispatcher),
+        settings.longest_release,
+        settings.longest_drain,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -166,7 +166,7 @@ def build_servers(
     elif settings.deliver.outputs:
         access = replace(access, longest=lambda: max(LONGEST, settings.deliver.max_answer))
     limits = Limits(waiting_path=RECEIVE) if settings.deliver.mode == "pull" else Limits()
-    app = build_app(sidecar, scrape, access, settings.drain_timeout / 1000, calls)
+    app = build_app(sidecar, scrape, access, calls)
     servers: list[Serving] = [Server(app, listen, limits, "api.listen")]
     if settings.probe_listen is not None:
         probes = build_probe_app(sidecar, scrape)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from reconsume.sidecar.api.policy import policy_routes
 from reconsume.sidecar.background import background
 from reconsume.sidecar.core.counters import strays_in
+from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.status import keys_status
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
@@ -44,6 +45,7 @@ from reconsume.sidecar.runtime.policy_updates import (
     PolicyTargets,
     build_policy_controller,
     build_policy_follower,
+    refused_by,
     with_policy,
 )
 from reconsume.sidecar.runtime.servers import (
@@ -68,8 +70,8 @@ LOOK_EVERY = 1.0
 
 
 CLOSED_WITHIN = 1.5
-"""Seconds from the end of the drain to process exit. Of Kubernetes' default 30 s: 25 drain (the default drain_timeout),
-1 to leave the group, 1.5 here; about 2 are spare."""
+"""Seconds from the end of the drain to process exit. Of a grace period of 40 s: 35 drain (the default drain_timeout), 1
+to leave the group, 1.5 here; about 2 are spare."""
 
 
 DRAINED_FOR = 60.0
@@ -211,7 +213,7 @@ class Sidecar:
 
     async def stop(self) -> None:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
-        left = await self.drain(self._settings.drain_timeout / 1000)
+        left = await self.drain()
         self._failure_sums.log()
         _LOG.info("stopped", extra={"event": "stopped", "left": left})
         self._delivery.close()
@@ -257,6 +259,7 @@ class Sidecar:
             "missing_topics": sorted(self._missing.names),
             "unknown_topics": strays_in(runner.lane.counters for runner in self._runners),
             "odd_verdicts": dict(odd_verdicts_of(self._delivery)),
+            "all_refused": [status_of(one) for one in refused_by(self._dispatcher)],
             **self._controller.status(),
             "view": None if self._view_service is None else self._view_service.status(),
             "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),
@@ -298,16 +301,18 @@ class Sidecar:
     def _sources(self) -> list[LaneRunner | PostWriter]:
         return [*self._runners, *([] if self._post_writer is None else [self._post_writer])]
 
-    async def drain(self, timeout: float) -> int:
-        """Stop fetching, finish the deliveries that are out, commit, leave the group. Safe to call again.
+    async def drain(self, timeout: float | None = None) -> int:
+        """Stop fetching, finish the deliveries in flight, commit, leave the group. Safe to call again.
 
-        Returns how many records were left, at most: not answered, or not committed to Kafka.
+        `timeout`: seconds; None: `drain_timeout`, or what follows from the policy's timeout. Returns how many records
+        were left, at most: not answered, or not committed to Kafka.
         """
         if self._draining is None:
             self._dispatcher.close()
-            self._draining = asyncio.create_task(self._drain(timeout))
-            usual = self._settings.drain_timeout / 1000
-            self._ends_at = asyncio.get_running_loop().time() + max(timeout, usual) + self._drained_for
+            usual = self._controller.settings.drain_wait / 1000
+            within = usual if timeout is None else timeout
+            self._draining = asyncio.create_task(self._drain(within))
+            self._ends_at = asyncio.get_running_loop().time() + max(within, usual) + self._drained_for
         return await asyncio.shield(self._draining)
 
     async def _drain(self, timeout: float) -> int:

@@ -13,7 +13,6 @@ from reconsume.sidecar.settings.checks_of_urls import CHECKS_OF_URLS
 from reconsume.sidecar.settings.faults import Fault
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Deliver
-from reconsume.sidecar.settings.sections.kafka import MAX_POLL_INTERVAL
 from reconsume.sidecar.settings.values import KeyPath
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import build_ladder, level_delays
@@ -23,7 +22,7 @@ Check = Callable[[Settings], Iterator[Fault]]
 
 
 REQUESTS = (
-    *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope"),
+    *("url", "health_url", "health_timeout", "concurrency", "timeout", "envelope", "content_type"),
     *("forward_headers", "verdicts", "dead_letter_statuses", "throttle_statuses", "outage_failures", "outage_interval"),
     *("max_answer", "tls", "bearer_token_file", "signing_secret_file"),
 )
@@ -61,6 +60,19 @@ def unusual(deliver: Deliver, names: Sequence[str], text: str) -> Iterator[Fault
             yield Fault(("deliver", name), text, value)
     if deliver.batch.max_size != 1:
         yield Fault(("deliver", "batch", "max_size"), text, deliver.batch.max_size)
+
+
+def content_type_has_effect(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each content type that no request has, as all records are sent in envelopes."""
+    deliver = settings.deliver
+    if deliver.mode != "push" or not (deliver.envelope or deliver.batch.max_size > 1):
+        return
+    text = "is for bare values: batches and the envelope have a content type of their own; leave it out"
+    if deliver.content_type != "auto":
+        yield Fault(("deliver", "content_type"), text, deliver.content_type)
+    for number, topic in enumerate(settings.topics):
+        if topic.content_type is not None:
+            yield Fault(("topics", number, "content_type"), text, topic.content_type)
 
 
 def order_can_be_kept(settings: Settings) -> Iterator[Fault]:
@@ -122,7 +134,7 @@ def broadcast_stands_alone(settings: Settings) -> Iterator[Fault]:
 def ladder_fits(settings: Settings) -> Iterator[Fault]:
     """Yield a fault if the ladder cannot be built, or a list of levels does not rise."""
     try:
-        level_delays(settings.levels, build_ladder(settings.retry.ladder))
+        level_delays(settings.retry.levels, build_ladder(settings.retry.ladder))
     except ValueError as error:
         yield Fault(("retry", "ladder"), str(error), has_value=False)
 
@@ -181,9 +193,8 @@ def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
 
     A rebalance must stop waiting before Kafka removes the waiting member from the group.
     """
-    text = settings.kafka.get("max.poll.interval.ms", "")
-    limit = int(text) if text.isdecimal() else MAX_POLL_INTERVAL
-    if settings.lock_timeout >= limit:
+    limit = settings.poll_interval
+    if settings.lock_timeout is not None and settings.lock_timeout >= limit:
         wait = render_duration(settings.lock_timeout)
         yield Fault(("lock_timeout",), f"must be shorter than kafka's max.poll.interval.ms, {limit} ms", wait)
 
@@ -240,6 +251,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
             *(("deliver", name) for name in ("mode", *REQUESTS, "order", "broadcast", "batch", "rate", "group_rate")),
             ("topics",),
         ),
+    ),
+    (
+        content_type_has_effect,
+        (*(("deliver", name) for name in ("mode", "envelope", "batch", "content_type")), ("topics",)),
     ),
     (pull_sends_no_requests, tuple(("deliver", name) for name in ("mode", *REQUESTS, "batch"))),
     (

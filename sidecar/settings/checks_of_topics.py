@@ -8,7 +8,7 @@ from reconsume.sidecar.settings.faults import Fault
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.rates import Rate, render_rate
 
-OF_REQUESTS = ("path", "timeout", "concurrency")
+OF_REQUESTS = ("path", "timeout", "concurrency", "content_type")
 """What a topic may have of its own that is for requests to the service."""
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from reconsume.sidecar.settings.addresses import Listen, parse_listen
 from reconsume.sidecar.settings.sections.api import Api
 from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
-from reconsume.sidecar.settings.sections.kafka import KAFKA
+from reconsume.sidecar.settings.sections.kafka import KAFKA, MAX_POLL_INTERVAL
 from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
 from reconsume.sidecar.settings.sections.pull import Pull
 from reconsume.sidecar.settings.sections.retry import Retry
@@ -22,11 +22,17 @@ from reconsume.sidecar.settings.sections.view import FOLDER, View
 from reconsume.sidecar.settings.values import Section, duration, text
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import parse_duration as ms
-from reconsume.topics.levels import Ladder, LevelsSpec, build_ladder, level_delays, numbered
+from reconsume.topics.levels import Ladder, build_ladder, level_delays, numbered
 from reconsume.topics.names import Names
 from reconsume.topics.retry_rules import RetryRule
 
 GROUP = text("letters of ASCII, digits and . _ -, because topics are named after it", r"[a-zA-Z0-9._-]{1,249}")
+
+RELEASE_MARGIN = ms("5s")
+"""By how much the default of `lock_timeout` is longer than a delivery: its outcome is committed in that time."""
+POLL_MARGIN = ms("10s")
+"""By how much it is shorter than max.poll.interval.ms: defaults alone never cause a second delivery."""
+SHORTEST_RELEASE = ms("1s")
 
 
 class Settings(Section):
@@ -115,15 +121,19 @@ class Settings(Section):
             "group's, over what is configured here. `strict`: an instance configured otherwise refuses to start."
         ),
     )
-    drain_timeout: Annotated[int, duration("0s", "1h")] = Field(
-        default=ms("25s"),
-        description="How long a stop waits for what is out. Kubernetes kills after 30s by default, so it is less.",
-    )
-    lock_timeout: Annotated[int, duration("0s", "1h")] = Field(
-        default=ms("30s"),
+    drain_timeout: Annotated[int | None, duration("0s", "1h").or_null()] = Field(
+        default=None,
         description=(
-            "How long a partition that a rebalance takes away waits for its deliveries; the whole group waits "
-            "with it. It must be shorter than kafka's max.poll.interval.ms."
+            "How long a stop waits for the deliveries in flight. null: as long as `lock_timeout`. What kills the "
+            "process must wait 5s longer; `reconsume inject` sets this from the grace period of the pod."
+        ),
+    )
+    lock_timeout: Annotated[int | None, duration("0s", "1h").or_null()] = Field(
+        default=None,
+        description=(
+            "How long a partition that a rebalance takes away waits for its deliveries; the whole group waits with it. "
+            "It must be shorter than kafka's max.poll.interval.ms. null: 5s more than the longest `timeout` of the "
+            "group and its topics, but at least 10s less than max.poll.interval.ms (4m50s by default)."
         ),
     )
     tracing: Tracing = Field(
@@ -202,26 +212,55 @@ class Settings(Section):
             dead_letter=rule.dead_letter,
         )
 
-    @property
-    def levels(self) -> LevelsSpec:
-        """Which delays have a level topic."""
-        configured = self.retry.levels
-        return configured or ("table" if self.deliver.mode == "relay" else "ladder")
-
     @functools.cached_property
     def delays(self) -> tuple[int, ...]:
         """Every delay that has a level topic, in ms, ascending; none if failures are retried in place.
 
         Raises ValueError if a list is invalid; `load` has checked it.
         """
-        if self.queued or (self.deliver.order != "none" and self.levels == "ladder"):
+        levels = self.retry.levels
+        if self.queued or (self.deliver.order != "none" and levels in (None, "ladder")):
             return ()
-        return level_delays(self.levels, self.ladder, *(rule.ladder for rule in self.retry_rules))
+        return level_delays(levels, self.ladder, *(rule.ladder for rule in self.retry_rules))
 
     @property
     def table(self) -> tuple[int, ...]:
         """The delays that a numbered level counts in, ms."""
-        return numbered(self.levels)
+        return numbered(self.retry.levels)
+
+    @property
+    def longest_delivery(self) -> int:
+        """The longest that a delivery may take, in ms: the longest timeout of the group and its topics."""
+        own = (topic.timeout for topic in self.topics if topic.timeout is not None)
+        return max(self.deliver.timeout, *own, 0)
+
+    @property
+    def poll_interval(self) -> int:
+        """Kafka's max.poll.interval.ms."""
+        text = self.kafka.get("max.poll.interval.ms", "")
+        return int(text) if text.isdecimal() else MAX_POLL_INTERVAL
+
+    @property
+    def longest_release(self) -> int:
+        """How long a partition that a rebalance takes away waits at most, whatever timeout the policy has, in ms."""
+        derived = max(SHORTEST_RELEASE, self.poll_interval - POLL_MARGIN)
+        return derived if self.lock_timeout is None else self.lock_timeout
+
+    @property
+    def longest_drain(self) -> int:
+        """How long a stop waits at most, whatever timeout the policy has, in ms."""
+        return self.longest_release if self.drain_timeout is None else self.drain_timeout
+
+    @property
+    def release_wait(self) -> int:
+        """How long a partition that a rebalance takes away waits for its deliveries, in ms: `lock_timeout`."""
+        derived = min(self.longest_delivery + RELEASE_MARGIN, self.longest_release)
+        return derived if self.lock_timeout is None else self.lock_timeout
+
+    @property
+    def drain_wait(self) -> int:
+        """How long a stop waits for the deliveries in flight, in ms: `drain_timeout`."""
+        return self.release_wait if self.drain_timeout is None else self.drain_timeout
 
     @property
     def listen(self) -> Listen:

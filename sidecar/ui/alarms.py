@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.policy_record import SubscriptionRecord
 
@@ -16,6 +17,8 @@ REMEMBERED = 60_000
 """ms for which the alarms that were last asked for are shown before those of now have come."""
 MOST_NAMED = 3
 """Instances that are named; of more the number is given."""
+MOST_REFUSED = 5
+"""Topics that a service rejects which are shown."""
 MOST_HELD = 5
 """Holds that are shown; of more the number is given."""
 TEXTS = {
@@ -79,7 +82,21 @@ def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[
         if record.at > alive_after:
             for kind, since, reason in _signs(record):
                 signs[kind].append(Sign(name, since, reason))
-    return [_alarm(kind, signs[kind]) for kind in TEXTS if kind in signs]
+    others = [_alarm(kind, signs[kind]) for kind in TEXTS if kind in signs]
+    return [*rejected(records, alive_after), *others]
+
+
+def rejected(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[Alarm]:
+    """Return an alarm for each topic whose records the service rejects, with the likely fix."""
+    signs: dict[tuple[str, int], list[Sign]] = defaultdict(list)
+    for name, record in sorted(records.items()):
+        for one in record.refused if record.at > alive_after else ():
+            sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
+            signs[one.topic, one.status].append(Sign(name, one.since, f"Sent: {sent}. {hint_of(one.status)}"))
+    return [
+        _alarm("refused", of_topic, f"All refused: the service answers {status} to every record of {topic}")
+        for (topic, status), of_topic in list(signs.items())[:MOST_REFUSED]
+    ]
 
 
 def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
@@ -103,9 +120,9 @@ def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, int | None, str]]:
         yield "away", None, ""
 
 
-def _alarm(kind: str, signs: list[Sign]) -> Alarm:
+def _alarm(kind: str, signs: list[Sign], text: str = "") -> Alarm:
     names = [sign.instance for sign in signs]
     more = len(names) - MOST_NAMED
     who = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     since = min((sign.since for sign in signs if sign.since is not None), default=None)
-    return Alarm(kind, TEXTS[kind], since, next((sign.reason for sign in signs if sign.reason), ""), who)
+    return Alarm(kind, text or TEXTS[kind], since, next((sign.reason for sign in signs if sign.reason), ""), who)

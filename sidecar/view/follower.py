@@ -2,9 +2,6 @@
 
 Records never wait for this thread. A failure of Kafka, of the file or of the code is logged, and the work is tried
 again. Other threads see only `seen`, one immutable value.
-
-With `view.source: auto` the other source is read into a file of its own beside the one that is served, and takes its
-place when it is read to its end.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,11 +19,9 @@ from confluent_kafka import KafkaException
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from reconsume.sidecar.view.job_watch import JobWatch, source_now
 from reconsume.sidecar.view.local_copy import LocalCopy
 from reconsume.sidecar.view.reader import BEING_READ, CHECK_EVERY
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store_file import kept_source
 from reconsume.topics.names import Kind, Names
 
 POLL = 0.2
@@ -37,12 +31,6 @@ LONGEST_REST_S = 0.1
 REST = {Source.SPARK: 1.0, Source.EVENTS: 0.5}
 """Seconds of rest for each second of work while it catches up. The thread shares the interpreter with the records'
 event loop. To fold an event costs twice as much as to copy a row, and 100 000 should take less than 10 s."""
-WATCH_EVERY = 15.0
-"""Seconds between two questions whether the Spark job keeps up."""
-WHY = {
-    Source.SPARK: "the Spark job keeps up with the events",
-    Source.EVENTS: "the Spark job is 10 minutes behind the events, or gone",
-}
 
 _LOG = logging.getLogger("reconsume.view")
 
@@ -68,7 +56,7 @@ class ViewFollower(threading.Thread):
     """The thread that follows the view until it is stopped.
 
     `folder`: where the file is kept; None for a temporary folder. `check_every`: seconds between two checks of the ends
-    of the topics. `source`: what to follow; AUTO decides by the Spark job, each `watch_every` seconds.
+    of the topics. `source`: what to follow.
     """
 
     def __init__(
@@ -81,18 +69,15 @@ class ViewFollower(threading.Thread):
         credentials: ClientCredentials | None = None,
         *,
         source: Source,
-        watch_every: float = WATCH_EVERY,
     ) -> None:
         super().__init__(name="view", daemon=True)
         self.status = CopyStatus(None, None, "the view has not been read yet", {})
         self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
-        self._check_every, self._configured, self._watch_every = check_every, source, watch_every
+        self._check_every, self._source = check_every, source
         self._credentials = unchanging() if credentials is None else credentials
         self._stopping = StopRequest()
         self._said, self._short = "", False
         self._bad: Counter[Kind] = Counter()
-        self._next: LocalCopy | None = None
-        """The copy that replaces the served one when it is complete."""
 
     def stop(self) -> None:
         """Stop within a few seconds. The call returns at once."""
@@ -116,57 +101,26 @@ class ViewFollower(threading.Thread):
 
     def _keep(self) -> None:
         """Use one file until it is lost or broken. A broken file is recognized when it is opened again."""
-        copy = LocalCopy(self._folder, self._names, self._first_source())
+        copy = LocalCopy(self._folder, self._names, self._source)
         try:
             while not self._stopping.is_set() and copy.store.intact():
-                copy = self._follow(copy)
+                self._follow(copy)
         finally:
-            self._close(copy)
+            self._bad.update(copy.bad)
+            copy.close()
 
-    def _first_source(self) -> Source:
-        """Return what to begin with. A file that an earlier start left is served at once, without Kafka."""
-        if self._configured is not Source.AUTO:
-            return self._configured
-        if (kept := kept_source(self._folder, self._names.group)) is not None:
-            return kept
-        try:
-            return source_now(self._configured, self._credentials.adopt(self._kafka), self._names, self._client)
-        except (KafkaException, ReconsumeError):
-            return Source.EVENTS  # what follows says what is wrong
-
-    def _follow(self, copy: LocalCopy) -> LocalCopy:
-        """Use one set of clients until it fails, or another copy replaces this one. Return the copy to go on
-        with."""
-        job: JobWatch | None = None
-        current = copy
+    def _follow(self, copy: LocalCopy) -> None:
+        """Use one set of clients until it fails, or the credentials change."""
         self._show(copy)
         try:
-            kafka = self._credentials.adopt(self._kafka)
-            if copy.reader is None:
-                copy.connect(kafka, self._client, self._check_every)
-            job = JobWatch(kafka, self._names, self._client) if self._configured is Source.AUTO else None
-            watch_at = time.monotonic() + self._watch_every
+            copy.connect(self._credentials.adopt(self._kafka), self._client, self._check_every)
             while not self._stopping.is_set() and copy.store.intact() and not self._credentials.due:
                 self._turn(copy)
-                if job is not None and time.monotonic() >= watch_at:
-                    self._prepare(job.wanted(copy.source), copy, kafka)
-                    watch_at = time.monotonic() + self._watch_every
-                if self._next_is_complete():
-                    copy, former = self._take_next(), copy
-                    self._close(former, for_good=True)
         except (KafkaException, ReconsumeError) as failure:
             self._say(f"the view cannot be followed: {failure}")
             self._stopping.wait(RETRY_AFTER)
-        except BaseException:
-            if copy is not current:  # the caller closes what it gave, and knows of no other
-                self._close(copy)
-            raise
         finally:
             copy.disconnect()
-            self._drop_next()
-            if job is not None:
-                job.close()
-        return copy
 
     def _turn(self, copy: LocalCopy) -> None:
         assert copy.reader is not None
@@ -180,54 +134,6 @@ class ViewFollower(threading.Thread):
     def _rest(self, copy: LocalCopy) -> None:
         assert copy.reader is not None
         self._stopping.wait(min(copy.reader.took * REST[copy.source], LONGEST_REST_S))
-
-    # --- from one source to the other --------------------------------------------------------------------------------
-
-    def _prepare(self, wanted: Source, copy: LocalCopy, kafka: Mapping[str, str]) -> None:
-        """Begin to read the other source, or stop that if it is not wanted any more."""
-        if wanted is copy.source:
-            self._drop_next(for_good=True)
-        # Each source has a file of its own, read beside the one that is served: in one file a change would be minutes
-        # without an answer.
-        elif self._next is None:
-            try:
-                self._next = LocalCopy(self._folder, self._names, wanted)
-                self._next.connect(kafka, self._client, self._check_every)
-            except (sqlite3.Error, OSError, KafkaException, ReconsumeError) as failure:
-                self._give_up_next(failure)
-
-    def _next_is_complete(self) -> bool:
-        """Read on in the other source. A failure there changes nothing for what is served."""
-        if self._next is None or self._next.reader is None:
-            return False
-        try:
-            if self._next.reader.turn(0):
-                self._rest(self._next)
-            return self._next.complete
-        except (sqlite3.Error, OSError, KafkaException, ReconsumeError) as failure:
-            self._give_up_next(failure)
-            return False
-
-    def _take_next(self) -> LocalCopy:
-        """Serve the other copy from now on, and return it."""
-        assert self._next is not None
-        taken, self._next = self._next, None
-        self._show(taken)
-        _LOG.warning("the view is that of %s now: %s", taken.source, WHY[taken.source], extra={"event": "view-source"})
-        return taken
-
-    def _give_up_next(self, failure: Exception) -> None:
-        _LOG.warning("the other source of the view cannot be read: %s", failure, extra={"event": "view-source"})
-        self._drop_next(for_good=True)
-
-    def _drop_next(self, *, for_good: bool = False) -> None:
-        if self._next is not None:
-            dropped, self._next = self._next, None
-            self._close(dropped, for_good=for_good)
-
-    def _close(self, copy: LocalCopy, *, for_good: bool = False) -> None:
-        self._bad.update(copy.bad)
-        copy.close(for_good=for_good)
 
     # --- what others see ---------------------------------------------------------------------------------------------
 

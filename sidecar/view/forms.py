@@ -137,5 +137,5 @@ class EventsForm:
 
 
 def form_of(source: Source, kafka: Mapping[str, str], names: Names, client: str) -> Form:
-    """Return the form of a source other than AUTO."""
+    """Return the form of a source."""
     return EventsForm(names) if source is Source.EVENTS else SparkForm(kafka, names, client)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from reconsume.sidecar.view.file_turns import opening
 from reconsume.sidecar.view.forms import form_of
 from reconsume.sidecar.view.reader import ViewReader
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import ViewStore
-from reconsume.sidecar.view.store_file import open_store, remove
+from reconsume.sidecar.view.store_file import open_store
 from reconsume.topics.names import Kind, Names
 
 
@@ -47,15 +44,7 @@ class LocalCopy:
         counts = self._bad + Counter() if self.reader is None else self._bad + Counter(self.reader.bad)
         return dict(counts)
 
-    @property
-    def complete(self) -> bool:
-        """Whether it is read to its end, so that it can replace another copy."""
-        return self.reader is not None and self.reader.caught_up and self.reader.facts.as_of is not None
-
-    def close(self, *, for_good: bool = False) -> None:
-        """Close the file, and delete it if no copy of this source is wanted any more."""
+    def close(self) -> None:
+        """Close the file."""
         self.disconnect()
         self.store.close()
-        if for_good:
-            with suppress(sqlite3.OperationalError, OSError), opening(self.store.path):  # queries may still read it
-                remove(self.store.path)

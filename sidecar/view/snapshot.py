@@ -16,7 +16,6 @@ from confluent_kafka import KafkaException
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from reconsume.sidecar.view.forms import form_of
-from reconsume.sidecar.view.job_watch import source_now
 from reconsume.sidecar.view.query import ViewQuery, questions
 from reconsume.sidecar.view.reader import ViewReader
 from reconsume.sidecar.view.source import Source
@@ -93,14 +92,11 @@ class ViewSnapshot:
 
 
 @contextmanager
-def looking(
-    kafka: Mapping[str, str], names: Names, configured: Source, most: int | None = None
-) -> Iterator[ViewSnapshot]:
+def looking(kafka: Mapping[str, str], names: Names, source: Source, most: int | None = None) -> Iterator[ViewSnapshot]:
     """Open the view in a temporary file, which is removed at the end. Raises ConfigError, BrokerError.
 
     `most`: the events to read at most, the newest, where it is made from events.
     """
-    source = source_now(configured, kafka, names, CLIENT, must_answer=True)
     store = open_store(None, names.group, source)
     try:
         reading = ViewReader(kafka, names, store, form_of(source, kafka, names, CLIENT), CLIENT, most=most)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import glob
 import logging
 import sqlite3
 from pathlib import Path
@@ -72,14 +71,3 @@ def remove(path: Path) -> None:
     """Remove a file with its log."""
     for suffix in ("-wal", "-shm", ""):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def kept_source(folder: Path | None, group: str) -> Source | None:
-    """Return what the files that an earlier start left in a folder are made from; None if there are none.
-
-    If there are both, a change from one to the other was interrupted, and nobody knows which is complete.
-    """
-    if folder is None:
-        return None
-    sources = [source for source, word in FILES.items() if any(folder.glob(f"{glob.escape(group)}-{word}-*.sqlite"))]
-    return sources[0] if len(sources) == 1 else None

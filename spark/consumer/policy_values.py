@@ -136,9 +136,9 @@ def read_duration(value: object, least: int, most: int) -> int:
 
 
 def read_levels(value: object) -> LevelsSpec:
-    """Return the choice of levels; None is `ladder`. Raises ValueError if it has no such form."""
+    """Return the choice of levels; None is the default. Raises ValueError if it has no such form."""
     if value is None or isinstance(value, str):
-        return value or "ladder"
+        return value
     return _delays(value)
 
 

@@ -44,7 +44,7 @@ def build_rules(
     topics: Sequence[str],
     *,
     ladder: LadderText = "rocketmq",
-    levels: str | Sequence[str] | None = "ladder",
+    levels: str | Sequence[str] | None = None,
     max_reconsume_times: int = 16,
     rules: Sequence[Mapping[str, Any]] = (),
     max_age: str | None = None,
@@ -58,7 +58,8 @@ def build_rules(
     - `group`: the name of the consumer group.
     - `topics`: the main topics, at least one.
     - `ladder`: `rocketmq`, `pulsar`, a list of delays, or a formula as in LadderText.
-    - `levels`: `ladder`, `table`, or a list of ascending durations such as `10s`.
+    - `levels`: None (six for `rocketmq`, at most eight for any other), `ladder` (one for each delay), `table`, or a
+      list of ascending durations such as `10s`.
     - `max_reconsume_times`: the most retries of a record, from 0 to 999 999.
     - `rules`: what applies to some failures instead, such as `{"name": "busy", "reasons": ["http-409"], "ladder":
       ["1m"]}`.
@@ -93,8 +94,6 @@ def with_policy(rules: Rules, policy: Values) -> Rules:
     Raises ValueError, with one sentence, if a value is not valid or a level's name is not allowed on Kafka.
     """
     over = {key: policy[key] for key in KEYS if key in policy}
-    if "levels" in over and over["levels"] is None:  # the default, which depends on the mode: the job's own
-        del over["levels"]
     terms = read_terms({**rules.own, **over})
     build_names(rules.names.group, rules.topics, terms.delays, rules.names.template)
     return msgspec.structs.replace(rules, **fields_of(terms))

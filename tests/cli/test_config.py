@@ -117,23 +117,30 @@ def test_a_token_that_crosses_a_network_in_plain_text_is_a_warning(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("sets", "warned"),
+    ("sets", "warnings"),
     [
-        (("deliver.order=key",), True),
-        (("deliver.order=key", "deliver.timeout=30s"), False),
-        (("deliver.order=partition", "deliver.timeout=31s"), True),
-        (("deliver.order=key", "deliver.timeout=30s", "lock_timeout=29s"), True),
-        (("deliver.order=key", "deliver.timeout=10s", "topics=[{name: orders, timeout: 1m}]"), True),
-        ((), False),
+        ((), ()),
+        (("deliver.timeout=4m45s",), ()),
+        (("deliver.timeout=15m",), ("lock_timeout", "drain_timeout")),
+        (("deliver.timeout=15m", "kafka.max.poll.interval.ms=1200000"), ()),
+        (("lock_timeout=29s",), ("lock_timeout", "drain_timeout")),
+        (("lock_timeout=29s", "drain_timeout=30s"), ("lock_timeout",)),
+        (("drain_timeout=25s",), ("drain_timeout",)),
+        (("topics=[{name: orders, timeout: 1m}]", "lock_timeout=59s", "drain_timeout=1m"), ("lock_timeout",)),
     ],
 )
-def test_a_delivery_that_may_outlast_its_partition_is_a_warning_in_an_ordered_group(
-    tmp_path: Path, sets: tuple[str, ...], warned: bool
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_a_delivery_that_may_outlast_a_release_or_a_drain_is_a_warning(
+    tmp_path: Path, sets: tuple[str, ...], warnings: tuple[str, ...], order: str
 ) -> None:
-    words = [word for one in sets for word in ("--set", one)]
+    words = [word for one in (*sets, f"deliver.order={order}") for word in ("--set", one)]
     shown = reconsume("config", "check", "-c", write_good(tmp_path), *words)
     assert shown.exit_code == 0, shown.stderr
-    assert ("two records of a key may be out at once" in shown.stderr) == warned
+    told = [line for line in shown.stderr.splitlines() if "a delivery may take" in line]
+    assert [name for name in ("lock_timeout", "drain_timeout") if any(f"({name})" in line for line in told)] == [
+        *warnings
+    ]
+    assert any("two records of a key" in line for line in told) == (order == "key" and "lock_timeout" in warnings)
 
 
 def test_a_thousand_retries_are_a_warning(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_the_manifests_have_the_sidecar_of_inject() -> None:
     folder = Path("deploy/k8s")
     deployment = (folder / "deployment.yaml").read_text("utf-8")
     pod = yaml.safe_load(deployment)["spec"]["template"]["spec"]
-    assert pod["initContainers"] == [container(SidecarAnnotations(config_map="billing"), 30)]
+    assert pod["initContainers"] == [container(SidecarAnnotations(config_map="billing"), 40)]
     again = reconsume("inject", "-f", folder / "deployment.yaml")
     assert (again.exit_code, again.stdout) == (0, deployment)
     assert "unchanged" in again.stderr

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from reconsume.sidecar.deploy.annotations import LABEL, SidecarAnnotations, annotation
+from reconsume.sidecar.deploy.annotations import ADDED_GRACE, LABEL, SidecarAnnotations, annotation
 from reconsume.sidecar.deploy.container import container, image
 from tests.support.sidecar.cli import reconsume
 
@@ -91,11 +91,12 @@ def test_each_kind_gets_the_same_sidecar(kind: str) -> None:
     api, pod_of = KINDS[kind]
     text = workload(kind, api, {"spec": {"containers": [{"name": "billing", "image": "billing:1.0"}]}})
     pod = pod_of(yaml.safe_load(changed(text, *WISH)))
-    assert sidecar(pod) == container(SidecarAnnotations(config_map="billing", url=URL), 30)
+    assert sidecar(pod) == container(SidecarAnnotations(config_map="billing", url=URL), 40)
     config = {"name": "reconsume-config", "configMap": {"name": "billing"}}
     assert pod["spec"]["volumes"] == [config, EMPTY]
     assert pod["metadata"]["labels"][LABEL] == "true"
-    assert pod["metadata"]["annotations"] == {annotation("config_map"): "billing", annotation("url"): URL}
+    options = {annotation("config_map"): "billing", annotation("url"): URL}
+    assert pod["metadata"]["annotations"] == {**options, ADDED_GRACE: "40"}
 
 
 def test_comments_order_and_quotes_stay_and_only_lines_are_added() -> None:
@@ -188,6 +189,26 @@ def test_without_a_config_map_the_options_say_all() -> None:
 def test_the_drain_follows_the_pods_time_to_end() -> None:
     text = DEPLOYMENT.replace("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 90")
     assert variables(template(yaml.safe_load(changed(text, *WISH))))["RECONSUME_DRAIN_TIMEOUT"] == "85s"
+
+
+def test_a_pod_that_sets_no_time_to_end_gets_forty_seconds_and_gives_them_back() -> None:
+    text = DEPLOYMENT.replace("      # half a minute is enough\n      terminationGracePeriodSeconds: 30\n", "")
+    added = changed(text, *WISH)
+    pod = template(yaml.safe_load(added))
+    assert (pod["spec"]["terminationGracePeriodSeconds"], variables(pod)["RECONSUME_DRAIN_TIMEOUT"]) == (40, "35s")
+    assert changed(added, *WISH) == added
+    assert yaml.safe_load(inject("--remove", stdin=added).stdout) == yaml.safe_load(text)
+    longer = added.replace("terminationGracePeriodSeconds: 40", "terminationGracePeriodSeconds: 60")
+    kept = template(yaml.safe_load(inject("--remove", stdin=longer).stdout))
+    assert kept["spec"]["terminationGracePeriodSeconds"] == 60
+
+
+@pytest.mark.parametrize("seconds", [30, 40, 90])
+def test_a_time_to_end_that_the_pod_sets_is_never_changed(seconds: int) -> None:
+    text = DEPLOYMENT.replace("terminationGracePeriodSeconds: 30", f"terminationGracePeriodSeconds: {seconds}")
+    added = changed(text, *WISH)
+    assert template(yaml.safe_load(added))["spec"]["terminationGracePeriodSeconds"] == seconds
+    assert inject("--remove", stdin=added).stdout == text
 
 
 def test_a_plain_container_stands_beside_the_service_and_native_brings_it_back() -> None:

@@ -69,7 +69,7 @@ def test_an_empty_list_is_something_of_kubernetes() -> None:
 
 def test_a_time_to_end_of_null_is_the_usual_one() -> None:
     text = DEPLOYMENT.replace("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: null")
-    assert variables(template(yaml.safe_load(changed(text, *WISH))))["RECONSUME_DRAIN_TIMEOUT"] == "25s"
+    assert variables(template(yaml.safe_load(changed(text, *WISH))))["RECONSUME_DRAIN_TIMEOUT"] == "35s"
 
 
 def test_what_is_shared_by_an_anchor_is_told_as_such() -> None:

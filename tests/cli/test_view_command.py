@@ -26,7 +26,11 @@ ROOT = Path(__file__).parents[2]
 
 def config(folder: Path, bootstrap: str = "localhost:9", group: str = "g", **kafka: str) -> Path:
     file = folder / "reconsume.yaml"
-    file.write_text(yaml.safe_dump({"group": group, "kafka": {"bootstrap.servers": bootstrap, **kafka}}))
+    file.write_text(
+        yaml.safe_dump(
+            {"group": group, "kafka": {"bootstrap.servers": bootstrap, **kafka}, "view": {"source": "spark"}}
+        )
+    )
     return file
 
 

@@ -88,12 +88,17 @@ def patch(document: Object, step: Object) -> None:
 
 
 def pod(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
-    """A pod that asks for a sidecar."""
+    """A pod that asks for a sidecar. The API server sets the usual 30 s before it asks the policy."""
     metadata: Object = {"name": "billing-0", "labels": {"app": "billing", LABEL: "true"}}
     if annotations is not None:
         metadata["annotations"] = {annotation(name): value for name, value in annotations.items()}
     containers = [{"name": "billing", "image": "billing:1.0.0"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 30, **spec},
+    }
 
 
 URL = "http://127.0.0.1:8080/events"

@@ -196,8 +196,8 @@ def test_strimzis_topics_are_those_that_export_prints() -> None:
     settings = load(STRIMZI / "reconsume.yaml", (), {})
     specs = group_specs(settings.names, [Source("orders", 12, 3, 1_048_588, 2)], settings.delays)
     assert (STRIMZI / "topics.yaml").read_text() == strimzi_documents(topic_resource(one, "kafka") for one in specs)
-    # Queues are for groups whose ordered records wait by a ladder.
-    assert {one.kind for one in specs} == set(Kind) - {Kind.MAIN, Kind.ORDERED}
+    # Queues are for groups whose ordered records wait by a ladder, VIEW and STATS for those whose view Spark writes.
+    assert {one.kind for one in specs} == set(Kind) - {Kind.MAIN, Kind.ORDERED, Kind.VIEW, Kind.STATS}
 
 
 def test_strimzis_users_are_those_that_export_prints() -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from reconsume.sidecar.deploy.annotations import SidecarAnnotations
-from reconsume.sidecar.deploy.container import container, memory_limit
+from reconsume.sidecar.deploy.container import GRACE, container, memory_limit
 from reconsume.sidecar.deploy.workload import with_sidecar
 from tests.support.kubernetes.kubectl import (
     CHART,
@@ -88,7 +88,7 @@ def test_every_kind_of_workload_is_patched() -> None:
     assert targets == {"Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"}
     patched = (yaml.safe_load((K8S / "components/sidecar" / name).read_text()) for name in ("pod.yaml", "cronjob.yaml"))
     assert [sidecars([patch])[0].container for patch in patched] == [
-        container(SidecarAnnotations(config_map="reconsume"), 30)
+        container(SidecarAnnotations(config_map="reconsume"), GRACE)
     ] * 2
 
 

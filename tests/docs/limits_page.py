@@ -9,7 +9,6 @@ from typing import NamedTuple
 from reconsume.sidecar.api import pull, retry, settle
 from reconsume.sidecar.core import counters, progress, progress_codec, reason_classes
 from reconsume.sidecar.core.lane import operator_holds, outbox
-from reconsume.sidecar.delivery import verdict_fields
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from reconsume.sidecar.delivery.relay import post_writer
 from reconsume.sidecar.dlq import queue_settler, settlements
@@ -108,7 +107,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "",
                 "[service.md](service.md) says what it means",
             ),
-            Limit("text of a reason in a verdict", f"{verdict_fields.LONGEST_REASON_TEXT} characters", "", "cut"),
+            Limit("text of a reason in a verdict", f"{reasons.LONGEST_TEXT} characters", "", "cut"),
             Limit("class of a reason", f"{reasons.LONGEST_CLASS} characters", "", "cut"),
             Limit("a wait that an answer may ask for", ms(levels.LONGEST), "", "the ladder decides"),
             Limit(
@@ -224,7 +223,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("`RETRY_REASON`", bytes_(reasons.LONGEST_REASON), "", "cut"),
             Limit(
                 "text of a failure, from an answer and in an event",
-                bytes_(reasons.LONGEST_TEXT),
+                f"{reasons.LONGEST_TEXT} characters",
                 "`deliver.failure_text`",
                 "cut",
             ),

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from reconsume.spark.consumer.streams import with_batch_time
-from reconsume.topics.levels import build_ladder
+from reconsume.topics.levels import SIX
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -36,7 +36,7 @@ def test_each_example_can_be_read_and_what_it_imports_is_there(block: str) -> No
 
 @pytest.fixture
 def group(kafka: Broker) -> GroupTopics:
-    return create_group(fresh_group(kafka.bootstrap, delays=tuple(sorted(set(build_ladder("rocketmq").delays)))))
+    return create_group(fresh_group(kafka.bootstrap, delays=SIX))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def copies(group: GroupTopics) -> Counter[tuple[str, bytes | None]]:
 def test_the_examples_run_as_they_are_printed(spark: SparkSession, group: GroupTopics, example: dict[str, Any]) -> None:
     assert len(CONSUMERS) == 3
     produce(group.bootstrap, group.main, [Out(b"yes", b"yes"), Out(b"no", b"no"), Out(None, b"yes")])
-    late, dead = ("-RETRY-10m", b"out-of-stock"), ("-DLQ", b"no-value")
+    late, dead = ("-RETRY-5m", b"out-of-stock"), ("-DLQ", b"no-value")
     until(lambda: copies(group) == {late: 1, dead: 1}, SECONDS, "the handler's verdicts are carried out")
     for query in spark.streams.active:
         query.stop()

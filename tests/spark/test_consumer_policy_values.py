@@ -55,7 +55,10 @@ REFUSED: list[dict[str, Any]] = [
             {"delay": "1s"},
         )
     ),
-    {"rules": [{"name": f"r{n}", "ladder": [f"{n * 3 + k}m" for k in range(1, 4)]} for n in range(43)]},
+    {
+        "rules": [{"name": f"r{n}", "ladder": [f"{n * 3 + k}m" for k in range(1, 4)]} for n in range(43)],
+        "levels": "ladder",
+    },
 ]
 
 
@@ -97,6 +100,11 @@ def test_a_value_that_the_policy_lacks_is_the_jobs_own() -> None:
     own: dict[str, Any] = {"ladder": ["1s"], "levels": ["1s"], "max_age": "1h", "jitter": "5%", "rules": [RULE]}
     rules = build_rules("billing", ["orders"], **own)
     once = with_policy(rules, {"ladder": ["7s"], "jitter": "9%", "levels": None})
-    assert (once.ladder.delays, once.delays, once.jitter, once.max_age) == ((7_000,), (1_000,), 9, 3_600_000)
+    assert (once.ladder.delays, once.delays, once.jitter, once.max_age) == (
+        (7_000,),
+        (7_000, 60_000, 90_000),
+        9,
+        3_600_000,
+    )
     assert with_policy(once, {}) == rules
     assert with_policy(once, {"max_reconsume_times": 2}).ladder == rules.ladder

@@ -52,6 +52,8 @@ def test_levels_are_the_ladders_or_a_list_as_the_sidecar_has_them() -> None:
     assert rules.levels == {"billing-RETRY-5s": 5_000, "billing-RETRY-10s": 10_000}
     assert build_rules("billing", ["orders"], ladder=["7s"]).levels == {"billing-RETRY-7s": 7_000}
     assert len(build_rules("billing", ["orders"], ladder=["7s"], levels="table").levels) == 19
+    assert len(build_rules("billing", ["orders"]).levels) == 6
+    assert len(build_rules("billing", ["orders"], levels="ladder").levels) == 16
 
 
 def test_with_a_prefix_per_topic_each_topic_has_its_levels() -> None:

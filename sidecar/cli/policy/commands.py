@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconsume.sidecar.cli.explain_timeline import parks_in
-from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, fitting
+from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, fitting, warn_of_short_waits
 from reconsume.sidecar.cli.policy.plan import origin_of, parked_text, plan_of, read_pairs, rule_rows
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import ask
@@ -130,6 +130,7 @@ def set_(
     options.output.talk_rows(PLAN, rows)
     if parks_in(old_settings) and not parks_in(settings):
         talk(f"warning: {parked_text(settings)}; `retries list --blocked` shows it")
+    warn_of_short_waits(old_settings, settings)
     expect_levels(settings)
     if not dry_run:
         if not yes:

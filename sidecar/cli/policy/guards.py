@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
 from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.waits import short_waits_of_instances
 from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
@@ -37,6 +39,22 @@ def expect_readable(entries: list[Entry]) -> None:
             f"the group's policy cannot be read: {why}. Set it with that version; "
             "--replace writes one of this version instead, without the values that it has"
         )
+
+
+def warn_of_short_waits(old: Settings, new: Settings) -> None:
+    """Print a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
+
+    `old` and `new`: the settings with the present policy, and with the one to be set.
+    """
+    from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+    from reconsume.sidecar.group_policy.topic import living, read_policy_topic
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
+
+    if new.longest_delivery <= old.longest_delivery:
+        return
+    records = read_policy_topic(Cluster(new.kafka), new.names) or ()
+    for sentence in short_waits_of_instances(new, living(records, wall() - SILENT_AFTER)):
+        talk(f"warning: {sentence}")
 
 
 def expect_levels(settings: Settings) -> None:

@@ -175,7 +175,7 @@ def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
         )
     sources = [source_of(mains[name]) for name in settings.topic_names]
     # Broadcast mode retries nothing and belongs to no consumer group: it has no topics of its own.
-    rows = settings.view.source != "events"
+    rows = settings.view.source == "spark"
     specs = (
         ()
         if settings.deliver.broadcast

@@ -13,6 +13,7 @@ from reconsume.sidecar.settings.group_policy import levels_of
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import User, permissions_of
 from reconsume.topics.durations import render_duration
+from reconsume.topics.levels import hop_count
 from reconsume.topics.names import ALIKE, alike
 from reconsume.topics.outputs import literal_start
 from reconsume.topics.specs import TopicSpec
@@ -24,7 +25,8 @@ LONG = 60_000
 
 
 def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
-    """Return a sentence on the number of topics, partitions, replicas and rights, of this group and of many."""
+    """Return a sentence on the number of topics, partitions, replicas and rights, of this group and of many, and on the
+    copies that a record costs which uses up its retries."""
     rights = sum(len(permissions_of(user, group_of(settings))) for user in (User.SIDECAR, User.SPARK))
     counts = {
         "topic": len(specs),
@@ -34,7 +36,20 @@ def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
     }
     one = ", ".join(plural(count, name) for name, count in counts.items())
     many = ", ".join(plural(MANY * count, name) for name, count in counts.items())
-    return f"cost: {one}; of {MANY} such groups: {many}"
+    copies = f"a record that uses up its retries is copied {plural(copies_of(settings), 'time')}"
+    return f"cost: {one}; of {MANY} such groups: {many}; {copies}"
+
+
+def copies_of(settings: Settings) -> int:
+    """Return how often a record is copied that uses up its retries: its hops, without the dead letter."""
+    if settings.deliver.broadcast or (settings.order_by is not None and not settings.queued):
+        return 0
+    times, delays = settings.retry.max_reconsume_times, settings.ladder.delays
+    if settings.queued:
+        return times
+    forwards = 1 if settings.deliver.mode == "relay" else 0
+    counts = [hop_count(delay, settings.delays) + forwards for delay in delays[:times]]
+    return sum(counts) + max(0, times - len(delays)) * counts[-1] if counts else 0
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:

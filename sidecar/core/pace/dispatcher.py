@@ -20,6 +20,7 @@ from reconsume.sidecar.core.pace.lane_turns import HAD, took
 from reconsume.sidecar.core.pace.limits import DeliveryLimits, LimitFacts
 from reconsume.sidecar.core.pace.pace import Pace, State
 from reconsume.sidecar.core.pace.probe_turns import ProbeTurns
+from reconsume.sidecar.core.pace.refusals import Refusals
 from reconsume.sidecar.core.pace.shares import has_share, most_for, most_places
 from reconsume.sidecar.core.pace.single_file import SingleFile
 from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows
@@ -61,6 +62,8 @@ class Dispatcher:
         """Whether nothing is sent any more: the sidecar drains."""
         self.at_close: list[Callable[[], None]] = []
         """Callbacks for `close`."""
+        self.refusals: Refusals | None = None
+        """What notices a service that rejects everything; None where records are not pushed."""
         self.single_file = SingleFile()
         """The partitions whose records go one at a time, before all others."""
         self.gathering = False
@@ -158,6 +161,8 @@ class Dispatcher:
         if self.single_file.hung:
             self.single_file.hung.discard((record.source, record.offset))
         self.pace.note(record, outcome, now)
+        if self.refusals is not None and (outcome is not COMMITTED or self.refusals.rows):
+            self.refusals.note(record, outcome, now)
 
     def committed_many(self, records: Sequence[Record], now: Now) -> None:
         """Note that the service accepted all of these records of one partition by one answer."""
@@ -167,6 +172,8 @@ class Dispatcher:
             if flow is not None and flow.out >= len(records):
                 ready.ended(flow, len(records))
                 break
+        if self.refusals is not None and self.refusals.rows:
+            self.refusals.note(records[0], COMMITTED, now)
         if self.single_file.hung:
             self.single_file.hung.difference_update((record.source, record.offset) for record in records)
         for number, record in enumerate(records, 1):

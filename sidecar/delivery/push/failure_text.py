@@ -6,7 +6,7 @@ text is trusted: it never reaches a metric, a sum, or the class.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,62 +16,117 @@ from reconsume.sidecar.core.outcome import Failed, Rejected
 from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused
 from reconsume.sidecar.delivery.verdict import FailureText, VerdictHeaders, is_encoded
 from reconsume.sidecar.masking import text_without_secrets
-from reconsume.topics.reasons import LONGEST_TEXT, one_line
+from reconsume.topics.reasons import one_line
 
 FIRST_CHARACTERS = 1_024
 """Characters of a body that are looked at for its begin, which leaves room for indented JSON."""
+MOST_ENTRIES = 3
+"""Entries of a list of errors that are taken."""
+DEEPEST, LONGEST_NAME = 8, 64
+"""Members of the place of an error, and characters of each."""
 PROBLEM = b"application/problem+json"
 JSON = b"application/json"
+UNLABELLED = (b"", b"text/plain")
+"""Content types under which services write JSON without saying so: Go and Node do, where no type is set."""
 
 
-class Problem(msgspec.Struct, gc=False):
-    """The members of a problem (RFC 9457) that are for people. Each may hold any JSON value."""
+class Reasons(msgspec.Struct, gc=False):
+    """The members of a JSON body in which frameworks write why they fail. Each may hold any JSON value."""
 
     title: Any = None
     detail: Any = None
+    message: Any = None
+    error: Any = None
+    error_description: Any = None
+    errors: Any = None
 
 
-READ = msgspec.json.Decoder(Problem)
+READ = msgspec.json.Decoder(Reasons)
 
 
 def says_why(content_type: bytes, wanted: FailureText) -> bool:
-    """Return whether an answer of this content type may hold a text that is wanted."""
+    """Return whether a response of this content type may hold a text that is wanted."""
     if wanted == "none":
         return False
     kind = kind_of(content_type)
-    return kind == PROBLEM or (wanted == "body" and (is_json(kind) or kind.startswith(b"text/")))
+    return kind in UNLABELLED or is_json(kind) or (wanted == "body" and kind.startswith(b"text/"))
 
 
 def failure_text(content_type: bytes, noted: VerdictHeaders, body: bytes, wanted: FailureText) -> str:
-    """Return why an answer fails, in at most LONGEST_TEXT bytes of printable UTF-8; empty if it does not say. Never
-    raises.
+    """Return why a response fails, in at most LONGEST_TEXT characters on one line; empty if it does not say.
 
-    `body` may be cut off. A body in another encoding than `identity` is not unpacked. Passwords in URLs are masked.
+    Never raises. `body` may be cut off. A body in another encoding than `identity` is not unpacked. Passwords in URLs
+    are masked.
     """
-    if not says_why(content_type, wanted):
+    if not says_why(content_type, wanted) or is_encoded(noted):
         return ""
-    if is_encoded(noted):
-        return ""
-    told = problem_text(body) if kind_of(content_type) == PROBLEM else ""
-    if not told and wanted == "body":
-        told = body[: FIRST_CHARACTERS * 4].decode(errors="replace")[:FIRST_CHARACTERS]
-    return one_line(text_without_secrets(told), LONGEST_TEXT)
+    kind = kind_of(content_type)
+    reason = ""
+    if kind == PROBLEM or (wanted == "problem" and (is_json(kind) or body.lstrip().startswith(b"{"))):
+        reason = text_of_json(body, problem=kind == PROBLEM)
+    if not reason and wanted == "body" and kind:
+        reason = body[: FIRST_CHARACTERS * 4].decode(errors="replace")[:FIRST_CHARACTERS]
+    return one_line(text_without_secrets(reason))
 
 
-def problem_text(body: bytes) -> str:
-    """Return `title: detail` of a problem, or the one that is there; empty if the body is no such object."""
+def text_of_json(body: bytes, *, problem: bool) -> str:
+    """Return the reason in a JSON object; empty if there is none. `problem`: it is a document of RFC 9457."""
     try:
-        problem = READ.decode(body)
+        members = READ.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ""
-    return ": ".join(texts(problem))
+    if problem and (reason := ": ".join(filter(None, (text(members.title), text(members.detail))))):
+        return reason
+    return next(filter(None, reasons(members)), "")
 
 
-def texts(problem: Problem) -> Iterator[str]:
-    """Yield the members that are texts. The length of each is bounded."""
-    for value in (problem.title, problem.detail):
-        if isinstance(value, str) and value.strip():
-            yield value[:FIRST_CHARACTERS].strip()
+def reasons(members: Reasons) -> Iterator[str]:
+    """Yield the texts of the members that may hold a reason, the most telling first; empty for one without."""
+    yield text(members.detail) or places_of(members.detail)
+    yield text(members.message) or joined(map(text, first(members.message)))
+    yield text(member(members.error, "message"))
+    yield text(members.error_description)
+    yield text(members.error)
+    yield next(map(text_of_error, first(members.errors)), "")
+    yield text(members.title)
+
+
+def text(value: Any) -> str:
+    """Return the beginning of a text; empty of another value."""
+    return value[:FIRST_CHARACTERS].strip() if isinstance(value, str) else ""
+
+
+def member(value: Any, name: str) -> Any:
+    """Return a member of an object; None if there is none."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def first(value: Any) -> list[Any]:
+    """Return the first entries of a list; none of another value."""
+    return value[:MOST_ENTRIES] if isinstance(value, list) else []
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return several texts as one."""
+    return "; ".join(filter(None, texts))
+
+
+def places_of(detail: Any) -> str:
+    """Return the entries of FastAPI's list of errors as `loc: msg`."""
+    return joined(
+        ": ".join(filter(None, (dotted(member(entry, "loc")), text(member(entry, "msg"))))) for entry in first(detail)
+    )
+
+
+def dotted(loc: Any) -> str:
+    """Return where FastAPI found an error, as `body.sku`. A place may hold numbers, and is cut where it is deep."""
+    names = loc[:DEEPEST] if isinstance(loc, list) else []
+    return ".".join(str(name)[:LONGEST_NAME] for name in names if isinstance(name, str | int))
+
+
+def text_of_error(error: Any) -> str:
+    """Return the reason in the first entry of a list `errors`."""
+    return text(error) or text(member(error, "message")) or text(member(error, "detail"))
 
 
 def with_text(judged: Any, text: str) -> Any:

@@ -3,7 +3,9 @@
 Any client that may produce to the topic can set a record's headers. So they are sent by an allow-list only. None of
 them may have a name that a service trusts (`untrusted_names.py`), and none can end a line. A value that HTTP cannot
 carry is sent as base64; an attribute of a CloudEvent percent-encoded, as its HTTP binding says. A header that does not
-fit is left out. The envelope form carries all headers.
+fit is left out. Headers of a trace and of a CloudEvent are sent once, and first. If a record has one of them twice, the
+last one counts, as for Kafka's clients: HTTP servers would join both into an invalid value. The envelope form carries
+all headers.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ SIGNATURE = frozenset({"webhook-id", "webhook-timestamp", "webhook-signature"})
 """The lines of a signature of Standard Webhooks."""
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT, CLOUD_EVENT_ON_WIRE = "ce_", "ce-"
+TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""W3C's form. Versions after 00 may add fields behind another hyphen."""
 BINDING_SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
 """What the HTTP binding of CloudEvents (1.0.2, 3.1.3.2) leaves as it is: printable ASCII but space, quote, percent."""
 
@@ -39,16 +43,13 @@ LONGEST_CONTENT_TYPE = 256
 # Names come from records: a producer that invents names must not fill our memory.
 NAMES_REMEMBERED = 1024
 
-OCTET_STREAM = "application/octet-stream"
-
-
 # The name on the wire says how a header is handled: it is one of these two, or the name to send.
 DROP = ""
 CONTENT_TYPE = "Content-Type"
 
 
 class Own(NamedTuple):
-    """A record's own headers as HTTP header lines (ASCII), and its content type."""
+    """A record's own headers as HTTP header lines (ASCII), and its content type; empty if it brings none."""
 
     lines: str
     content_type: str
@@ -57,7 +58,7 @@ class Own(NamedTuple):
 class Forward:
     """The allow-list of headers, with a cache of the names seen."""
 
-    __slots__ = ("_dropped", "_names", "_patterns", "_signed", "_trace_only")
+    __slots__ = ("_dropped", "_names", "_once", "_patterns", "_signed", "_trace_only")
 
     def __init__(
         self,
@@ -72,44 +73,42 @@ class Forward:
         self._patterns = tuple(pattern.lower() for pattern in patterns)
         self._trace_only = trace_only
         self._names: dict[str, str] = {}
+        self._once: set[str] = set()
+        """The names on the wire that a request has once at most."""
 
     def __call__(self, headers: Headers, budget: int = BUDGET_BYTES) -> Own:
-        """Render the headers that may be sent, in their order, within the budget."""
-        lines: list[str] = []
-        content_type = ""
-        left, full = budget, False
+        """Render the headers that may be sent, within the budget: trace and event, then the others in their order."""
+        once: dict[str, bytes | None] = {}
+        more: list[tuple[str, bytes]] = []
         for key, value in headers:
             name = self._names.get(key)
             if name is None:
                 name = self._learn(key)
-            if name == DROP or value is None:
-                continue
-            if name is CONTENT_TYPE:
-                content_type = content_type or content_type_of(value)
-                continue
-            line = render_line(name, value)
+            if name in self._once:
+                once[name] = value
+            elif name != DROP and value is not None:
+                more.append((name, value))
+        content_type = content_type_of(once.pop(CONTENT_TYPE, None) or b"")
+        lines: list[str] = []
+        left = budget
+        for name, value in (*once.items(), *more):
+            line = "" if value is None else render_line(name, value)
             if line and len(line) <= left and len(lines) < BUDGET_HEADERS:
                 lines.append(line)
                 left -= len(line)
-            else:
-                full = full or bool(line)
-        if full and (first := sorted(headers, key=self._comes_later)) != headers:
-            return self(first, budget)
-        return Own("".join(lines), content_type or OCTET_STREAM)
-
-    def _comes_later(self, header: tuple[str, bytes | None]) -> bool:
-        """Return False for what goes first where not all fits: the trace, and what makes a CloudEvent."""
-        name = self._names.get(header[0], DROP)
-        return name not in TRACE and not name.startswith(CLOUD_EVENT_ON_WIRE)
+        return Own("".join(lines), content_type)
 
     def _learn(self, key: str) -> str:
         if len(key) > LONGEST_NAME:
             return DROP  # and not remembered: a name may be as long as a record
         if len(self._names) >= NAMES_REMEMBERED:
             self._names.clear()
+            self._once.clear()
         name = wire_name(key, self._patterns, self._dropped)
         if (self._trace_only and name not in TRACE) or (self._signed and plain_name(key.lower()) in SIGNATURE):
             name = DROP
+        if name is CONTENT_TYPE or name in TRACE or name.startswith(CLOUD_EVENT_ON_WIRE):
+            self._once.add(name)
         self._names[key] = name
         return name
 
@@ -125,20 +124,24 @@ def wire_name(key: str, patterns: tuple[str, ...], dropped: Container[str] = DRO
     if TOKEN.fullmatch(key) is None or key in dropped:
         return DROP
     if small.startswith(CLOUD_EVENT) and len(small) > len(CLOUD_EVENT):
-        return CLOUD_EVENT_ON_WIRE + key[len(CLOUD_EVENT) :]
+        return CLOUD_EVENT_ON_WIRE + small[len(CLOUD_EVENT) :]
     if small in TRACE:
         return small
     # Of a name of ours that was kept, the name itself is judged: services trust some that begin with `original`.
     judged = small[len(ORIGINAL) :] if is_original(key) else small
     allowed = any(fnmatch.fnmatchcase(small, pattern) and is_trusted(judged, pattern) for pattern in patterns)
-    return key if allowed else DROP
+    if not allowed:
+        return DROP
+    return small if small.startswith(CLOUD_EVENT_ON_WIRE) else key
 
 
 def render_line(name: str, value: bytes) -> str:
     """Return one header line in ASCII; empty if the value cannot be sent.
 
-    A value that is not plain ASCII text is sent as base64 under `<name>-Base64`.
+    A value that is not plain ASCII text is sent as base64 under `<name>-Base64`. A malformed `traceparent` is not sent.
     """
+    if name == "traceparent" and not is_traceparent(value):
+        return ""
     if name.startswith(CLOUD_EVENT_ON_WIRE):
         return f"{name}: {quote(value[:BUDGET_BYTES], safe=BINDING_SAFE)}\r\n" if len(value) <= BUDGET_BYTES else ""
     plain = plain_text(value)
@@ -147,6 +150,15 @@ def render_line(name: str, value: bytes) -> str:
     if len(value) > BUDGET_BYTES:
         return ""
     return f"{name}-Base64: {base64.b64encode(value).decode('ascii')}\r\n"
+
+
+def is_traceparent(value: bytes) -> bool:
+    """Return whether the value is a trace context in W3C's form."""
+    match = TRACEPARENT.match(value)
+    if match is None:
+        return False
+    rest = value[match.end() :]
+    return not rest or (rest[:1] == b"-" and value[:2] != b"00")
 
 
 def plain_text(value: bytes) -> str | None:

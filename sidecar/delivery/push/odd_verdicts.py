@@ -1,4 +1,4 @@
-"""Count what looks like a verdict and is none, and name each kind in the log."""
+"""Count responses that look like a verdict but are not valid, and log each kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 
-from reconsume.sidecar.delivery.verdict import HEADER, UNKNOWN_ID
+from reconsume.sidecar.delivery.verdict import HEADER, HTML, UNKNOWN_ID
 
 _LOG = logging.getLogger("reconsume.verdict")
 
@@ -20,20 +20,28 @@ MEANING = {
     "delay": "a `postpone` whose delay is no duration or out of bounds: the nearer bound or 10s is taken",
     "expires": "a `retry` whose expires is neither a time nor a duration: it never expires by this answer",
     "no-id": "a list of verdicts that names no record of the request",
+    HTML: "a 2xx status and a page of HTML, as from a proxy that wants a login: its records count as done",
 }
 """What each kind is, for people."""
 
 
 class OddVerdicts:
-    """The counts by kind. Called for each odd answer; the log keeps repeated lines to one a minute."""
+    """The counts by kind. Called for each odd response; the log keeps repeated lines to one a minute.
+
+    A page of HTML is logged once for each topic: it is either always wrong there, or always meant so.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self._html: set[str] = set()
 
-    def note(self, kinds: Iterable[str]) -> None:
-        """Count one answer's kinds, and log each."""
+    def note(self, kinds: Iterable[str], topic: str) -> None:
+        """Count the kinds of one response to records of `topic`, and log each."""
         kinds = tuple(kinds)
         self.counts.update(kinds)
         for kind in dict.fromkeys(kinds):
-            extra = {"event": "odd-verdict", "kind": kind}
-            _LOG.warning("the service's answer has %s", MEANING[kind], extra=extra)
+            if kind != HTML or topic not in self._html:
+                extra = {"event": "odd-verdict", "kind": kind, "topic": topic}
+                _LOG.warning("a response for %s has %s", topic, MEANING[kind], extra=extra)
+        if HTML in kinds:
+            self._html.add(topic)

@@ -67,7 +67,10 @@ class Push:
         self._add_lines = access.lines_added if access is not None and access.adds_lines else None
         if access is not None:
             access.at_renewal(self._renew)
-        self.render: Callable[[Any], bytes] = Render(target, settings)
+        render = Render(target, settings)
+        self.sent = render.sent
+        """Returns what a request with a record is, for people."""
+        self.render: Callable[[Any], bytes] = render
         """Renders what a delivery carries. Whoever calls `post` sets it: a request may have to be sent twice."""
         self.topic_of: Callable[[Any], str] = attrgetter("main_topic")
         """Returns the main topic of what a delivery carries. Whoever calls `post` sets it too."""
@@ -262,7 +265,13 @@ class Push:
     # Connecting.
     def _dial(self, wanted: Wanted) -> Connection:
         now = self._time()
-        reading = ResponseReader(self._rules, self.clock, self._plain, self.odd_verdicts.note, self._room)
+
+        def note(kinds: tuple[str, ...]) -> None:
+            delivery = connection.delivery
+            if delivery is not None and delivery[0] is not None:  # None: a question of ours, not a record
+                self.odd_verdicts.note(kinds, self.topic_of(delivery[0]))
+
+        reading = ResponseReader(self._rules, self.clock, self._plain, note, self._room)
         connection = Connection(self, reading, now + self._connect_timeout)
         connection.hold(wanted.delivery, wanted.request, wanted.until, wanted.judge)
         connection.began = now

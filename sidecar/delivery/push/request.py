@@ -15,15 +15,22 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.pace.refusals import Sent
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, envelope, origin
-from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, OCTET_STREAM, Forward, Own
+from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, Forward, Own
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.masking import url_without_secrets
 from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.retry_headers import RetryState
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"
+JSON, OCTET_STREAM = "application/json", "application/octet-stream"
+AUTO = "auto"
+"""`deliver.content_type`: by the value's first and last byte."""
+BRACKETS = (b"{}", b"[]")
+JSON_WHITE = b" \t\n\r"
 VISIBLE = bytes(range(0x21, 0x7F))
 # Visible ASCII without `%`, so that a name that had to be percent-encoded cannot be mistaken for another name.
 NAME_SAFE = "".join(map(chr, VISIBLE)).replace("%", "")
@@ -31,7 +38,7 @@ LONGEST_KEY = 4 * 1024
 """Bytes of a key that is sent as a header, at most."""
 ROOM = BUDGET_BYTES - 384
 """Characters of a head at most, without the lines about the body: its type, its length, and that it is null."""
-NO_HEADERS = Own("", OCTET_STREAM)
+NO_HEADERS = Own("", "")
 # One entry for each partition; only a test or an attack has so many.
 PARTITIONS_REMEMBERED = 10_000
 
@@ -40,14 +47,18 @@ class Render:
     """Render records for one target."""
 
     __slots__ = (
+        "_content_type",
+        "_content_types",
         "_encode",
         "_envelope",
+        "_enveloped",
         "_forward",
         "_forward_first",
         "_group",
         "_head",
         "_heads",
         "_openings",
+        "_paths",
         "_room",
     )
 
@@ -59,8 +70,14 @@ class Render:
             if call.path is not None
         }
         """The beginning of every head of a topic with a path of its own."""
+        self._paths = {"": target.path} | {topic: call.path for topic, call in settings.calls.items() if call.path}
+        """The path of each topic with one of its own; that of all others under the empty name."""
+        self._content_type = fixed_type(settings.content_type)
+        self._content_types = {topic: fixed_type(kind) for topic, kind in settings.content_types.items()}
+        """The types of values without one of their own, by main topic; empty: by their bytes."""
         self._group = settings.group
         self._envelope = settings.envelope
+        self._enveloped = settings.envelope or settings.batch_size > 1
         # The envelope carries all headers in its body; only tracing needs them outside as well.
         self._room = ROOM - settings.reserved
         forward = partial(Forward, settings.forward_headers, trace_only=settings.envelope, signed=settings.signed)
@@ -88,9 +105,28 @@ class Render:
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
         value = record.value
         if value is None:
-            return f"{head}{lines}Reconsume-Null: value\r\n{framing(content_type, 0)}".encode("ascii")
+            return f"{head}{lines}Reconsume-Null: value\r\nContent-Length: 0\r\n\r\n".encode("ascii")
+        content_type = content_type or self._type_of(record, value)
         head = f"{head}{lines}Content-Type: {content_type}\r\nContent-Length: {len(value)}\r\n\r\n"
         return head.encode("ascii") + value
+
+    def sent(self, record: Record) -> Sent:
+        """Return what a request with this record is. What the path's query holds is masked."""
+        path = url_without_secrets(self._paths.get(record.main_topic) or self._paths[""])
+        if self._enveloped:
+            return Sent("POST", path, ENVELOPE_TYPE)
+        if record.value is None:
+            return Sent("POST", path)
+        own = self._forward(record.headers).content_type if record.headers else ""
+        return Sent("POST", path, own or self._type_of(record, record.value))
+
+    def _type_of(self, record: Record, value: bytes) -> str:
+        """Return the content type of a value whose record has none."""
+        if self._content_types:
+            fixed = self._content_types.get(record.main_topic, self._content_type)
+        else:
+            fixed = self._content_type
+        return fixed or (JSON if looks_like_json(value) else OCTET_STREAM)
 
     def _first(self, record: Record) -> str:
         """Return the head of a record from a main topic: its own position is its origin."""
@@ -168,6 +204,23 @@ def opening(target: Target, group: str) -> str:
     """Return the beginning of every head."""
     line = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
     return f"{line}Reconsume-Group: {visible(group)}\r\n"
+
+
+def fixed_type(content_type: str) -> str:
+    """Return the media type of a `deliver.content_type`; empty for `auto`."""
+    return "" if content_type == AUTO else content_type
+
+
+def looks_like_json(value: bytes) -> bool:
+    """Return whether the value begins and ends, but for JSON's white space, with brackets that match.
+
+    Its middle is not read: that would cost as much as all the rest of a delivery.
+    """
+    ends = value[:1] + value[-1:]
+    if ends not in BRACKETS and (value[:1] in JSON_WHITE or value[-1:] in JSON_WHITE):
+        value = value.strip(JSON_WHITE)
+        ends = value[:1] + value[-1:]
+    return ends in BRACKETS
 
 
 def framing(content_type: str, length: int) -> str:

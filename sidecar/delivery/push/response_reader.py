@@ -15,11 +15,12 @@ from reconsume.sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, O
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.answer_room import UNCOUNTED, AnswerRoom
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
-from reconsume.sidecar.delivery.push.failure_text import failure_text, says_why, with_text
+from reconsume.sidecar.delivery.push.failure_text import failure_text, kind_of, says_why, with_text
 from reconsume.sidecar.delivery.push.repeated_length import without_repeated_length
 from reconsume.sidecar.delivery.verdict import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
+    HTML,
     LOCATION,
     RETRY_AFTER,
     VERDICT,
@@ -42,6 +43,7 @@ LONGEST_PLAIN = 512
 """Bytes of an answer that is remembered whole, at most."""
 PLAIN_REMEMBERED = 32
 
+HTML_TYPE = b"text/html"
 FRAMING = (b"content-length", b"transfer-encoding")
 DECIDING = (VERDICT, RETRY_AFTER, CONTENT_ENCODING, LOCATION)
 LENGTHS = frozenset(map(len, (CONTENT_TYPE, *DECIDING, *FRAMING)))
@@ -62,6 +64,10 @@ At the start of a message, what a parser makes of one read depends on its bytes 
 mean the same again. Most services answer most requests with the same bytes (the `Date` changes once a second)."""
 
 
+def forget(_kinds: tuple[str, ...]) -> None:
+    """Do nothing with the kinds of an odd response: its connection is closed."""
+
+
 class ResponseReader:
     """Read the answers of one connection, one after the other."""
 
@@ -73,6 +79,7 @@ class ResponseReader:
         "_crowded",
         "_framed",
         "_head",
+        "_html",
         "_noted",
         "_odd",
         "_outcome",
@@ -112,6 +119,8 @@ class ResponseReader:
     def _restart(self) -> None:
         self._received = self._size = self._status = self._bare = 0
         self._framed = self._undecided = self._breaks = self._says_why = self._crowded = False
+        self._html: bool | None = False
+        """Whether this is a page of HTML with a 2xx; None while only white space of its body has come."""
         self._give_back()
         self._type = b""
         self._outcome: Judged | None = None
@@ -143,7 +152,7 @@ class ResponseReader:
         if outcome is None:
             return self._outcome_of_unfinished(data, size)
         if self.keep_alive:
-            if not self._noted and self._received == len(data) <= LONGEST_PLAIN:
+            if not self._noted and not self._html and self._received == len(data) <= LONGEST_PLAIN:
                 self._remember(data, outcome)
             self._restart()
         return outcome
@@ -165,6 +174,7 @@ class ResponseReader:
         self._give_back()
         # Parser and reader refer to each other, and would wait for the cycle collector.
         self._parser = None
+        self._odd = forget
 
     def _outcome_of_unfinished(self, data: bytes, size: int) -> Judged | None:
         """Return the outcome of an answer that is longer than it may be, else None.
@@ -203,6 +213,8 @@ class ResponseReader:
 
     def _judge(self) -> Judged:
         if not self._noted and 200 <= self._status < 300:
+            if self._html:
+                self._odd((HTML,))
             return COMMITTED
         if self._crowded:
             return Throttled(CROWDED_FOR)
@@ -242,13 +254,18 @@ class ResponseReader:
         """Read the status, and whether the body matters."""
         self._status = self._parser.get_status_code()
         self._undecided = bool(self._noted) and may_be_verdict(self._noted, self._rules)
-        self._says_why = self._status >= 300 and says_why(self._type, self._rules.failure_text)
+        if self._status >= 300:
+            self._says_why = says_why(self._type, self._rules.failure_text)
+        elif self._type and self._status >= 200 and kind_of(self._type) == HTML_TYPE:
+            self._html = None
 
     def on_body(self, data: bytes) -> None:
         """Count the body's bytes; keep those of a verdict or a reason, and of one too long for it, its beginning."""
         if (self._undecided or self._says_why) and self._size <= self._rules.longest_body and not self._crowded:
             self._keep(data)
         self._size += len(data)
+        if self._html is None and (begin := data.lstrip()):
+            self._html = begin.startswith(b"<")
 
     def _keep(self, data: bytes) -> None:
         """Keep a part of a body. If large answers take too much memory together, this one counts as not given."""

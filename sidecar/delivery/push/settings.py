@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from reconsume.sidecar.delivery.push.topic_call import TopicCalls
@@ -25,6 +27,10 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Deliveries outstanding at most. The core keeps this limit; each delivery has its own connection."""
     forward_headers: tuple[str, ...] = ()
     """Names or globs of the record's own headers to send as HTTP headers, without regard to case."""
+    content_type: str = "auto"
+    """The media type of values whose record has none (`deliver.content_type`); `auto`: by their first and last byte."""
+    content_types: Mapping[str, str] = {}
+    """The same for those main topics that have one of their own."""
     verdict_bodies: bool = True
     """Whether an answer's body may be a verdict (`deliver.verdicts`)."""
     failure_text: FailureText = "none"

@@ -94,7 +94,7 @@ services:
     command: [run, -c, @file@]
     environment: {RECONSUME_KAFKA__BOOTSTRAP_SERVERS: "@inside@"}
     volumes: [{type: bind, source: @source@, target: @file@, read_only: true}]
-    stop_grace_period: 30s
+    stop_grace_period: 40s
 
   # The dashboard: http://127.0.0.1:@dashboard@/. Its token was made for this file; who has it may redrive and dismiss.
   dashboard:

@@ -49,11 +49,16 @@ class Answers:
 
 
 class Line(NamedTuple):
-    """One key of the file and its comment. `modes`: the modes of delivery in which it is written, or all if empty."""
+    """One key of the file and its comment.
+
+    `modes`: the modes of delivery in which it is written, or all if empty. `example`: a value for a key that is written
+    as a comment, because its default is another.
+    """
 
     path: Path
     comment: str
     modes: Sequence[str] = ()
+    example: str = ""
 
 
 def answers_in(settings: Settings) -> Answers:
@@ -78,13 +83,18 @@ LINES = (
     ),
     Line(("deliver", "concurrency"), "Requests in flight at most.", ("push",)),
     Line(("deliver", "timeout"), "How long one delivery may take; then it has failed.", ("push",)),
+    Line(
+        ("deliver", "dead_letter_statuses"),
+        "Statuses with which a record goes to the DLQ at once, without a retry.",
+        ("push",),
+        "[400, 422]",
+    ),
     Line(("retry",), "How often and when a failed record is delivered again."),
     Line(("retry", "max_reconsume_times"), "Retries after the first delivery; then the record goes to the DLQ."),
     Line(("retry", "ladder"), "The waits: rocketmq (10s to 2h), pulsar (1s to 30m), or a list like [10s, 1m, 1h]."),
     Line(("api",), "Where the sidecar itself listens."),
     Line(("api", "listen"), "The API for the service beside it."),
     Line(("api", "probe_listen"), "Probes and metrics for the kubelet and Prometheus."),
-    Line(("drain_timeout",), "How long a stop waits for deliveries that are out."),
 )
 SECTIONS = frozenset(line.path[:-1] for line in LINES)
 HEAD = """\
@@ -142,6 +152,8 @@ def rendered(line: Line, values: Mapping[Path, Any]) -> str:
     """Return the comment and the key. A default comes from the settings, so that the file cannot contradict them."""
     indent = "  " * (len(line.path) - 1)
     key = f"{indent}# {line.comment}\n{indent}{line.path[-1]}:"
+    if line.example:
+        return f"{indent}# {line.comment}\n{indent}# {line.path[-1]}: {line.example}\n"
     if line.path in SECTIONS:
         return f"{key}\n"
     field = field_at(line.path)

@@ -36,7 +36,7 @@ spec:
         app.kubernetes.io/name: @name@
     spec:
       automountServiceAccountToken: false
-      terminationGracePeriodSeconds: 30
+      terminationGracePeriodSeconds: 40
       securityContext:
         runAsNonRoot: true
         seccompProfile:

@@ -152,7 +152,11 @@ class EnvironmentBuilder:
         return self._write(self._plan.configuration(GROUP, self._kafka.bootstrap, listen, url))
 
     def _write(self, tree: Mapping[str, Any]) -> Settings:
-        settings = write_settings(self._file, {**tree, **self._additions.settings(self._home)})
+        tree = {**tree, **self._additions.settings(self._home)}
+        if self._additions.jars:  # the job writes the view into topics of its own
+            view = tree.get("view", {})
+            tree["view"] = {**(view if isinstance(view, Mapping) else {"enabled": view}), "source": "spark"}
+        settings = write_settings(self._file, tree)
         self._say(f"{create_topics(settings)} topics are made for group {settings.group}")
         return settings
 
@@ -208,7 +212,7 @@ def create_topics(settings: Settings) -> int:
     cluster, mains = Cluster(settings.kafka), settings.topic_names
     create(cluster, [TopicSpec(main, Kind.MAIN, PARTITIONS, 1, {}) for main in mains])
     existing = cluster.find(mains)
-    rows = settings.view.source != "events"
+    rows = settings.view.source == "spark"
     specs = group_specs(
         settings.names,
         [source_of(existing[main]) for main in mains],

@@ -130,7 +130,7 @@ def make_plan(mode: Mode, ladder: str | None, orders: int) -> Plan:
     if text in NAMED:
         built = build_ladder(text)
         delays = tuple(built.delay(retry) for retry in range(1, NAMED_TIMES + 1))
-        levels = tuple(map(render_duration, level_delays("ladder", built)))
+        levels = tuple(map(render_duration, level_delays(None, built)))
         return Plan(mode, text, {"ladder": text, "max_reconsume_times": NAMED_TIMES}, delays, levels, orders, span)
     section, delays, levels = custom(text)
     return Plan(mode, text, section, delays, levels, orders, span)

@@ -13,8 +13,8 @@ from pathlib import Path
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
 
-STOP_SECONDS = 30.0
-"""Seconds; more than the sidecar's own drain_timeout, because it must end by itself."""
+STOP_SECONDS = 45.0
+"""Seconds; more than the sidecar's own drain_timeout of 35 s, because it must end on its own."""
 TAIL_LINES = 30
 
 

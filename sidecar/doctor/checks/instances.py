@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, ok, warn
@@ -17,7 +18,7 @@ from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.addresses import Listen
-from reconsume.topics.policy_record import InstanceHeard
+from reconsume.topics.policy_record import InstanceHeard, RefusedTold
 
 ASK_SECONDS = 3.0
 LARGEST_STATUS = 16 * 1024 * 1024
@@ -70,8 +71,17 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
         yield from paced
+        yield from rejecting(name, heartbeat.record.refused, at.wall_ms)
     if heartbeat.record.overdue > LATE:
         yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
+
+
+def rejecting(name: str, refused: Sequence[RefusedTold], wall: int) -> Iterator[Finding]:
+    """Report the topics whose records the service of an instance rejects. `wall`: epoch ms."""
+    for one in refused:
+        sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
+        text = f"{name}: the service answers {one.status} to every record of {one.topic}, for {ago(wall - one.since)}"
+        yield fail(f"{text}; sent: {sent}", hint_of(one.status))
 
 
 def slowed(name: str, pace: str, duration: int, reason: str) -> Iterator[Finding]:
@@ -102,6 +112,7 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield warn(f"{name} has {files['open']} files open, of {files['limit']}: deliveries wait", MORE_FILES)
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", "reconsume topics apply")
+    yield from rejecting(name, [refused_of(one) for one in status.get("all_refused", ())], at.wall_ms)
     odd = {str(kind): int(count) for kind, count in status.get("odd_verdicts", {}).items()}
     if any(odd.values()):
         kinds = listed(f"{kind} ({count})" for kind, count in odd.items() if count)
@@ -110,6 +121,13 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield warn(f"{name} has not started: {status.get('last_error') or 'it waits for Kafka'}", SEE)
     else:  # before that the service was not asked
         yield from slowed(name, *standing_pace(status, at))
+
+
+def refused_of(shown: Mapping[str, Any]) -> RefusedTold:
+    """Return an entry of `all_refused` in a `/status` as a heartbeat has it."""
+    sent = shown["sent"]
+    told = (str(sent[name]) for name in ("method", "path", "content_type"))
+    return RefusedTold(str(shown["topic"]), int(shown["status"]), int(shown["since"]), *told)
 
 
 def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str]:

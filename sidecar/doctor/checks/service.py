@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.outcome import Failed, NotSent, label_of
+from reconsume.sidecar.core.pace.refusals import CLIENT_ERROR, hint_of
 from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, build_credentials, health_access
 from reconsume.sidecar.delivery.push.target import parse_target
 from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
@@ -14,17 +15,16 @@ from reconsume.sidecar.doctor.service_call import asked_health, tried
 from reconsume.sidecar.doctor.service_tls import certificate, clock, connect
 from reconsume.sidecar.masking import url_without_secrets
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
+from reconsume.topics.reasons import reason_text
 
 HERE = "start the service, or correct deliver.url; doctor must run where the sidecar runs, in its pod"
 
+PAGE = "a proxy in between may want a login: correct deliver.url"
 ANSWERS = "see docs/service.md for what an answer means"
+EVERY = frozenset({"http-401", "http-403", "http-404", "http-405", "http-415"})
+"""Classes of a failure that every record would meet: the hint says what to do."""
 WRONG_PLACE: Mapping[str, str] = {
-    "http-401": "the service wants a login, and every record would fail",
-    "http-403": "the service refuses this caller, and every record would fail",
-    "http-404": "nothing is at that path, and every record would fail",
-    "http-405": "what is there takes no POST, and every record would fail",
-    "http-415": "it does not take this content type; see deliver.envelope, and the record's header content-type",
     "http-501": "what is there takes no POST, and every record would fail",
     "unreadable-verdict": "the answer says that it is JSON and cannot be read, or its verdict is none of ours",
     "broken-answer": "the answer is no whole HTTP answer",
@@ -90,30 +90,37 @@ def health(url: str, deliver: Deliver, credentials: ServiceCredentials) -> Itera
 
 def delivered_to_each(settings: Settings) -> list[Finding]:
     """Report what the service answers to a made-up record of the first topic, and of each with a path of its own."""
-    deliver, findings = settings.deliver, []
-    tries = {topic.path: topic for topic in reversed(settings.topics)}
+    findings = []
+    tries = {(topic.path, topic.content_type): topic for topic in reversed(settings.topics)}
     for topic in sorted(tries.values(), key=settings.topics.index):
-        for one in delivered(deliver, settings.group, topic.name, topic.path):
+        for one in delivered(settings, topic):
             findings.append(one if len(tries) == 1 else replace(one, finding=f"{topic.name}: {one.finding}"))
     return findings
 
 
-def delivered(deliver: Deliver, group: str, topic: str, path: str | None = None) -> list[Finding]:
-    """Report what the service answers to a made-up record, which says by a header that it is a trial.
-
-    `path`: that of the topic; None for that of `deliver.url`.
-    """
+def delivered(settings: Settings, topic: Subscription) -> list[Finding]:
+    """Report what the service answers to a made-up record of a topic, which says by a header that it is a trial."""
+    deliver = settings.deliver
     if deliver.mode != "push":
         return [ok(f"nothing to try: in {deliver.mode} mode the service comes to the sidecar")]
     try:
         target = parse_target(deliver.url or "", deliver.allow_remote)
     except ValueError as fault:
         return [fail(f"deliver.url: {fault}", HERE)]
-    target = target if path is None else replace(target, path=path)
-    outcome = tried(target, deliver, group, topic, Access(build_credentials(deliver)))
+    target = target if topic.path is None else replace(target, path=topic.path)
+    outcome, html = tried(target, settings, topic, Access(build_credentials(deliver)))
+    if html:
+        return [warn("the made-up record was answered with a page of HTML, and counts as done", PAGE)]
     match outcome:
         case NotSent(reason=reason):
             return [fail(f"the made-up record could not be sent: {reason}", HERE)]
+        case Failed(asked=False, reason=reason) if reason in EVERY:
+            text = f"the made-up record was answered {reason_text(reason, outcome.text)}: every record would fail"
+            return [fail(text, hint_of(int(reason.removeprefix("http-"))))]
+        case Failed(asked=False, reason=reason) if CLIENT_ERROR.fullmatch(reason):
+            text = f"the made-up record was answered {reason_text(reason, outcome.text)}: a retry for a real one"
+            hint = hint_of(int(reason.removeprefix("http-")))
+            return [warn(text, f"a response that finds fault with the value alone is right; otherwise {hint}")]
         case Failed(asked=False, reason=reason) if reason in WRONG_PLACE:
             return [fail(f"the made-up record was answered {reason}: {WRONG_PLACE[reason]}", ANSWERS)]
         case Failed(asked=False, reason=reason):

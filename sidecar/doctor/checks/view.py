@@ -25,32 +25,21 @@ def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
     if group.source == "events":
         return [ok("it is made from the events (view.source is events)")]
     if names.view not in topics:
-        return [absent_rows(group)]
+        return [fail(f"{names.view} does not exist, or this user may not see it", "reconsume topics apply")]
     event, view = newest(cluster, topics[names.events]), newest(cluster, topics[names.view])
     if event is None:
         return [ok("there are no events yet")]
-    return [behind_events(group, event, view)]
+    return [behind_events(event, view)]
 
 
-def absent_rows(group: GroupShape) -> Finding:
-    """Return the finding for a view whose topic of rows does not exist."""
-    text = f"{group.names.view} does not exist, or this user may not see it"
-    if group.source == "auto":
-        return ok(f"it is made from the events: {text}")
-    return fail(text, "reconsume topics apply")
-
-
-def behind_events(group: GroupShape, event: int, view: int | None) -> Finding:
-    """Compare the times of the newest event and of the job's newest row (epoch ms). With `auto` no job is no fault."""
-    may_fold = group.source == "auto"
+def behind_events(event: int, view: int | None) -> Finding:
+    """Compare the times of the newest event and of the job's newest row (epoch ms)."""
     if view is None:
-        text = "there are events, and the view has never been written"
-        return ok(f"it is made from the events: {text} by a Spark job") if may_fold else fail(text, RUN)
+        return fail("there are events, and the view has never been written", RUN)
     behind = event - view
     if behind <= LATE:
         return ok(f"it is at most {ago(max(behind, 0))} behind the events")
-    text = f"the newest event is {ago(behind)} newer than the view: the answers of views are as old"
-    return warn(f"{text}, until they are made from the events after 10m", RUN) if may_fold else fail(text, RUN)
+    return fail(f"the newest event is {ago(behind)} newer than the view: the answers of views are as old", RUN)
 
 
 def newest(cluster: Cluster, topic: Topic) -> int | None:

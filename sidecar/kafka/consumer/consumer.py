@@ -108,10 +108,15 @@ class ConsumerThread(threading.Thread):
         """Be a member of the group from now on, or give everything up in order and leave it. A thread begins as one."""
         (self._member.set if member else self._member.clear)()
 
+    def wait_for_deliveries(self, timeout: float) -> None:
+        """From now on, let a partition that is taken away wait for its deliveries for so many seconds."""
+        if not self._stopping.is_set():
+            self.assignment.lock_timeout = timeout
+
     def stop(self, timeout: float) -> None:
         """Give everything up in order within `timeout` seconds, leave the group and end. Returns at once."""
-        self.assignment.lock_timeout = timeout
         self._stopping.set()
+        self.assignment.lock_timeout = timeout
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

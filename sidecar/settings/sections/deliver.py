@@ -16,6 +16,15 @@ from reconsume.sidecar.settings.values import Section, duration, many, rate, siz
 from reconsume.topics.durations import parse_duration as ms
 from reconsume.topics.rates import Rate
 
+
+def not_ours(value: str) -> str:
+    """Raise ValueError for the media type of the envelope, by which a service recognizes one."""
+    if value.partition(";")[0].strip().lower() == ENVELOPE:
+        raise ValueError(f"{ENVELOPE} is the type of the envelope; to send envelopes set deliver.envelope")
+    return value
+
+
+ENVELOPE = "application/vnd.reconsume+json"
 URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
 STATUS = whole(300, 599)
 OUTPUT = text("a topic, or a glob of topics like invoices-*", r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
@@ -24,6 +33,8 @@ RATE = rate().or_null()
 CONCURRENCY = whole(1, 65_536)
 TIMEOUT = duration("10ms", "1d")
 PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\"$-~]{0,2047}").or_null()
+MEDIA_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}(?:; ?[!-~]{1,100})?"
+CONTENT_TYPE = text("auto, or a media type like application/json", rf"auto|{MEDIA_TYPE}", not_ours)
 TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*")
 TOPIC = text("a topic's name: letters of ASCII, digits and . _ -, at most 249", r"[a-zA-Z0-9._-]{1,249}")
 
@@ -53,6 +64,10 @@ class Subscription(Section):
     concurrency: Annotated[int | None, CONCURRENCY.or_null()] = Field(
         default=None,
         description="Requests with its records in flight at most, within `deliver.concurrency`.",
+    )
+    content_type: Annotated[str | None, CONTENT_TYPE.or_null()] = Field(
+        default=None,
+        description="As `deliver.content_type`, for its records.",
     )
     rate: Annotated[Rate | None, RATE] = Field(
         default=None,
@@ -156,10 +171,10 @@ class Deliver(Section):
         ),
     )
     timeout: Annotated[int, TIMEOUT] = Field(
-        default=ms("15m"),
+        default=ms("30s"),
         description=(
-            "How long one delivery may take, from the request to the end of the answer; after it the delivery has "
-            "failed. 15m is RocketMQ's consume timeout."
+            "How long one delivery may take, from the request to the end of the response; after it the delivery has "
+            "failed. `lock_timeout` and `drain_timeout` follow it. RocketMQ's consume timeout is 15m."
         ),
     )
     order: Literal["none", "key", "partition"] = Field(
@@ -188,6 +203,14 @@ class Deliver(Section):
             "record may carry what the service must not trust. Whatever the glob, no header is sent that frames the "
             "request or that proxies use to say who calls (`Cookie`, `Authorization`, `X-Forwarded-*`, `Remote-User`, "
             "…). A name with a word like user, client, token or session is sent only if the glob has that word too."
+        ),
+    )
+    content_type: Annotated[str, CONTENT_TYPE] = Field(
+        default="auto",
+        description=(
+            "The `Content-Type` of a value whose record has no header `content-type` of its own. `auto`: "
+            "`application/json` if the value begins and ends with matching braces or brackets, otherwise "
+            "`application/octet-stream`. A null value has none; batches and the envelope have their own."
         ),
     )
     envelope: bool = Field(
@@ -223,9 +246,10 @@ class Deliver(Section):
     failure_text: Literal["none", "problem", "body"] = Field(
         default="problem",
         description=(
-            "What is kept of a failing answer's body, for people: nothing; title and detail of an "
-            "`application/problem+json` answer; or the first 256 bytes of any text or JSON answer (body). It stands "
-            "behind the class in RETRY_REASON, and in events, log lines, commands and pages; never in a metric."
+            "Which text of a failed response is kept: none; the reason that a JSON body gives, such as `detail`, "
+            "`message` or `error` (problem); or the first 200 characters of any text or JSON body (body). The text "
+            "follows the class in RETRY_REASON, events, log lines, commands and pages, never in a metric. It can "
+            "contain personal data."
         ),
     )
     dead_letter_statuses: Annotated[tuple[int, ...], many(STATUS, "HTTP statuses from 300 to 599", most=300)] = Field(

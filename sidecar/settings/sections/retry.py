@@ -31,7 +31,7 @@ def read_levels(value: object) -> LevelsSpec:
 
 def write_levels(levels: LevelsSpec) -> object:
     """Return the levels as they are written in YAML."""
-    return levels if isinstance(levels, str) else [render_duration(delay) for delay in levels]
+    return [render_duration(delay) for delay in levels] if isinstance(levels, tuple) else levels
 
 
 LEVELS = Checked(
@@ -86,14 +86,15 @@ class Retry(Section):
             "back together. Never shorter. What lies beyond the delay of its level waits at the sidecar."
         ),
     )
-    levels: Annotated[LevelsSpec | None, LEVELS.or_null()] = Field(
+    levels: Annotated[LevelsSpec, LEVELS.or_null()] = Field(
         default=None,
         description=(
             "The level topics: `ladder` (one for each delay of the ladder, none with `deliver.order`), `table` (those "
             "of all 18 levels, 1s to 2h, as well), or a rising list of delays. Other delays are made of hops through "
-            "these. A numbered level counts in a list that is given, else among the 18. A wait below the shortest "
-            "level is made in memory, or in that level when such waits take a quarter of `deliver.buffer_memory`. "
-            "null is `ladder`, and in relay mode, where services write to the levels, `table`."
+            "these, at most one second late. A numbered level counts in a list that is given, otherwise among the 18. "
+            "A wait below the shortest level is made in memory, or in that level when such waits take a quarter of "
+            "`deliver.buffer_memory`. null: 10s, 30s, 1m, 5m, 30m and 2h for the ladder `rocketmq`; for any other, its "
+            "delays, or the eight of them with the fewest hops; none with `deliver.order`."
         ),
     )
     ordered_interval: Annotated[int, duration("10ms", "30s")] = Field(

@@ -6,9 +6,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reconsume.sidecar.settings.values import Section, text
+from reconsume.sidecar.settings.values import Checked, Section, text
 
 FOLDER = text("the absolute path of a folder", r"/.{0,4095}")
+SOURCES = ("events", "spark")
+
+
+def read_source(value: object) -> str:
+    """Return the source of the view. Raises ValueError if it is none; for the former `auto` with what replaces it."""
+    if value == "auto":
+        raise ValueError("must be events or spark: leave it out, or write spark where `reconsume view run` runs")
+    if not isinstance(value, str) or value not in SOURCES:
+        raise ValueError("must be events or spark")
+    return value
+
+
+SOURCE = Checked(read_source, "events or spark", {"enum": list(SOURCES)}, as_text=True)
 
 
 class View(Section):
@@ -21,13 +34,12 @@ class View(Section):
             "records that have failed lately, some 600 bytes each, and little memory."
         ),
     )
-    source: Literal["auto", "events", "spark"] = Field(
-        default="auto",
+    source: Annotated[Literal["events", "spark"], SOURCE] = Field(
+        default="events",
         description=(
             "What the view is made from. `events`: each reader folds the group's events itself, up to 2 million "
             "records or 2 GB; the group then needs neither VIEW nor STATS topic. `spark`: the rows that the job of "
-            "`reconsume view run` writes. `auto`: the job's once it is within 1m of the end of the events, and the "
-            "events again when it is 10m behind."
+            "`reconsume view run` writes to these topics, which `topics apply` then creates."
         ),
     )
     folder: Annotated[str | None, FOLDER.or_null()] = Field(

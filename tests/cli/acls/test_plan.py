@@ -11,7 +11,7 @@ from reconsume.sidecar.kafka.admin.acls import Rule
 from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from reconsume.topics.names import Names
 
-GROUP = GroupShape(Names("billing"), ("orders",), (10_000,))
+GROUP = GroupShape(Names("billing"), ("orders",), (10_000,), source="spark")
 ME = "User:billing-spark"
 EVENTS = Rule(ME, Resource.TOPIC, "billing-RETRY-EVENTS", "literal", "READ")
 

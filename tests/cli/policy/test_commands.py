@@ -12,7 +12,7 @@ import pytest
 from typer.testing import Result
 
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.topics.policy_record import LARGEST
+from reconsume.topics.policy_record import LARGEST, SubscriptionRecord, instance_key, render_record
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
@@ -65,6 +65,18 @@ def test_show_says_where_each_value_comes_from(call: Call, topic: str) -> None:
     assert found["timeout"][1].endswith("line 1")
     assert found["max_reconsume_times"] == (16, "default")
     assert "set by ann at 20" in shown.stderr
+
+
+def test_a_timeout_that_a_live_instance_does_not_wait_for_is_a_warning(call: Call, kafka: Broker, topic: str) -> None:
+    for name, lock, drain in (("pod-1", 290_000, 290_000), ("pod-2", 30_000, 50_000)):
+        beat = SubscriptionRecord({"orders": "*"}, int(time.time() * 1000), lock_timeout=lock, drain_timeout=drain)
+        produce(kafka.bootstrap, topic, [Out(render_record(beat), instance_key(name))])
+    old = SubscriptionRecord({"orders": "*"}, int(time.time() * 1000) - 200_000, lock_timeout=1, drain_timeout=1)
+    produce(kafka.bootstrap, topic, [Out(render_record(old), instance_key("pod-0"))])
+    longer = call("policy", "set", "timeout=40s", "--dry-run")
+    assert "at pod-2 a partition that a rebalance takes away waits at most 30s for it (lock_timeout)" in longer.stderr
+    assert "drain_timeout" not in longer.stderr
+    assert "a delivery may take" not in call("policy", "set", "timeout=30s", "--dry-run").stderr
 
 
 def test_set_writes_what_was_there_before_and_keeps_what_it_does_not_change(

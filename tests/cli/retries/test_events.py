@@ -161,7 +161,7 @@ def test_sql_that_is_more_than_one_question_is_refused(call: Call, query: str) -
 
 @pytest.mark.parametrize("words", [("list",), ("show", "orders:0:1"), ("stats",)])
 def test_a_broker_that_is_away_is_waited_for_once(words: tuple[str, ...], call: Call) -> None:
-    """Given `auto`, then what cannot ask for the job does not read the events as well; a program gets the hint too."""
+    """Nothing is asked twice, and a program gets the hint too."""
     began = time.monotonic()
     away = call("retries", *words, "-o", "json", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
     assert time.monotonic() - began < 2 * ANSWER_SECONDS

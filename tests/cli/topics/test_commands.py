@@ -49,7 +49,7 @@ def test_plan_shows_every_topic_and_creates_none(topics: Call, kafka: Broker, gr
     shown = topics("plan")
     found = rows(shown)
     assert shown.exit_code == 0
-    kinds = "DLQ RETRY RETRY-1s RETRY-1m RETRY-EVENTS RETRY-VIEW RETRY-STATS RETRY-POLICY"
+    kinds = "DLQ RETRY RETRY-1s RETRY-1m RETRY-EVENTS RETRY-POLICY"
     assert set(found) == {f"{group}-{kind}" for kind in kinds.split()}
     assert {row["action"] for row in found.values()} == {"create"}
     level = found[f"{group}-RETRY-1m"]["wanted"]
@@ -58,13 +58,27 @@ def test_plan_shows_every_topic_and_creates_none(topics: Call, kafka: Broker, gr
     assert Cluster({"bootstrap.servers": kafka.bootstrap}).find(found) == {}
 
 
-def test_a_group_that_folds_its_events_has_no_topics_for_rows_and_sums(topics: Call, group: str) -> None:
-    events = ("--set", "view.source=events")
-    assert not {f"{group}-RETRY-VIEW", f"{group}-RETRY-STATS"} & rows(topics("plan", *events)).keys()
-    assert topics("apply", "--yes", *events).exit_code == 0
-    assert topics("check", *events).exit_code == 0
-    missing = {row["topic"] for row in map(json.loads, topics("check").stdout.splitlines())}
-    assert missing == {f"{group}-RETRY-VIEW", f"{group}-RETRY-STATS"}, "auto may need them"
+def test_only_a_group_whose_view_spark_writes_has_topics_for_rows_and_sums(topics: Call, group: str) -> None:
+    assert topics("apply", "--yes").exit_code == 0
+    assert topics("check").exit_code == 0
+    spark = topics("check", "--set", "view.source=spark")
+    missing = {row["topic"] for row in map(json.loads, spark.stdout.splitlines())}
+    assert missing == {f"{group}-RETRY-VIEW", f"{group}-RETRY-STATS"}
+
+
+def test_a_topic_with_more_partitions_than_needed_is_sound(topics: Call, kafka: Broker, group: str) -> None:
+    create_topic(kafka.bootstrap, f"{group}-RETRY-EVENTS", 12, {"message.timestamp.type": "LogAppendTime"})
+    topics("apply", "--yes")
+    assert f"{group}-RETRY-EVENTS" not in rows(topics("check"))
+
+
+def test_the_plan_ends_with_what_the_topics_and_a_failing_record_cost(topics: Call) -> None:
+    default = ("--set", "retry.ladder=rocketmq", "--set", "retry.levels=null")
+    told = topics("plan", *default).stderr
+    assert "cost: 10 topics, 23 partitions" in told
+    assert "a record that uses up its retries is copied 37 times" in told
+    assert "is copied 16 times" in topics("plan", *default, "--set", "retry.levels=ladder").stderr
+    assert "is copied 0 times" in topics("plan", *default, "--set", "deliver.order=key").stderr
 
 
 def test_names_that_differ_only_by_dot_and_underscore_are_said_before_kafka_refuses_them(
@@ -108,7 +122,7 @@ def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker,
     assert applied.exit_code == 0
     assert found[name]["result"] == "differs"
     assert found[f"{group}-RETRY-1s"]["result"] == "created"
-    assert "1 of 8 topics differ" in applied.stderr
+    assert "1 of 6 topics differ" in applied.stderr
     config = Cluster({"bootstrap.servers": kafka.bootstrap}).find([name])[name].config
     assert (config["cleanup.policy"], config["retention.ms"]) == ("compact", "1000")
 

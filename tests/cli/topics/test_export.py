@@ -45,7 +45,7 @@ def test_topics_are_exported_as_apply_would_create_them(
 
 
 def test_rights_are_exported_without_a_broker(tmp_path: Path) -> None:
-    shown = reconsume("-c", write_good(tmp_path), "acls", "export")
+    shown = reconsume("-c", write_good(tmp_path), "acls", "export", "--set", "view.source=spark")
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
     assert all(line.startswith("kafka-acls.sh --bootstrap-server localhost:9092 --add ") for line in lines)
@@ -97,10 +97,11 @@ def test_a_value_of_terraform_begins_no_template() -> None:
 
 
 COSTS = {
-    (): "cost: 22 topics, 230 partitions, 690 replicas, 47 rights",
-    ("retry.levels=table",): "cost: 24 topics",
-    ("retry.ladder=[5s, 10s, 30s]",): "cost: 9 topics",
-    ("deliver.order=key",): "cost: 6 topics",
+    (): "cost: 10 topics, 55 partitions, 165 replicas, 23 rights",
+    ("retry.levels=ladder",): "cost: 20 topics, 115 partitions, 345 replicas",
+    ("retry.levels=table",): "cost: 22 topics",
+    ("retry.ladder=[5s, 10s, 30s]",): "cost: 7 topics",
+    ("deliver.order=key",): "cost: 4 topics",
 }
 
 
@@ -111,6 +112,25 @@ def test_a_plan_says_what_the_topics_cost_one_group_and_fifty(tmp_path: Path, se
     sentence = cost_of(settings, specs)
     assert sentence.startswith(says), sentence
     assert f"of 50 such groups: {50 * len(specs)} topics" in sentence
+
+
+@pytest.mark.parametrize(
+    ("sets", "copies"),
+    [
+        ((), "37 times"),
+        (("retry.levels=ladder",), "16 times"),
+        (("retry.levels=[10s, 1m, 10m, 1h]",), "58 times"),
+        (("retry.ladder=[5s, 10s, 30s]",), "16 times"),
+        (("retry.max_reconsume_times=1",), "1 time"),
+        (("deliver={mode: relay}",), "53 times"),
+        (("deliver.order=key",), "0 times"),
+        (("deliver.order=key", "retry.ordered_ladder=rocketmq"), "16 times"),
+    ],
+)
+def test_a_plan_says_how_many_copies_a_record_costs_that_uses_up_its_retries(
+    tmp_path: Path, sets: tuple[str, ...], copies: str
+) -> None:
+    assert cost_of(good(tmp_path, *sets), ()).endswith(f"; a record that uses up its retries is copied {copies}")
 
 
 def test_a_plan_warns_where_short_waits_have_no_level(tmp_path: Path) -> None:

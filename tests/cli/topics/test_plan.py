@@ -12,7 +12,7 @@ from reconsume.topics.names import Kind, Names
 from reconsume.topics.specs import Source, TopicSpec, group_specs
 
 SOURCE = Source("orders", partitions=3, replication=3, max_message_bytes=1_000_000, min_insync_replicas=2)
-SPECS = group_specs(Names("billing"), [SOURCE], (1_000, 10_000), ordered=True)
+SPECS = group_specs(Names("billing"), [SOURCE], (1_000, 10_000), rows=True, ordered=True)
 LEVEL = next(spec for spec in SPECS if spec.name == "billing-RETRY-10s")
 QUEUE = next(spec for spec in SPECS if spec.name == "billing-ORDERED-orders")
 BY_KIND = {spec.kind: spec for spec in SPECS}

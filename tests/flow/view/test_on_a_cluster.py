@@ -15,7 +15,7 @@ import pytest
 
 from reconsume.sidecar.java.jars import fetch
 from reconsume.sidecar.java.spark_job import lock_for
-from reconsume.topics.levels import build_ladder
+from reconsume.topics.levels import SIX
 from reconsume.topics.names import Kind
 from tests.flow.view.standalone import Standalone
 from tests.support.deadline import until
@@ -32,8 +32,7 @@ VIEW = "from reconsume.spark.job import main\n\nmain()\n"
 
 @pytest.fixture
 def group(kafka: Broker) -> GroupTopics:
-    delays = tuple(sorted(set(build_ladder("rocketmq").delays)))
-    return create_group(fresh_group(kafka.bootstrap, delays=delays), also=(Kind.VIEW, Kind.STATS))
+    return create_group(fresh_group(kafka.bootstrap, delays=SIX), also=(Kind.VIEW, Kind.STATS))
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ def test_a_consumer_and_the_view_run_on_two_workers(
     kafka_words = ["--bootstrap", kafka.bootstrap, "--checkpoint"]
     words = ["--group", group.group, "--topic", group.main, *kafka_words, str(tmp_path / "consumer")]
     job = cluster.submit("consumer", [*sent, str(ROOT / "examples" / "spark_relay.py"), *words], PYTHONPATH=str(ROOT))
-    late = f"{group.group}-RETRY-10m"
+    late = f"{group.group}-RETRY-5m"
 
     def carried_out() -> bool:
         assert job.poll() is None, cluster.log("consumer")[-4000:]

@@ -153,3 +153,58 @@ def test_the_envelope_is_answered_for_its_own_record_alone() -> None:
     assert isinstance(found[1], Failed)
     assert found[1].reason == "unreadable-verdict"
     assert b"\r\nContent-Type: application/vnd.reconsume+json\r\n" in service.requests[0]
+
+
+PAGE = "Content-Type: text/html; charset=utf-8"
+
+
+def odd(behaviour: Behaviour, count: int) -> dict[str, int]:
+    """What is odd about so many responses, each of which commits its record."""
+    with StubService([behaviour]) as service:
+        push = None
+
+        async def work() -> None:
+            nonlocal push
+            push = a_push(service.url)
+            assert [await deliver(push, a_record(number)) for number in range(count)] == [COMMITTED] * count
+            push.close()
+            await settled(lambda: push.connections == 0)
+
+        run(work)
+        assert push is not None
+        return dict(push.odd_verdicts.counts)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        stub.answer(200, PAGE, body=b"<!doctype html><title>Sign in</title>"),
+        stub.answer(203, "content-type: Text/HTML", body=b" \r\n <html>"),
+        stub.answer(200, PAGE, "Connection: close", body=b"<html>"),
+        stub.drip(b"HTTP/1.1 200 \r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\n <p"),
+    ],
+)
+def test_a_page_of_html_with_a_2xx_is_done_counted_each_time_and_named_once(
+    page: Behaviour, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given the same page three times, byte for byte, then its records are done, and one line names their topic."""
+    with caplog.at_level("WARNING", "reconsume.verdict"):
+        assert odd(page, 3) == {"html": 3}
+    [line] = [record.getMessage() for record in caplog.records if record.name == "reconsume.verdict"]
+    assert line.startswith("a response for orders has a 2xx status and a page of HTML")
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        stub.answer(200, PAGE, body=b"ok"),
+        stub.answer(200, PAGE, body=b" \n"),
+        stub.answer(204, PAGE),
+        stub.answer(200, "Content-Type: text/plain", body=b"<b>"),
+        stub.answer(200, PAGE, "Reconsume-Verdict: commit", body=b"<html>"),
+        stub.answer(200, PAGE, "Content-Encoding: gzip", body=b"\x1f\x8b<"),
+    ],
+)
+def test_what_a_framework_labels_as_html_is_no_page(behaviour: Behaviour) -> None:
+    """Given a plain "ok" as HTML, no body, or a verdict, then nothing is odd about it."""
+    assert odd(behaviour, 2) == {}

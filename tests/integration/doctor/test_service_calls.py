@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET, UnsetType
 
+from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, instances, standing
 from reconsume.sidecar.doctor.checks.service import delivered, delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.settings.addresses import Listen
-from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, RefusedTold, SubscriptionRecord
 from tests.support.service.stub_service import Behaviour, StubService, answer
 from tests.support.sidecar.settings import good
 
@@ -27,9 +28,10 @@ JSON = "Content-Type: application/json"
         (answer(200), Status.OK, "answered: commit"),
         (answer(200, "Reconsume-Verdict: dead-letter; reason=trial"), Status.OK, "answered: dead_letter"),
         (answer(200, "Reconsume-Verdict: retry"), Status.OK, "answered: retry"),
-        (answer(404), Status.FAIL, "http-404: nothing is at that path"),
-        (answer(405), Status.FAIL, "http-405: what is there takes no POST"),
-        (answer(415), Status.FAIL, "http-415"),
+        (answer(404), Status.FAIL, "http-404: every record would fail"),
+        (answer(405), Status.FAIL, "http-405: every record would fail"),
+        (answer(415, JSON, body=b'{"message": "no JSON"}'), Status.FAIL, "http-415: no JSON: every record would fail"),
+        (answer(200, "Content-Type: text/html", body=b"<html>sign in"), Status.WARN, "a page of HTML"),
         (answer(500), Status.WARN, "http-500: a retry for a real one"),
         (answer(422), Status.WARN, "http-422"),
     ],
@@ -38,8 +40,8 @@ def test_a_trial_finds_what_the_first_real_record_would_meet(
     tmp_path: Path, behaviour: Behaviour, status: Status, says: str
 ) -> None:
     with StubService([behaviour]) as stub:
-        deliver = good(tmp_path, f"deliver.url={stub.url}").deliver
-        [found] = delivered(deliver, "billing", "orders")
+        settings = good(tmp_path, f"deliver.url={stub.url}")
+        [found] = delivered(settings, settings.topics[0])
     assert (found.status, says in found.finding) == (status, True), found
     [request] = stub.requests
     head = request.partition(b"\r\n\r\n")[0].split(b"\r\n")
@@ -62,6 +64,8 @@ def test_each_path_gets_a_trial_of_its_own(tmp_path: Path) -> None:
     ("sets", "kind", "begins"),
     [
         ((), b"application/json", b'{"reconsume":'),
+        (("deliver.content_type=text/plain",), b"text/plain", b'{"reconsume":'),
+        (("topics=[{name: orders, content_type: text/csv}]",), b"text/csv", b'{"reconsume":'),
         (("deliver.envelope=true",), b"application/vnd.reconsume+json", b'{"group":"billing","records":[{"id":'),
         (("deliver.batch.max_size=8",), b"application/vnd.reconsume+json", b'{"group":"billing","records":[{"id":'),
     ],
@@ -71,16 +75,40 @@ def test_a_trial_is_sent_in_the_form_of_real_records(
 ) -> None:
     """Given batches or envelopes, then a service that takes no such body is found, and one that does is well."""
     with StubService([answer(200, JSON, body=b'{"verdict": "dead-letter"}')]) as stub:
-        deliver = good(tmp_path, f"deliver.url={stub.url}", "deliver.verdicts=header", *sets).deliver
-        [found] = delivered(deliver, "billing", "orders")
+        settings = good(tmp_path, f"deliver.url={stub.url}", "deliver.verdicts=header", *sets)
+        [found] = delivered(settings, settings.topics[0])
     assert (found.status, found.finding) == (Status.OK, "the made-up record was answered: commit"), "no body is read"
     head, _, body = stub.requests[0].partition(b"\r\n\r\n")
     assert b"Content-Type: " + kind in head
     assert body.replace(b" ", b"").startswith(begins)
 
 
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 415, 422])
+def test_a_trial_gives_the_hint_that_a_running_instance_would_give(tmp_path: Path, status: int) -> None:
+    with StubService([answer(status)]) as stub:
+        settings = good(tmp_path, f"deliver.url={stub.url}")
+        [found] = delivered(settings, settings.topics[0])
+    assert found.mend.endswith(hint_of(status)), found
+
+
+def test_a_service_that_rejects_every_record_is_a_failure_of_its_instance_and_of_the_heartbeat() -> None:
+    """Given an entry of `all_refused`, then the check names topic, status and what was sent, with the likely fix."""
+    sent = {"method": "POST", "path": "/events", "content_type": "text/csv"}
+    entry = {"topic": "orders", "status": 415, "since": AT.wall_ms - 65_000, "deliveries": 12, "sent": sent}
+    [here] = standing({"instance": "pod-1", "partitions": [], "waiting_since": None, "all_refused": [entry]}, AT)
+    told = RefusedTold("orders", 415, AT.wall_ms - 65_000, *sent.values())
+    record = SubscriptionRecord({"orders": "*"}, AT.wall_ms - 1_000, None, all_refused=(told,))
+    [beat] = beating(PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall_ms), AT)
+    for found in (here, beat):
+        assert found.status is Status.FAIL
+        assert "pod-1: the service answers 415 to every record of orders" in found.finding
+        assert "POST /events text/csv" in found.finding
+        assert found.mend == hint_of(415)
+
+
 def test_a_trial_that_reaches_nobody_fails(tmp_path: Path) -> None:
-    [found] = delivered(good(tmp_path, "deliver.url=http://127.0.0.1:1/").deliver, "billing", "orders")
+    settings = good(tmp_path, "deliver.url=http://127.0.0.1:1/")
+    [found] = delivered(settings, settings.topics[0])
     assert (found.status, found.finding.startswith("the made-up record could not be sent")) == (Status.FAIL, True)
 
 

@@ -9,9 +9,10 @@ from email.utils import formatdate
 import pytest
 
 from reconsume.sidecar.delivery.push.credentials import CERTIFICATE, KEY, SECRETS, TOKEN
-from reconsume.sidecar.doctor.checks.service import delivered, service
+from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Finding, Status
 from reconsume.sidecar.doctor.service_tls import CLOCK_FAIL, CLOCK_WARN, SOON_DAYS, judged
+from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Deliver
 from tests.support.kafka.certificates import Authority
 from tests.support.service.greeter import Greeter
@@ -23,9 +24,13 @@ LONG = 90
 
 
 def configured(service_files: ServiceFiles, url: str, *without: str, health: bool = False) -> Deliver:
+    return settings(service_files, url, *without, health=health).deliver
+
+
+def settings(service_files: ServiceFiles, url: str, *without: str, health: bool = False) -> Settings:
     named = (f"{name}={file}" for name, file in service_files.named.items() if name not in without)
     more = (f"deliver.health_url={url.replace('/events', '/health')}",) if health else ()
-    return good(service_files.named[TOKEN].parent, f"deliver.url={url}", *named, *more).deliver
+    return good(service_files.named[TOKEN].parent, f"deliver.url={url}", *named, *more)
 
 
 def only(findings: list[Finding]) -> Finding:
@@ -117,7 +122,7 @@ def test_the_bounds_of_the_clock_are_those_of_receivers(sign: int) -> None:
 
 def test_a_trial_is_sent_as_a_real_record(ours: Authority, service_files: ServiceFiles) -> None:
     with StubService([ok], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        found = only(delivered(configured(service_files, stub.url), "billing", "orders"))
+        found = only(delivered_to_each(settings(service_files, stub.url)))
     assert found.status == Status.OK, found
     head = stub.requests[0].partition(b"\r\n\r\n")[0]
     assert f"Authorization: Bearer {service_files.token}".encode() in head

@@ -13,17 +13,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
-from reconsume.sidecar.view.job_watch import JobWatch
 from reconsume.sidecar.view.query import Filters, questions
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.events import State, encode_event
 from reconsume.topics.names import Kind, Names
-from reconsume.topics.view_record import encode_row
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
+from tests.support.kafka.topic_io import Out, delete_topics, dump, produce
 from tests.support.kafka.view_topics import create_view_topics, event, folded, summed, tell
-from tests.support.view_rows import HOSTILE, out, view_row, wall
+from tests.support.view_rows import HOSTILE, wall
 
 SECONDS = 30.0
 CHECK_EVERY = 0.5
@@ -39,7 +37,7 @@ def follow(kafka: Broker, group: str) -> Iterator[Follow]:
     def start(folder: Path | None = None, source: Source = Source.EVENTS) -> ViewFollower:
         servers = {"bootstrap.servers": kafka.bootstrap}
         names = Names(group)
-        thread = ViewFollower(servers, names, folder, "t", CHECK_EVERY, source=source, watch_every=WATCH_EVERY)
+        thread = ViewFollower(servers, names, folder, "t", CHECK_EVERY, source=source)
         threads.append(thread)
         thread.start()
         return thread
@@ -217,98 +215,3 @@ def forget(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers come only while it lives
     for done in admin.delete_records(places).values():
         done.result(SECONDS)
-
-
-# --- auto -------------------------------------------------------------------------------------------------------------
-
-
-def commit(bootstrap: str, names: Names, back: int = 0) -> None:
-    """Say that all events but the last `back` of each partition are read, as the Spark job does."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
-    numbers = consumer.list_topics(names.events, timeout=SECONDS).topics[names.events].partitions
-    ends = {n: consumer.get_watermark_offsets(TopicPartition(names.events, n), timeout=SECONDS)[1] for n in numbers}
-    told = [TopicPartition(names.events, number, max(0, end - back)) for number, end in ends.items()]
-    consumer.commit(offsets=told, asynchronous=False)
-    consumer.close()
-
-
-def test_with_auto_the_jobs_view_takes_the_place_of_the_events_and_gives_it_back(
-    kafka: Broker, names: Names, group: str, follow: Follow, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tell(kafka.bootstrap, [event(group, 1)])
-    thread = follow(tmp_path, Source.AUTO)
-    until(lambda: "orders:0:1" in rows(thread), SECONDS, "without a job the events are shown")
-    assert thread.status.source is Source.EVENTS
-    sparks = view_row(1, group=group, instance="as Spark says")
-    produce(kafka.bootstrap, names.view, [out(sparks)])
-    commit(kafka.bootstrap, names)
-    until(lambda: thread.status.source is Source.SPARK, SECONDS, "the job's view is taken")
-    assert thread.status.as_of is not None, "it was complete before it was taken"
-    assert rows(thread)[sparks.id] == msgspec.json.decode(encode_row(sparks))
-    until(lambda: not list(tmp_path.glob("*events*.sqlite")), SECONDS, "the former file is gone")
-    remove_job(kafka.bootstrap, names)
-    until(lambda: thread.status.source is Source.EVENTS, SECONDS, "without the job the events are taken again")
-    until(lambda: rows(thread)["orders:0:1"]["instance"] != "as Spark says", SECONDS, "and shown")
-    until(lambda: not list(tmp_path.glob("*view*.sqlite")), SECONDS, "the former file is gone")
-    assert "the view is that of spark now: the Spark job keeps up" in caplog.text
-    assert "the view is that of events now: the Spark job is 10 minutes behind the events, or gone" in caplog.text
-
-
-def remove_job(bootstrap: str, names: Names) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for done in admin.delete_consumer_groups([names.view_group], request_timeout=SECONDS).values():
-        done.result(SECONDS)
-
-
-def test_with_auto_what_is_served_stays_while_the_other_source_cannot_be_read(
-    kafka: Broker, names: Names, group: str, follow: Follow
-) -> None:
-    tell(kafka.bootstrap, [event(group, 1)])
-    commit(kafka.bootstrap, names)  # a job that reads, and has never written
-    thread = follow(None, Source.AUTO)
-    until(
-        lambda: "nothing was ever written" in thread.status.problem, SECONDS, "it was asked first, as nothing is known"
-    )
-    remove_job(kafka.bootstrap, names)
-    until(lambda: thread.status.source is Source.EVENTS, SECONDS, "the events are taken")
-    commit(kafka.bootstrap, names)
-    looked = thread.status.as_of or 0
-    until(lambda: (thread.status.as_of or 0) > looked + 3_000, SECONDS, "some questions have passed")
-    assert (thread.status.source, list(rows(thread))) == (Source.EVENTS, ["orders:0:1"])
-
-
-@pytest.mark.parametrize(
-    ("minutes", "now", "wanted"),
-    [
-        (0.5, Source.EVENTS, Source.SPARK),
-        (2, Source.EVENTS, Source.EVENTS),
-        (2, Source.SPARK, Source.SPARK),
-        (11, Source.SPARK, Source.EVENTS),
-    ],
-)
-def test_the_jobs_view_is_followed_from_a_minute_on_and_until_ten_minutes_behind(
-    kafka: Broker, group: str, minutes: float, now: Source, wanted: Source
-) -> None:
-    names = Names(group)
-    create_topic(kafka.bootstrap, names.events)  # whose times are those of their writers
-    create_topic(kafka.bootstrap, names.view)
-    unread = event(group, 1)
-    times = (wall() - 3_600_000, wall() - int(minutes * 60_000))
-    produce(kafka.bootstrap, names.events, [Out(encode_event(unread), b"k", timestamp=time) for time in times])
-    commit(kafka.bootstrap, names, back=1)
-    watch = JobWatch({"bootstrap.servers": kafka.bootstrap}, names, "t")
-    try:
-        assert watch.wanted(now) is wanted
-        commit(kafka.bootstrap, names)
-        assert watch.wanted(now) is Source.SPARK, "a job that has read all keeps up, however old that is"
-    finally:
-        watch.close()
-
-
-def test_without_kafka_or_a_job_nothing_changes_or_the_events_are_read(kafka: Broker, names: Names, group: str) -> None:
-    watch = JobWatch({"bootstrap.servers": kafka.bootstrap}, names, "t")
-    assert [watch.wanted(now) for now in (Source.EVENTS, Source.SPARK)] == [Source.EVENTS, Source.EVENTS]
-    watch.close()
-    away = JobWatch({"bootstrap.servers": "127.0.0.1:1"}, names, "t")
-    assert away.wanted(Source.SPARK) is Source.SPARK
-    away.close()

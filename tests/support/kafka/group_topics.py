@@ -90,7 +90,7 @@ def specs_of(
         for name in group.mains
     ]
     unused = set(UNUSED) - set(also)
-    specs = group_specs(group.names, sources, group.delays, ordered=group.queued)
+    specs = group_specs(group.names, sources, group.delays, rows=True, ordered=group.queued)
     return (*mains, *(spec for spec in specs if spec.kind not in unused))
 
 

@@ -26,7 +26,7 @@ KINDS = (Kind.EVENTS, Kind.VIEW, Kind.STATS)
 def create_view_topics(bootstrap: str, group: str, kinds: Collection[Kind] = KINDS) -> Names:
     """The topics, or some of them, that the view's job reads and writes for a group."""
     names = Names(group)
-    specs = group_specs(names, [Source("orders", 1, 1, 1_048_588, 1)], (1_000,))
+    specs = group_specs(names, [Source("orders", 1, 1, 1_048_588, 1)], (1_000,), rows=True)
     create_specs(bootstrap, [spec for spec in specs if spec.kind in kinds])
 
     def readable() -> bool:

@@ -42,7 +42,7 @@ class Operation:
     def status(self) -> dict[str, object]:
         return {"group": "billing", "partitions": [{"topic": "orders", "partition": 3}]}
 
-    async def drain(self, timeout: float) -> int:
+    async def drain(self, timeout: float | None = None) -> int:
         self.drains.append(timeout)
         while self.may_end is not None and not self.may_end.is_set():
             await asyncio.sleep(0.01)

@@ -59,7 +59,7 @@ def test_what_is_out_of_bounds_is_known_to_be(delay: int | None, level: int | No
 
 def test_a_wait_starts_in_the_longest_level_that_fits() -> None:
     found = policy()
-    assert [found.level_for(ms) for ms in (999, 1_000, 4_999, 10_000, 10**9)] == [None, 1_000, 1_000, 10_000, 7_200_000]
+    assert [found.level_for(ms) for ms in (899, 900, 4_499, 9_000, 10**9)] == [None, 1_000, 1_000, 10_000, 7_200_000]
 
 
 def test_a_wait_below_every_level_is_for_the_ready_topic() -> None:

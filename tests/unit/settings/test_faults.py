@@ -51,6 +51,12 @@ SINGLE: list[tuple[str, str]] = [
     ("deliver.envelope=maybe", "deliver.envelope = maybe: must be true or false"),
     ("deliver.batch.max_size=1025", "deliver.batch.max_size = 1025: must be a whole number from 1 to 1024"),
     ("deliver.batch.max_wait=451s", "deliver.batch.max_wait = 451s: must be a duration from 0s to 450s"),
+    ("deliver.content_type=json", "deliver.content_type = json: must be auto, or a media type like application/json"),
+    (
+        "deliver.content_type=Application/vnd.reconsume+JSON",
+        "deliver.content_type = Application/vnd.reconsume+JSON: application/vnd.reconsume+json is the type of the",
+    ),
+    ("topics=[{name: orders, content_type: a b}]", "topics[0].content_type = a b: must be auto, or a media type"),
     ("deliver.forward_headers=x-*", "deliver.forward_headers = x-*: must be a list of header names or globs"),
     ("deliver.forward_headers=['a b']", "deliver.forward_headers[0] = a b: must be a header's name or a glob"),
     (

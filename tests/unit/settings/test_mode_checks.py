@@ -27,6 +27,8 @@ LADDER = "retry.ordered_ladder=[10s, 1h]"
         ((BROADCAST, "deliver.mode=pull", "deliver.url=null"), "deliver.broadcast", "is for push mode"),
         ((BROADCAST, "deliver.mode=relay", "deliver.url=null"), "deliver.broadcast", "relay mode"),
         ((BROADCAST, "deliver.order=partition"), "deliver.broadcast", "never retries"),
+        (("deliver.envelope=true", "deliver.content_type=text/csv"), "deliver.content_type", "is for bare values"),
+        (("deliver.batch.max_size=2", "deliver.content_type=text/csv"), "deliver.content_type", "is for bare values"),
     ],
 )
 def test_modes_that_contradict_each_other_are_refused_once(

@@ -8,25 +8,26 @@ import pytest
 from pydantic import ValidationError
 
 from reconsume.sidecar.settings.addresses import Listen, is_loopback
+from reconsume.sidecar.settings.group_policy import overridden
 from reconsume.sidecar.settings.sections.tls import Tls
 from reconsume.sidecar.settings.values import parse_size, render_size
-from reconsume.topics.levels import TABLE
-from tests.support.sidecar.settings import good
+from reconsume.topics.levels import SIX, TABLE, few_levels
+from tests.support.sidecar.settings import good, problems, write_good
 
 
 def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     settings = good(tmp_path)
     deliver, retry = settings.deliver, settings.retry
-    assert (deliver.mode, deliver.concurrency, deliver.timeout, deliver.order) == ("push", 256, 900_000, "none")
+    assert (deliver.mode, deliver.concurrency, deliver.timeout, deliver.order) == ("push", 256, 30_000, "none")
     assert (deliver.batch.max_size, deliver.batch.max_wait, deliver.envelope) == (1, 0, False)
     assert (retry.max_reconsume_times, retry.ladder, retry.levels) == (16, "rocketmq", None)
     assert (retry.ordered_interval, retry.ordered_max_times, retry.nack_redelivery_delay) == (1000, None, 60_000)
     assert (retry.max_deaths, settings.pull.min_invisible, settings.start) == (3, 10_000, "earliest")
-    assert (settings.drain_timeout, settings.lock_timeout) == (25_000, 30_000)
+    assert (settings.drain_timeout, settings.lock_timeout) == (None, None)
     assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "last-writer")
     assert (settings.listen, settings.probe_listen) == (Listen("127.0.0.1", 8471), Listen("0.0.0.0", 8472))
     view = settings.view
-    assert (view.enabled, view.folder) == (False, None)
+    assert (view.enabled, view.source, view.folder) == (False, "events", None)
 
 
 def test_settings_are_frozen(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ LEVELS = {
     "the ladder's, by name": (("retry.levels=ladder",), (7_000, 5_400_000)),
     "a list as it stands": (("retry.levels=[1s, 1m]",), (1_000, 60_000)),
     "the table's as well": (("retry.levels=table",), tuple(sorted({*TABLE, 7_000, 5_400_000}))),
-    "those that services write to": (("deliver={mode: relay}",), tuple(sorted({*TABLE, 7_000, 5_400_000}))),
+    "the ladder's in relay mode": (("deliver={mode: relay}",), (7_000, 5_400_000)),
     "none in place": (("deliver.order=key",), ()),
     "a list in place": (("deliver.order=key", "retry.levels=[1m]"), (60_000,)),
 }
@@ -59,6 +60,56 @@ def test_which_delays_have_a_level_topic(tmp_path: Path, sets: tuple[str, ...], 
     settings = good(tmp_path, LADDER, *sets)
     assert settings.ladder.delays == (7_000, 5_400_000, 7_000)
     assert settings.delays == delays
+
+
+@pytest.mark.parametrize(
+    ("sets", "delays"),
+    [
+        ((), SIX),
+        (("deliver={mode: relay}",), SIX),
+        (("retry.rules=[{name: late, ladder: [7s, 1d]}]",), SIX),
+        (("retry.levels=ladder",), TABLE[2:]),
+        (("retry.ladder=pulsar",), few_levels(TABLE)),
+    ],
+)
+def test_the_default_ladder_has_six_levels_and_a_longer_one_at_most_eight(
+    tmp_path: Path, sets: tuple[str, ...], delays: tuple[int, ...]
+) -> None:
+    assert good(tmp_path, *sets).delays == delays
+
+
+@pytest.mark.parametrize(
+    ("sets", "release", "drain"),
+    [
+        ((), 35_000, 35_000),
+        (("deliver.timeout=2m",), 125_000, 125_000),
+        (("topics=[{name: a, timeout: 1m}, b]",), 65_000, 65_000),
+        (("deliver.timeout=15m",), 290_000, 290_000),
+        (("deliver.timeout=15m", "kafka={bootstrap.servers: 'b:1', max.poll.interval.ms: 3600000}"), 905_000, 905_000),
+        (("kafka={bootstrap.servers: 'b:1', max.poll.interval.ms: 10500, session.timeout.ms: 6000}",), 1_000, 1_000),
+        (("lock_timeout=7s",), 7_000, 7_000),
+        (("lock_timeout=7s", "drain_timeout=9s"), 7_000, 9_000),
+    ],
+)
+def test_a_release_and_a_drain_wait_for_the_longest_delivery_unless_they_are_set(
+    tmp_path: Path, sets: tuple[str, ...], release: int, drain: int
+) -> None:
+    settings = good(tmp_path, *sets)
+    assert (settings.release_wait, settings.drain_wait) == (release, drain)
+
+
+def test_a_release_follows_the_timeout_of_the_policy(tmp_path: Path) -> None:
+    longer = overridden(good(tmp_path), {"timeout": "1m"})
+    assert (longer.release_wait, longer.drain_wait) == (65_000, 65_000)
+    fixed = overridden(good(tmp_path, "lock_timeout=7s"), {"timeout": "1m"})
+    assert (fixed.release_wait, fixed.longest_release) == (7_000, 7_000)
+
+
+def test_the_former_view_source_is_refused_with_what_replaces_it(tmp_path: Path) -> None:
+    assert problems(write_good(tmp_path), ["view.source=auto"]) == [
+        "view.source = auto: must be events or spark: leave it out, or write spark where `reconsume view run` runs "
+        "(--set)"
+    ]
 
 
 def test_names_follow_group_and_prefix(tmp_path: Path) -> None:

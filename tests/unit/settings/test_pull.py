@@ -22,6 +22,7 @@ def test_pull_mode_needs_no_url(tmp_path: Path) -> None:
         "deliver.url=http://127.0.0.1:8080/",
         "deliver.health_url=http://127.0.0.1:8080/",
         "deliver.envelope=true",
+        "deliver.content_type=text/csv",
         "deliver.forward_headers=[x-tenant]",
         "deliver.dead_letter_statuses=[422]",
         "deliver.batch.max_size=32",

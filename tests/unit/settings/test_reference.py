@@ -26,7 +26,7 @@ deliver:
   url: http://127.0.0.1:8080/events
   health_url: null
   concurrency: 256
-  timeout: 15m
+  timeout: 30s
   order: none
   broadcast: false
   batch: {max_size: 1, max_wait: 0s}
@@ -45,8 +45,8 @@ topic_prefix: "{group}"
 api: {listen: "127.0.0.1:8471", token_file: null}
 view: {enabled: false}
 policy_mode: last-writer
-drain_timeout: 25s
-lock_timeout: 30s
+drain_timeout: null
+lock_timeout: null
 log: {level: info, format: json}
 """
 
@@ -126,7 +126,7 @@ def test_every_setting_is_described_in_a_sentence() -> None:
 def test_the_reference_gives_every_default_as_it_is_written() -> None:
     defaults = {row["key"]: row["default"] for row in reference()}
     assert defaults["group"] == "required"
-    assert defaults["deliver.timeout"] == "15m"
+    assert defaults["deliver.timeout"] == "30s"
     assert defaults["deliver.buffer_memory"] == "16MiB"
     assert defaults["deliver.url"] == "null"
     assert defaults["deliver.forward_headers"] == "[]"

@@ -27,7 +27,7 @@ def test_a_rule_has_what_it_says_and_else_what_the_group_has(tmp_path: Path) -> 
 
 
 def test_each_delay_of_a_rules_ladder_has_its_level_or_is_made_of_hops_where_levels_are_listed(tmp_path: Path) -> None:
-    plain, ruled = good(tmp_path), good(tmp_path, RULES)
+    plain, ruled = (good(tmp_path, *sets, "retry.levels=ladder") for sets in ((), (RULES,)))
     assert set(ruled.delays) - set(plain.delays) == {5_400_000}
     assert good(tmp_path, RULES, "retry.levels=[10s, 1m]").delays == (10_000, 60_000)
 
@@ -62,7 +62,7 @@ def test_too_many_rules_and_too_many_levels_are_refused(tmp_path: Path) -> None:
     many = ", ".join(f"{{name: r{number}}}" for number in range(65))
     assert problems(write_good(tmp_path), [f"retry.rules=[{many}]"])
     far = ", ".join(f"{{name: r{n}, ladder: [{', '.join(f'{n * 60 + s + 1}s' for s in range(60))}]}}" for n in range(3))
-    (problem,) = problems(write_good(tmp_path), [f"retry.rules=[{far}]"])
+    (problem,) = problems(write_good(tmp_path), [f"retry.rules=[{far}]", "retry.levels=ladder"])
     assert "the ladders have 19" in problem
     assert good(tmp_path, f"retry.rules=[{far}]", "retry.levels=[1s, 1m]").delays == (1_000, 60_000)
 

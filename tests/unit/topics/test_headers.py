@@ -159,8 +159,8 @@ def test_a_dead_letter_carries_the_six_headers_of_kip_1191() -> None:
     [
         ("timeout", "", "timeout"),
         ("http-500", "no stock", "http-500: no stock"),
-        ("http-500", "a\r\nb\x00\x1b[0m\x85", "http-500: a  b  [0m "),
-        ("http-500", "\udcff", "http-500:  "),
+        ("http-500", "a\r\nb\x00\x1b[0m\x85", "http-500: a b [0m"),
+        ("http-500", "\udcff", "http-500"),
     ],
 )
 def test_a_reason_is_its_class_and_a_printable_text(name: str, text: str, reason: str) -> None:
@@ -168,8 +168,8 @@ def test_a_reason_is_its_class_and_a_printable_text(name: str, text: str, reason
 
 
 def test_a_long_reason_is_cut_between_characters() -> None:
-    assert reason_text("c", "é" * 600) == "c: " + "é" * 510  # 3 + 1020 bytes; one byte stays free
-    assert len(reason_text("c", "x" * 5_000)) == LONGEST_REASON
+    assert reason_text("c", "é" * 600) == "c: " + "é" * 200
+    assert len(reason_text("c" * 5_000, "x")) == LONGEST_REASON
 
 
 @given(st.text(st.characters(), max_size=20), st.text(st.characters(), max_size=1_500))

@@ -1,18 +1,23 @@
 """Ladders and levels: the contract's numbers, and that any delay is made of levels without ever being early."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.levels import (
+    LATEST,
     LONGEST,
+    SIX,
     TABLE,
     Exponential,
     Ladder,
     LadderSpec,
     LevelsSpec,
     build_ladder,
+    hop_count,
     hops,
     level_delays,
     longest_fit,
@@ -149,7 +154,13 @@ def test_levels_are_the_ladders_or_the_tables_as_well_or_as_they_are_given() -> 
 
 
 @pytest.mark.parametrize(
-    ("spec", "first", "last"), [("ladder", "1s", "2h"), ("table", "1s", "2h"), (written("10s", "1m"), "10s", "1m")]
+    ("spec", "first", "last"),
+    [
+        (None, "1s", "2h"),
+        ("ladder", "1s", "2h"),
+        ("table", "1s", "2h"),
+        (written("10s", "1m"), "10s", "1m"),
+    ],
 )
 def test_a_numbered_level_counts_in_a_list_that_is_given_else_among_the_eighteen(
     spec: LevelsSpec, first: str, last: str
@@ -157,19 +168,75 @@ def test_a_numbered_level_counts_in_a_list_that_is_given_else_among_the_eighteen
     assert (numbered(spec)[0], numbered(spec)[-1]) == written(first, last)
 
 
+def test_the_default_levels_of_rocketmqs_ladder_are_six_and_its_sixteen_retries_cost_thirty_seven_copies() -> None:
+    ladder = build_ladder("rocketmq")
+    levels = level_delays(None, ladder, build_ladder(written("7s", "1d")))
+    assert levels == SIX == written("10s", "30s", "1m", "5m", "30m", "2h")
+    assert sum(hop_count(delay, levels) for delay in ladder.delays) == 37
+
+
+def test_any_other_ladder_has_a_level_for_each_delay_up_to_eight() -> None:
+    ladders = build_ladder(written("1m", "7s", "1h", "2h")), build_ladder(written("7s", "3s", "4h", "5h", "6h"))
+    assert level_delays(None, *ladders) == written("3s", "7s", "1m", "1h", "2h", "4h", "5h", "6h")
+
+
+@pytest.mark.parametrize("spec", ["pulsar", Exponential(), written(*(f"{n}s" for n in range(7, 17)))])
+def test_of_more_delays_the_eight_that_need_the_fewest_hops_have_a_level(spec: LadderSpec) -> None:
+    delays = build_ladder(spec).delays
+
+    def cost(levels: tuple[int, ...]) -> int:
+        return sum(hop_count(delay, levels) for delay in delays)
+
+    levels = level_delays(None, build_ladder(spec))
+    shortest, *others = delays
+    choices = list(itertools.combinations(others, 7))
+    assert len(levels) == 8
+    assert cost(levels) <= min(cost((shortest, *chosen)) for chosen in choices[:: 1 + len(choices) // 2_000])
+
+
+@given(st.lists(st.integers(1_000, LONGEST), min_size=1, max_size=24).map(tuple))
+def test_the_default_levels_are_at_most_eight_delays_of_the_ladder_and_the_shortest_is_one(
+    delays: tuple[int, ...],
+) -> None:
+    levels = level_delays(None, build_ladder(delays))
+    assert levels == tuple(sorted(set(levels) & set(delays)))
+    assert min(delays) == levels[0]
+    assert len(levels) == min(8, len(set(delays)))
+
+
+def test_ladders_with_more_delays_than_a_group_may_have_topics_are_refused() -> None:
+    ladders = [build_ladder(tuple(range(first, first + 64))) for first in (1_000, 2_000, 3_000)]
+    with pytest.raises(ValueError, match="the ladders have 192 delays"):
+        level_delays(None, *ladders)
+
+
 @given(st.sampled_from(["rocketmq", "pulsar", Exponential()]), LEVELS)
 def test_any_ladder_is_made_of_any_levels_by_hops(spec: LadderSpec, levels: tuple[int, ...]) -> None:
     """What the hops leave of a delay is shorter than the shortest level."""
     ladder = build_ladder(spec)
     for delay in ladder.delays:
-        assert delay - sum(hops(delay, level_delays(levels, ladder))) < levels[0]
+        assert -LATEST <= delay - sum(hops(delay, level_delays(levels, ladder))) < levels[0]
 
 
 @pytest.mark.parametrize(
     ("remaining", "level"),
-    [("999ms", None), ("1s", "1s"), ("4s999ms", "1s"), ("5s", "5s"), ("2h", "2h"), ("10d", "2h")],
+    [
+        ("899ms", None),
+        ("900ms", "1s"),
+        ("1s", "1s"),
+        ("4s499ms", "1s"),
+        ("4s500ms", "5s"),
+        ("8s999ms", "5s"),
+        ("9s", "10s"),
+        ("58s999ms", "30s"),
+        ("59s", "1m"),
+        ("2h", "2h"),
+        ("10d", "2h"),
+    ],
 )
-def test_the_longest_level_that_fits(remaining: str, level: str | None) -> None:
+def test_the_longest_level_that_is_at_most_a_second_and_a_ninth_longer_than_the_wait(
+    remaining: str, level: str | None
+) -> None:
     expected = None if level is None else parse_duration(level)
     assert longest_fit(parse_duration(remaining), TABLE) == expected
 
@@ -181,7 +248,8 @@ def test_nothing_fits_what_is_already_due() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delay", "way"), [("1m30s", "1m 30s"), ("25s", "10s 10s 5s"), ("1s500ms", "1s"), ("3h", "2h 1h"), ("500ms", "")]
+    ("delay", "way"),
+    [("1m30s", "1m 30s"), ("25s", "10s 10s 5s"), ("1s500ms", "1s"), ("3h", "2h 1h"), ("59s500ms", "1m"), ("500ms", "")],
 )
 def test_a_delay_is_made_of_the_longest_levels(delay: str, way: str) -> None:
     assert hops(parse_duration(delay), TABLE) == written(*way.split())
@@ -189,14 +257,44 @@ def test_a_delay_is_made_of_the_longest_levels(delay: str, way: str) -> None:
 
 def test_ten_days_are_a_hundred_and_twenty_hops_of_two_hours() -> None:
     assert hops(LONGEST, TABLE) == (7_200_000,) * 120
+    assert hop_count(LONGEST, TABLE) == 120
 
 
 @given(DELAYS, LEVELS)
-def test_hops_end_below_the_shortest_level_and_never_exceed_the_delay(delay: int, levels: tuple[int, ...]) -> None:
+def test_hops_end_below_the_shortest_level_and_at_most_a_second_after_the_delay(
+    delay: int, levels: tuple[int, ...]
+) -> None:
     way = hops(delay, levels)
-    assert sum(way) <= delay
-    assert delay - sum(way) < levels[0]
-    assert list(way) == sorted(way, reverse=True)
+    assert -LATEST <= delay - sum(way) < levels[0]
+    assert list(way[:-1]) == sorted(way[:-1], reverse=True)
+    assert hop_count(delay, levels) == max(1, len(way))
+
+
+@given(DELAYS, LEVELS, st.lists(st.integers(0, 300), min_size=1, max_size=20))
+def test_records_that_leave_each_level_late_are_never_early_and_at_most_a_second_later_than_the_last_level_was(
+    delay: int, levels: tuple[int, ...], lags: list[int]
+) -> None:
+    """Each lag counts against the due time: only that of the last hop, or one second, remains."""
+    delay, now, late = min(delay, 500 * levels[0]), 0, 0
+    for lag in itertools.cycle(lags):
+        level = longest_fit(delay - now, levels)
+        if level is None:
+            break
+        now, late = now + level + lag, lag
+    assert now - delay <= LATEST + late
+    assert now + max(0, delay - now) >= delay
+
+
+@given(st.lists(st.integers(0, 199), min_size=5, max_size=5))
+def test_a_default_retry_costs_no_more_copies_while_its_hops_are_together_less_than_a_second_late(
+    lags: list[int],
+) -> None:
+    for delay in build_ladder("rocketmq").delays:
+        now = copies = 0
+        while (level := longest_fit(delay - now, SIX)) is not None:
+            now += level + lags[copies]
+            copies += 1
+        assert copies == hop_count(delay, SIX)
 
 
 @given(DELAYS, LEVELS)

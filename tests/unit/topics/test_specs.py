@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from reconsume.topics.levels import LONGEST, TABLE
 from reconsume.topics.names import Kind, Names
@@ -29,7 +30,7 @@ SOURCES = st.lists(
 
 
 def by_name(names: Names, *sources: Source, delays: tuple[int, ...] = TABLE) -> dict[str, TopicSpec]:
-    return {spec.name: spec for spec in group_specs(names, sources, delays)}
+    return {spec.name: spec for spec in group_specs(names, sources, delays, rows=True)}
 
 
 def test_a_level_topic_is_as_the_contract_says() -> None:
@@ -62,8 +63,9 @@ def test_a_queue_topic_has_as_many_partitions_as_its_main_topic() -> None:
     assert int(config["max.message.bytes"]) == 1_048_588 + HEADER_ROOM
 
 
-def test_a_group_has_a_level_topic_a_delay_and_six_more() -> None:
-    specs = group_specs(BILLING, [ORDERS, INVOICES], TABLE)
+def test_a_group_has_a_level_topic_a_delay_and_four_more_and_two_for_sparks_view() -> None:
+    plain = {spec.name for spec in group_specs(BILLING, [ORDERS, INVOICES], TABLE)}
+    specs = group_specs(BILLING, [ORDERS, INVOICES], TABLE, rows=True)
     assert [spec.kind for spec in specs].count(Kind.LEVEL) == len(TABLE)
     others = {spec.name: spec.kind for spec in specs if spec.kind is not Kind.LEVEL}
     assert others == {
@@ -74,6 +76,14 @@ def test_a_group_has_a_level_topic_a_delay_and_six_more() -> None:
         "billing-RETRY-STATS": Kind.STATS,
         "billing-RETRY-POLICY": Kind.POLICY,
     }
+    assert {spec.name for spec in specs} - plain == {"billing-RETRY-VIEW", "billing-RETRY-STATS"}
+
+
+def test_a_group_has_as_many_partitions_as_its_widest_main_topic_but_at_most_six() -> None:
+    kinds = ("RETRY", "DLQ", "RETRY-10s")
+    for widest, expected in ((1, 1), (5, 5), (6, 6), (48, 6)):
+        specs = by_name(BILLING, replace(ORDERS, partitions=1), replace(INVOICES, partitions=widest), delays=(10_000,))
+        assert {specs[f"billing-{kind}"].partitions for kind in kinds} == {expected}
 
 
 def test_with_the_topic_prefix_levels_and_dlq_follow_their_own_source() -> None:
@@ -127,7 +137,7 @@ def test_a_group_without_main_topics_has_no_specification() -> None:
 
 
 def test_a_delay_given_twice_has_one_topic() -> None:
-    assert len(by_name(BILLING, ORDERS, delays=(1_000, 1_000))) == len(group_specs(BILLING, [ORDERS], (1_000, 1_000)))
+    assert len(by_name(BILLING, ORDERS, delays=(1_000, 1_000))) == len(by_name(BILLING, ORDERS, delays=(1_000,)))
 
 
 @given(SOURCES, st.sets(st.integers(1, LONGEST), min_size=1, max_size=4), st.sampled_from([BILLING, TDMQ]))
@@ -147,7 +157,7 @@ def test_no_copy_is_deleted_while_it_waits_nor_too_large_nor_less_safe(
         assert int(spec.config["min.insync.replicas"]) == max(source.min_insync_replicas for source in own)
         assert spec.partitions >= 1
         if spec.kind in (Kind.LEVEL, Kind.READY, Kind.DLQ):
-            assert spec.partitions == min(12, max(source.partitions for source in own))
+            assert spec.partitions == min(6, max(source.partitions for source in own))
             assert spec.config["cleanup.policy"] == "delete"
             assert spec.config["retention.bytes"] == "-1"
             assert int(spec.config["retention.ms"]) >= (role.delay or 0) + 7 * DAY

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.sidecar.ui.alarms import OVERDUE, Alarm, alarms
-from reconsume.topics.policy_record import PaceTold, SubscriptionRecord
+from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
 NOW = 1_763_690_000_000
 ALL = {"orders": "*"}
@@ -51,3 +53,13 @@ def test_instances_with_the_same_alarm_are_one_line_since_the_first_of_them() ->
     assert alarm.since == AWAY.since
     assert alarm.reason == "connection refused"
     assert alarm.who == "billing-0, billing-1, billing-2 and 3 more"
+
+
+def test_a_topic_that_a_service_rejects_is_an_alarm_with_what_was_sent_and_the_fix() -> None:
+    """Given heartbeats of two instances, then they are one alarm; one that is silent says nothing."""
+    told = RefusedTold("orders", 415, NOW - 95_000, "POST", "/events", "text/csv")
+    one, other = beat(all_refused=(told,)), beat(all_refused=(replace(told, since=NOW - 5_000),))
+    (alarm,) = seen(pod_0=one, pod_1=other, pod_2=beat(all_refused=(told,), ago=60_000))
+    assert alarm.text == "All refused: the service answers 415 to every record of orders"
+    assert alarm.reason == f"Sent: POST /events text/csv. {hint_of(415)}"
+    assert (alarm.since, alarm.who) == (NOW - 95_000, "pod_0, pod_1")

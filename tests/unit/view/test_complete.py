@@ -1,14 +1,12 @@
-"""What a copy of events lacks, and which source is followed, as values."""
+"""What a copy of events lacks, as values."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.view.complete import Gaps, begins_of, shortfall
-from reconsume.sidecar.view.source import FAR, NEAR, Source, limit_of, wanted_source
 from reconsume.sidecar.view.store import Missing
 
 ONE, TWO = ("events", 0), ("events", 1)
@@ -55,16 +53,3 @@ def test_what_is_left_out_is_one_sentence_that_names_the_job() -> None:
     assert shortfall(Missing(0, 0), 9) == (
         "the 9 oldest events are left out; Spark's view (`reconsume view run`) has no such bound"
     )
-
-
-@pytest.mark.parametrize("now", [Source.EVENTS, Source.SPARK])
-def test_auto_follows_the_job_while_it_keeps_up_and_changes_nothing_while_nobody_knows(now: Source) -> None:
-    assert wanted_source(Source.AUTO, now, True) is Source.SPARK
-    assert wanted_source(Source.AUTO, now, False) is Source.EVENTS
-    assert wanted_source(Source.AUTO, now, None) is now
-    for wish in (Source.EVENTS, Source.SPARK):
-        assert {wanted_source(wish, now, keeps_up) for keeps_up in (True, False, None)} == {wish}
-
-
-def test_a_job_is_taken_within_a_minute_and_left_ten_behind() -> None:
-    assert (limit_of(Source.EVENTS), limit_of(Source.SPARK)) == (NEAR, FAR) == (60_000, 600_000)

@@ -73,15 +73,15 @@ def travel(policy: Policy, delay: int) -> tuple[list[str], int]:
 @pytest.mark.parametrize(
     ("delay", "levels"),
     [
-        (7_000, ["5s", "1s"]),
+        (7_000, ["5s", "1s", "1s"]),
         (90_000, ["1m", "30s"]),
-        (7_261_000, ["2h", "1m"]),
+        (7_261_000, ["2h", "1m", "1s"]),
     ],
 )
 def test_a_delay_is_made_of_the_longest_levels_that_still_fit(delay: int, levels: list[str]) -> None:
     found, at = travel(samples.policy(), delay)
     assert found == levels
-    assert delay <= at < delay + 50
+    assert delay <= at < delay + 200  # the last level may be a ninth longer than what is left
 
 
 def test_ten_days_are_made_of_hops_and_end_on_time() -> None:

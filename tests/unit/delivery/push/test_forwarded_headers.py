@@ -12,6 +12,8 @@ from reconsume.sidecar.delivery.push.forwarded_headers import Forward
 from reconsume.topics.retry_headers import Headers
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read
 
+PARENT = b"00-" + b"a1" * 16 + b"-" + b"b1" * 8 + b"-01"
+
 
 def own_headers(headers: Headers, *forward: str) -> list[tuple[str, str]]:
     """The headers that a record's own ones became."""
@@ -25,29 +27,39 @@ def own_headers(headers: Headers, *forward: str) -> list[tuple[str, str]]:
     [
         (b"application/json", "application/json"),
         (b"application/cloudevents+json; charset=utf-8", "application/cloudevents+json; charset=utf-8"),
-        (b"text/plain\r\nX: y", "application/octet-stream"),
-        (b"", "application/octet-stream"),
-        ("text/plän".encode(), "application/octet-stream"),
-        (b"x" * 300, "application/octet-stream"),
-        (None, "application/octet-stream"),
+        *((value, "text/csv") for value in (b"text/plain\r\nX: y", b"", "text/pl\u00e4n".encode(), b"x" * 300, None)),
+        *((value, "text/csv") for value in (b"application/vnd.reconsume+json", b"Application/VND.Reconsume+JSON; a")),
     ],
 )
-def test_the_content_type_is_the_record_s_where_it_is_a_header_value(value: bytes | None, sent: str) -> None:
-    """Given a content-type header of any case, then it is sent as it is, or octet-stream is."""
-    assert read(a_record(headers=[("Content-Type", value)]))["Content-Type"] == sent
+def test_the_record_s_own_content_type_is_sent_where_http_can_carry_it(value: bytes | None, sent: str) -> None:
+    """Given a content-type header of any case, then it is sent; one that cannot be, or is ours, counts as none."""
+    record = a_record(headers=[("Content-Type", value)])
+    assert read(record, content_type="text/csv")["Content-Type"] == sent
+
+
+def test_of_two_content_types_the_last_one_counts() -> None:
+    """Given one header twice, then an unusable last one counts as none, as Kafka's clients read the last."""
+    twice: Headers = [("content-type", b"text/plain"), ("Content-Type", b"text/xml")]
+    assert read(a_record(headers=twice))["Content-Type"] == "text/xml"
+    assert read(a_record(headers=[*twice, ("content-type", b"\n")]))["Content-Type"] == "application/json"
 
 
 def test_tracing_and_cloud_events_travel_without_being_asked_for() -> None:
     """Given no forward list, then these and nothing else of the record's own headers travel."""
     headers: Headers = [
-        ("traceparent", b"00-1-2-01"),
+        ("traceparent", PARENT),
         ("TraceState", b"a=b"),
         ("baggage", b"c=d"),
         ("ce_type", b"order.created"),
         ("ce_", b"no name"),
         ("tenant", b"7"),
     ]
-    expected = [("traceparent", "00-1-2-01"), ("tracestate", "a=b"), ("baggage", "c=d"), ("ce-type", "order.created")]
+    expected = [
+        ("traceparent", PARENT.decode()),
+        ("tracestate", "a=b"),
+        ("baggage", "c=d"),
+        ("ce-type", "order.created"),
+    ]
     assert own_headers(headers) == expected
 
 
@@ -198,7 +210,7 @@ def test_other_names_still_travel_by_a_glob(name: str) -> None:
 @pytest.mark.parametrize("value", [b"a\r\nX: y", b"a\nb", b"a\0b", b"\x7f", b"tab\there", b"\x1b[31m"])
 def test_values_with_control_characters_travel_as_base64_and_in_events_percent_encoded(value: bytes) -> None:
     """Given such a value, then it is whole on the other side, and ends no line."""
-    (plain, event) = own_headers([("tenant", value), ("ce_id", value)], "*")
+    (event, plain) = own_headers([("tenant", value), ("ce_id", value)], "*")
     assert plain == ("tenant-Base64", base64.b64encode(value).decode())
     assert (event[0], unquote_to_bytes(event[1])) == ("ce-id", value)
 
@@ -218,16 +230,40 @@ def test_attributes_of_events_travel_by_the_http_binding(value: bytes, sent: str
     assert own_headers([("ce_subject", value)]) == [("ce-subject", sent)]
 
 
-@pytest.mark.parametrize("value", [b"application/vnd.reconsume+json", b"Application/VND.Reconsume+JSON; charset=utf-8"])
-def test_a_record_cannot_be_forged_into_an_envelope(value: bytes) -> None:
-    """Given a record with the content type that is ours, then it goes as bytes."""
-    assert read(a_record(headers=[("content-type", value)]))["Content-Type"] == "application/octet-stream"
+OTHER = PARENT.replace(b"1", b"2")
+
+
+def test_of_a_trace_or_an_event_that_a_record_has_twice_the_last_one_is_sent() -> None:
+    """Given each of them twice, then servers get one value; others are sent as often as they are there."""
+    names = ("traceparent", "tracestate", "baggage", "ce_type")
+    headers: Headers = [*((name, PARENT) for name in names), *((name.title(), OTHER) for name in names)]
+    sent = [(name.replace("_", "-"), OTHER.decode()) for name in names]
+    assert own_headers([*headers, ("a", b"1"), ("a", b"2")], "*") == [*sent, ("a", "1"), ("a", "2")]
+    assert own_headers([("ce_type", b"x"), ("ce-type", b"y")], "*") == [("ce-type", "y")]
+    assert own_headers([("baggage", b"x"), ("baggage", None)]) == [], "the last one is null"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"00-1-2-01", PARENT.upper(), PARENT + b"-x", PARENT[:-1], b"ff" + PARENT[2:], b" " + PARENT),
+        *(PARENT.replace(b"a1" * 16, b"00" * 16), PARENT.replace(b"b1" * 8, b"00" * 8), b"01" + PARENT[2:] + b"x"),
+    ],
+)
+def test_a_malformed_traceparent_is_not_sent(value: bytes) -> None:
+    """Given it behind a good one, then neither is: a server would read the last."""
+    assert own_headers([("traceparent", PARENT), ("traceparent", value)]) == []
+
+
+def test_a_traceparent_of_a_later_version_is_sent_with_what_it_adds() -> None:
+    later = b"01" + PARENT[2:] + b"-more"
+    assert own_headers([("traceparent", later)]) == [("traceparent", later.decode())]
 
 
 def test_where_not_all_fits_the_trace_and_the_event_go_first() -> None:
     """Given more headers than may be sent, then none of these is among those that are left out."""
     many: Headers = [(f"n{number}", b"") for number in range(100)]
-    found = [name for name, _ in own_headers([*many, ("traceparent", b"00-1-2-01"), ("ce_type", b"x")], "*")]
+    found = [name for name, _ in own_headers([*many, ("traceparent", PARENT), ("ce_type", b"x")], "*")]
     assert found[:2] == ["traceparent", "ce-type"]
     assert len(found) == 64
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.pace.refusals import Sent
 from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.delivery.push.request import Render
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.delivery.push.topic_call import TopicCall
 from reconsume.topics.retry_headers import Headers, RetryState
 from tests.support.sidecar.push_requests import ALWAYS, a_record, read, rendered
 
@@ -25,8 +31,68 @@ def test_a_first_delivery_says_where_the_record_is() -> None:
         b"Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: orders\r\nReconsume-Partition: 3\r\n"
         b"Reconsume-Id: orders:3:1024\r\nIdempotency-Key: billing/orders:3:1024/0\r\nReconsume-Offset: 1024\r\n"
         b"Reconsume-Timestamp: 1763690000000\r\nReconsume-Key: customer-1\r\n"
-        b"Content-Type: application/octet-stream\r\nContent-Length: 2\r\n\r\n{}"
+        b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
     )
+
+
+JSON, BYTES = "application/json", "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        *(
+            (value, JSON)
+            for value in (b"{}", b'{"a": 1}', b"[]", b"[1, 2]", b' \t\r\n{"a": 1}\r\n ', b"[x]", b"{}\n{}\n")
+        ),
+        *(
+            (value, BYTES)
+            for value in (b"", b" ", b"{", b"}", b"{]", b"[}", b'"text"', b"7", b"null", b"\0{}", b"{}\0")
+        ),
+        (b"\0\0\0\0\x07{}", BYTES),
+    ],
+)
+def test_a_value_between_brackets_is_sent_as_json_and_any_other_as_bytes(value: bytes, sent: str) -> None:
+    """Given a value without a content type, then its ends decide, but for white space; its middle is not read."""
+    assert read(a_record(value=value))["Content-Type"] == sent
+    assert read(a_record(value=value)).body == value
+
+
+def test_a_fixed_content_type_is_that_of_every_value_without_one_and_a_topic_may_have_another() -> None:
+    own: Headers = [("content-type", b"text/xml")]
+    terms = {"content_type": "text/csv", "content_types": {"bills": "auto", "fees": "text/plain"}}
+    for topic, value, sent in (("orders", b"{}", "text/csv"), ("bills", b"{}", JSON), ("fees", b"{}", "text/plain")):
+        assert read(a_record(source=Partition(topic, 0), value=value), **terms)["Content-Type"] == sent
+        assert (
+            read(a_record(source=Partition(topic, 0), value=value, headers=own), **terms)["Content-Type"] == "text/xml"
+        )
+    retried = a_record(source=Partition("billing-RETRY-10s", 0), retry_state=LIFE)
+    assert read(retried, content_types={"orders": "text/csv"})["Content-Type"] == "text/csv", "by its main topic"
+
+
+@pytest.mark.parametrize("settings", [{}, {"content_type": "text/csv"}])
+def test_a_null_value_has_no_content_type_whatever_its_header_says(settings: dict[str, str]) -> None:
+    found = read(a_record(value=None, headers=[("content-type", b"text/xml")]), **settings)
+    assert "Content-Type" not in found.names
+    assert (found["Reconsume-Null"], found["Content-Length"]) == ("value", "0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "sent"),
+    [
+        ({}, {}, Sent("POST", "/events?********", JSON)),
+        ({"value": None}, {}, Sent("POST", "/events?********", "")),
+        ({"headers": [("content-type", b"text/xml")]}, {}, Sent("POST", "/events?********", "text/xml")),
+        ({}, {"calls": {"orders": TopicCall(path="/bills")}}, Sent("POST", "/bills", JSON)),
+        ({}, {"envelope": True}, Sent("POST", "/events?********", "application/vnd.reconsume+json")),
+        ({}, {"batch_size": 8}, Sent("POST", "/events?********", "application/vnd.reconsume+json")),
+    ],
+)
+def test_what_is_told_of_a_request_is_what_was_sent_without_its_query(
+    changes: dict[str, Any], settings: dict[str, Any], sent: Sent
+) -> None:
+    terms = PushSettings("billing", 1, 1, **settings)
+    assert Render(parse_target("http://127.0.0.1:8080/events?a=b", False), terms).sent(a_record(**changes)) == sent
 
 
 @pytest.mark.parametrize(("life", "times"), [(None, 3), (LIFE, 5)])
@@ -116,7 +182,7 @@ def test_the_envelope_carries_everything() -> None:
         ("a", None),
         ("b", b""),
         ("RECONSUMETIMES", b"2"),
-        ("traceparent", b"00-1-2-01"),
+        ("tracestate", b"00-1-2-01"),
     ]
     record = a_record(
         key=None, value=b"\0\1", headers=headers, retry_state=LIFE, source=Partition("billing-RETRY-10s", 7)
@@ -136,12 +202,12 @@ def test_the_envelope_carries_everything() -> None:
                 "timestamp": 1_700_000_000_000,
                 "key_base64": None,
                 "value_base64": "AAE=",
-                "headers": [["b", "/w=="], ["a", None], ["b", ""], ["traceparent", "MDAtMS0yLTAx"]],
+                "headers": [["b", "/w=="], ["a", None], ["b", ""], ["tracestate", "MDAtMS0yLTAx"]],
             }
         ],
     }
     assert found["Content-Type"] == "application/vnd.reconsume+json"
-    assert found.names == [*ALWAYS, "traceparent", "Content-Type", "Content-Length"]
+    assert found.names == [*ALWAYS, "tracestate", "Content-Type", "Content-Length"]
 
 
 texts = st.text(max_size=40) | st.text(st.characters(codec=None), max_size=20) | st.sampled_from(["X", "Host", "ce_a"])
@@ -176,9 +242,10 @@ def test_whatever_a_record_holds_it_is_one_request_with_no_header_more(record: R
     assert (found.begun, found.complete, found.method, found.url) == (1, 1, b"POST", b"/events?a=b")
     assert found.body == (record.value or b"")
     assert found.names[: len(ALWAYS)] == ALWAYS
-    assert found.names[-2:] == ["Content-Type", "Content-Length"]
+    end = ["Content-Length"] if record.value is None else ["Content-Type", "Content-Length"]
+    assert found.names[-len(end) :] == end
     assert len(found.names) == len(set(found.names[: len(ALWAYS)])) + len(found.names[len(ALWAYS) :])
-    between = found.names[len(ALWAYS) : -2]
+    between = found.names[len(ALWAYS) : -len(end)]
     names = {name.lower() for name, _ in record.headers or []}
     carried = names | {name.replace("ce_", "ce-", 1) for name in names}
     for name in between:

@@ -176,7 +176,7 @@ def test_two_verdict_headers_count_once_if_they_are_alike() -> None:
         (b"https://user:pass@example.org/login?token=secret#x", "redirects to /login"),
         (b"https://example.org", ""),
         (b"http://[broken", ""),
-        (b"/\xff\x00", "redirects to /\xff "),
+        (b"/\xff\x00", "redirects to /\xff"),
     ],
 )
 def test_a_redirect_is_a_failure_that_names_its_path_alone(location: bytes, text: str) -> None:
