@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from reconsume.sidecar.open_files import raise_limit
+from reconsume.sidecar.start_signals import end_on_signals
+
 
 def main() -> None:
     """Run the command line and end the program with its exit code."""
+    end_on_signals()
+    raise_limit()
     try:
         from reconsume.sidecar.cli import (
             main as run_commands,  # takes half a second, in which the user may press Ctrl-C

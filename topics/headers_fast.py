@@ -47,7 +47,7 @@ RENDERED = (
     RETRY_GROUP,
 )
 """The names in the order in which `render_retry_headers` writes them."""
-WHERE = RENDERED.index(RETRY_TOPIC) - len(RENDERED)
+RETRY_TOPIC_AT = RENDERED.index(RETRY_TOPIC) - len(RENDERED)
 """The index of RETRY_TOPIC, counted from the end."""
 ZERO = ord("0")
 
@@ -152,8 +152,8 @@ def for_topic(headers: Headers, retry_topic: str) -> Headers:
     Only RETRY_TOPIC changes. All other headers keep their values and their order.
     """
     here = (RETRY_TOPIC, retry_topic.encode())
-    if len(headers) >= len(RENDERED) and headers[WHERE][0] == RETRY_TOPIC:
+    if len(headers) >= len(RENDERED) and headers[RETRY_TOPIC_AT][0] == RETRY_TOPIC:
         copy = headers.copy()
-        copy[WHERE] = here
+        copy[RETRY_TOPIC_AT] = here
         return copy
     return [*(header for header in headers if header[0] != RETRY_TOPIC), here]

@@ -190,10 +190,28 @@ class Names(msgspec.Struct, frozen=True):
         check_name(self.group)
         for name in self._all(topics, delays, ordered=ordered):
             check_name(name)
+        every = dict.fromkeys(self._all(topics, delays, ordered=ordered))
+        for name, other in alike(every, every).items():
+            raise ValueError(f"{name} and {other} {ALIKE}: one of them cannot exist")
         for topic in topics:
             role = self.role(topic, topics)
             if role is not None and role.kind is not Kind.MAIN:
                 raise ValueError(f"{topic} cannot be a main topic: it is the {role.kind} topic of group {self.group}")
+
+
+ALIKE = "differ only by `.` and `_`, which Kafka takes for the same"
+
+
+def alike(names: Iterable[str], there: Iterable[str]) -> dict[str, str]:
+    """Return the names that Kafka refuses to create while another topic is there, each with that topic.
+
+    They differ only by `.` and `_`, which are the same in the names of Kafka's metrics.
+    """
+    spelled: dict[str, set[str]] = {}
+    for name in there:
+        spelled.setdefault(name.replace(".", "_"), set()).add(name)
+    others = {name: min(spelled.get(name.replace(".", "_"), set()) - {name}, default="") for name in names}
+    return {name: other for name, other in others.items() if other}
 
 
 def build_names(

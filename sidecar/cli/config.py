@@ -14,6 +14,7 @@ from reconsume.sidecar.cli.terminal.output import Format, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.tokens import read_tokens
+from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.settings import Settings, load, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.checks_of_topics import without_effect
@@ -23,6 +24,9 @@ from reconsume.sidecar.settings.waits import short_waits
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
+
+MANY_RETRIES = 1_000
+"""Retries from which on `check` warns: RocketMQ, whose default is 16, takes any number too."""
 
 
 @command(app, "check")
@@ -54,12 +58,38 @@ def check(options: Options) -> None:
     listen = settings.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    for sentence in (*exposed(settings), *without_effect(settings), *short_waits(settings)):
+    warnings = [*exposed(settings), *without_effect(settings), *short_waits(settings)]
+    for sentence in (*warnings, *_too_few_files(settings.deliver), *_many_retries(settings)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)
     row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}
     options.output.rows(("group", "topics", "good"), [row])
+
+
+def _too_few_files(deliver: Deliver) -> Iterator[str]:
+    """Yield a sentence if more deliveries may be out at once than this machine lets a process open files for."""
+    most, needed = highest_limit(), needed_for(deliver.concurrency)
+    if deliver.mode == "push" and most < needed:
+        yield (
+            f"deliver.concurrency = {deliver.concurrency} needs {needed} open files, and a process may have {most} "
+            "here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or lower it"
+        )
+
+
+def _many_retries(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each number of retries that is far above any that helps."""
+    named = [("retry.max_reconsume_times", settings.retry.max_reconsume_times)]
+    named += [
+        (f"retry.rules[{number}].max_reconsume_times", rule.max_reconsume_times or 0)
+        for number, rule in enumerate(settings.retry.rules)
+    ]
+    for name, times in named:
+        if times >= MANY_RETRIES:
+            yield (
+                f"{name} = {times}: each record that always fails is written to Kafka at least {times} times before "
+                "it is a dead letter; retry.max_age bounds the time instead"
+            )
 
 
 def token_files(settings: Settings) -> dict[str, Path]:

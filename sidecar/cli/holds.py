@@ -86,6 +86,7 @@ def release(
     idents: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Holds, as `holds` lists them.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Release every hold.")] = False,
     who: Who = None,
+    _yes: Annotated[bool, typer.Option("--yes", help="Accepted as elsewhere; releasing never asks.")] = False,
 ) -> int:
     """Release holds: what they keep back is delivered again, within 2 s.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 from reconsume.sidecar.cli.config import token_files
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings import load
+from reconsume.sidecar.start_signals import end_at_once
 
 
 def run(options: Options) -> int:
@@ -17,6 +20,7 @@ def run(options: Options) -> int:
     Example:
       reconsume run -c reconsume.yaml
     """
+    signal.signal(signal.SIGTERM, end_at_once)  # until the loop drains at one: what is loaded till then takes a second
     from reconsume.sidecar.kafka.client_check import expect_clients  # slow to import, and --help needs none
 
     settings = load(options.config, options.sets)

@@ -14,8 +14,8 @@ from reconsume.sidecar.core.counters import MOST_STRAYS
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.topics.foreign_headers import foreign_life, read_foreign
-from reconsume.topics.headers_fast import parse_rendered
-from reconsume.topics.retry_headers import BadHeader, Headers, RetryState, parse_retry_headers
+from reconsume.topics.headers_fast import RETRY_TOPIC_AT, parse_rendered
+from reconsume.topics.retry_headers import RETRY_TOPIC, BadHeader, Headers, RetryState, parse_retry_headers
 from reconsume.topics.transitions import UNREADABLE
 
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
@@ -43,6 +43,8 @@ def to_record(message: Message, source: Partition, epoch: int, reading: Reading 
     except (SystemError, UnicodeDecodeError):
         headers, fault = None, UNREADABLE
     offset, timestamp = message.offset(), message.timestamp()[1]
+    if timestamp < 0:  # −1: none; or before 1970. A copy has no other form for it than 0
+        timestamp = 0
     assert offset is not None  # a consumed message has one
     if reading is not None and headers is not None:
         retry_state, fault = reading(headers, source, offset, timestamp)
@@ -61,17 +63,26 @@ def reading_of(policy: Policy) -> Reading:
     def read(headers: Headers, source: Partition, _offset: int, _timestamp: int) -> tuple[RetryState | None, str]:
         latest_due = policy.latest_due(wall())
         retry_state = parse_rendered(headers, policy.topics, latest_due)
-        if retry_state is not None:
+        if retry_state is not None and headers[RETRY_TOPIC_AT][1] == source.topic.encode():
             return retry_state, ""
         parsed = parse_retry_headers(headers, policy, latest_due)
         if isinstance(parsed, BadHeader):
             return None, f"bad-header: {parsed.text}"
+        if elsewhere := elsewhere_of(headers, source.topic):
+            return None, f"bad-header: {elsewhere}"
         if parsed.topic not in policy.topics and parsed.topic not in named and len(named) < MOST_STRAYS:
             named.add(parsed.topic)
             name_stray(parsed.topic, source)
         return parsed, ""
 
     return read
+
+
+def elsewhere_of(headers: Headers, here: str) -> str:
+    """Return one sentence if a copy was written to another topic and brought here, as by a mirror that renames topics;
+    empty if not."""
+    there = next((value or b"" for name, value in headers if name == RETRY_TOPIC), b"").decode(errors="replace")
+    return "" if there == here else f"{RETRY_TOPIC} is {there[:249]!r}, and the copy lies in {here}"
 
 
 def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:

@@ -26,6 +26,7 @@ from reconsume.sidecar.observability.metrics import scraper
 from reconsume.sidecar.observability.signals import Signals
 from reconsume.sidecar.observability.thread_watch import ThreadWatch
 from reconsume.sidecar.observability.tracing.setup import build_tracing
+from reconsume.sidecar.open_files import open_files
 from reconsume.sidecar.runtime.assembly import (
     build_delivery,
     build_dispatcher,
@@ -258,6 +259,7 @@ class Sidecar:
             **self._membership.status(),
             **self._pace_monitor.status(),
             "in_flight": self._dispatcher.in_flight,
+            "files": open_files(),
             "limits": [facts._asdict() for facts in self._dispatcher.limit_facts()],
             "missing_topics": sorted(self._missing.names),
             "unknown_topics": strays_in(runner.lane.counters for runner in self._runners),

@@ -14,6 +14,11 @@ import yaml
 from reconsume.sidecar.settings.values import KeyPath
 from reconsume.sidecar.settings.yaml_bounds import Composer
 
+TAB = "character '\\t' that cannot start any token"
+"""What PyYAML says of a tab in the indentation."""
+GRAMMAR = re.compile(r"""([^'"\\]|'[^'"\\]'|'<[a-z ]+>')*""")
+"""A message of PyYAML that quotes single signs and kinds of tokens alone, and nothing of the text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -76,7 +81,8 @@ def children(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]
 def describe(error: yaml.YAMLError) -> str:
     """Return what is wrong and where, without the text itself, because the line may hold a password."""
     problem, mark = getattr(error, "problem", None) or str(error), getattr(error, "problem_mark", None)
-    hidden = re.sub(r"['\"].{2,}['\"]", "…", str(problem).partition("\n")[0])
+    words = str(problem).partition("\n")[0].replace(TAB, "a tab, where only spaces may be")
+    hidden = words if GRAMMAR.fullmatch(words) else re.sub(r"['\"].{2,}['\"]", "…", words)
     where = "" if mark is None else f" on line {mark.line + 1}, column {mark.column + 1}"
     return f"is not YAML{where}: {hidden}"
 

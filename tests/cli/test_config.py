@@ -143,6 +143,16 @@ def test_a_delivery_that_may_outlast_a_release_or_a_drain_is_a_warning(
     assert any("two records of a key" in line for line in told) == (order == "key" and "lock_timeout" in warnings)
 
 
+def test_a_thousand_retries_are_a_warning(tmp_path: Path) -> None:
+    rules = "retry.rules=[{name: slow, reasons: [http-500], max_reconsume_times: 2000}]"
+    times = "retry.max_reconsume_times={}".format
+    for sets, warned in ((times(999), []), (times(1000), ["1000"]), (rules, ["2000"])):
+        shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", sets)
+        assert shown.exit_code == 0, shown.stderr
+        found = [many for many in ("1000", "2000") if f"written to Kafka at least {many} times" in shown.stderr]
+        assert found == warned
+
+
 def test_urls_to_which_run_would_send_nothing_are_faults(tmp_path: Path) -> None:
     """Given a path that a request line cannot carry, and an address where a cloud serves its metadata."""
     sets = [

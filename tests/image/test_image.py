@@ -73,7 +73,7 @@ def container(folder: Path, config: dict[str, Any], command: str | None = None) 
 def test_it_is_nobody_s_has_no_health_check_and_names_its_origin(facts: dict[str, Any]) -> None:
     assert facts["User"] == "65532:65532"
     assert facts.get("Healthcheck") is None
-    assert facts["Entrypoint"] == ["/opt/reconsume/bin/reconsume"]
+    assert facts["Entrypoint"] == ["/usr/bin/tini", "-s", "--", "/opt/reconsume/bin/reconsume"]
     assert facts["Cmd"] == ["run", "-c", CONFIG]
     labels = {name.removeprefix("org.opencontainers.image."): value for name, value in facts["Labels"].items()}
     assert (labels["version"], labels["licenses"]) == (VERSION, "Apache-2.0")

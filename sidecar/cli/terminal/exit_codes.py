@@ -30,6 +30,7 @@ from reconsume.sidecar.errors import (
     SetupError,
 )
 from reconsume.sidecar.printable import printable_json
+from reconsume.sidecar.start_signals import is_unhandled
 
 DONE = 0
 FAILED = 1
@@ -117,15 +118,13 @@ def unwound_by_signals() -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in ends:
-        signal.signal(number, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP) if is_unhandled(number)}
     try:
         yield
     finally:
-        for number in ends:
+        for number, handler in before.items():
             if signal.getsignal(number) is end:
-                signal.signal(number, signal.SIG_DFL)
+                signal.signal(number, handler)
 
 
 def _signalled(error: BaseException) -> int | None:

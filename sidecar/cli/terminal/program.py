@@ -5,6 +5,7 @@ typer draws panels only with rich, whose help differs from terminal to terminal 
 
 from __future__ import annotations
 
+import difflib
 import functools
 import sys
 from collections.abc import Iterator, Sequence
@@ -69,6 +70,8 @@ class Program(Group):
             # Its class is typer's own, and differs between its versions.
             if type(error).__name__ == "MissingParameter":
                 _add_example(error)
+            elif type(error).__name__ == "NoSuchOption":
+                _keep_similar(error)
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -102,6 +105,13 @@ class Program(Group):
             json_error("wrong usage", error.format_message(), WRONG_USAGE)
             sys.exit(WRONG_USAGE)
         sys.exit(code or 0)
+
+
+def _keep_similar(error: Any) -> None:
+    """Leave the suggestions that resemble the option without its hyphens: with them `--yes` resembles `--set`."""
+    name, known = error.option_name.lstrip("-"), error.possibilities or []
+    similar = difflib.get_close_matches(name, [one.lstrip("-") for one in known])
+    error.possibilities = [one for one in known if one.lstrip("-") in similar]
 
 
 def _add_example(error: Any) -> None:

@@ -18,7 +18,7 @@ from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.cli.topics.export import commands, terraform
 from reconsume.sidecar.cli.topics.plan import Step, make_plan, to_row
-from reconsume.sidecar.cli.topics.remarks import cost_of, missing_outputs, unused_levels, warnings_of
+from reconsume.sidecar.cli.topics.remarks import cost_of, missing_outputs, refused_names, unused_levels, warnings_of
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
@@ -45,9 +45,13 @@ def plan(options: Options) -> None:
     Example:
       reconsume topics plan -o json > plan.json
     """
-    _, settings, steps = look(options)
+    cluster, settings, steps = look(options)
     options.output.rows(PLAN_COLUMNS, [to_row(step) for step in steps])
-    for remark in (*warnings_of(settings), cost_of(settings, [spec_of(step) for step in steps])):
+    for remark in (
+        *refused_names(steps, cluster.topic_names()),
+        *warnings_of(settings),
+        cost_of(settings, [spec_of(step) for step in steps]),
+    ):
         talk(remark)
 
 
@@ -65,6 +69,8 @@ def check(options: Options) -> int:
     rows = [row for step in steps for row in findings(step)] + leftover_rows(cluster, settings)
     rows += missing_outputs(settings, cluster.topic_names())
     options.output.rows(("topic", "finding", "mend"), rows)
+    for warning in refused_names(steps, cluster.topic_names()):
+        talk(warning)
     if unused := unused_levels(settings, cluster.topic_names()):
         talk(unused)
     if rows:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from reconsume.sidecar.cli.terminal.output import Row
+from reconsume.sidecar.cli.topics.plan import Step
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import levels_of
@@ -13,6 +14,7 @@ from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import User, permissions_of
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import hop_count
+from reconsume.topics.names import ALIKE, alike
 from reconsume.topics.outputs import literal_start
 from reconsume.topics.specs import TopicSpec
 
@@ -55,6 +57,13 @@ def warnings_of(settings: Settings) -> Iterator[str]:
     if settings.delays and settings.delays[0] > LONG:
         shortest = render_duration(settings.delays[0])
         yield f"warning: the shortest level is {shortest}; what waits less, and the rest of a wait, is held in memory"
+
+
+def refused_names(steps: Iterable[Step], there: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each topic that Kafka will refuse to create. `there`: the names of the cluster."""
+    for name, other in alike((step.topic for step in steps if step.action == "create"), there).items():
+        text = f"warning: Kafka will not create {name}: it and {other}, which exists, {ALIKE}"
+        yield f"{text}; rename the group or the topic"
 
 
 def missing_outputs(settings: Settings, there: Collection[str]) -> list[Row]:

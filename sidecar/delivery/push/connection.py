@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
 from reconsume.sidecar.core.record import Now
@@ -26,6 +26,17 @@ Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""
 
 TIMEOUT = Failed("timeout", "the service did not answer in time", "timeout")
+
+
+class Wanted(NamedTuple):
+    """A delivery that needs a connection, its rendered request, and what reads its answer."""
+
+    delivery: Delivery
+    request: bytes
+    judge: Interpret | None
+    until: float = 0.0
+    """Loop time (seconds) by which a repeated request must be answered; 0 for one that was not sent yet. A repeated one
+    takes no used connection."""
 
 
 class Owner(Protocol):
@@ -208,6 +219,12 @@ class Connection(asyncio.Protocol):
         self.drop()
         if delivery is not None:
             delivery[1](delivery[0], outcome, self._owner.clock())
+
+    def take_back(self) -> Wanted | None:
+        """Drop the connection, and return what it was to be opened for; None if nothing waits for it any more."""
+        delivery, self.delivery = self.delivery, None
+        self.drop()
+        return None if delivery is None else Wanted(delivery, self._request, self._judge, self._until)
 
     def drop(self) -> None:
         """Close at once and discard unsent bytes. The pool forgets the connection."""

@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Mapping
 
 from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.open_files import USED_UP, is_used_up
 
 LOOK_AGAIN_S = 0.01
 """Seconds until a Unix socket with a full backlog is tried again."""
@@ -110,6 +111,8 @@ async def _dial_socket(loop: asyncio.AbstractEventLoop, path: str, protocol: asy
 
 def reason_of(fault: Exception) -> str:
     """Return why no connection was made, as a word for metrics and people."""
+    if is_used_up(fault):
+        return USED_UP
     return next((reason for kind, reason in REASONS if isinstance(fault, kind)), "unreachable")
 
 

@@ -13,15 +13,17 @@ Node, 123 at uvicorn, 59 at gunicorn (no response within 10 s); with it none. A 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from reconsume.sidecar.core.outcome import CANCELLED, Cancelled, NotSent, Outcome
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.delivery.push.connection import Connection, Delivery
-from reconsume.sidecar.delivery.push.response_reader import LOST, Interpret, Judged
+from reconsume.sidecar.delivery.push.connection import Connection, Wanted
+from reconsume.sidecar.delivery.push.response_reader import LOST, Judged
 from reconsume.sidecar.delivery.push.transports import unacknowledged
+from reconsume.sidecar.open_files import is_short, limit
 
 MOST_NEW = 4
 """Connections. The backlog of Python's http.server, 5, is the shortest that is common."""
@@ -30,17 +32,12 @@ MOMENT = 0.02
 connections a second."""
 LOOK_EVERY = 0.002
 """Seconds between two checks for room, while a delivery waits for one. An acknowledgement is no event."""
-
-
-class Wanted(NamedTuple):
-    """A delivery that needs a connection, its rendered request, and what reads its answer."""
-
-    delivery: Delivery
-    request: bytes
-    judge: Interpret | None
-    until: float = 0.0
-    """Loop time (seconds) by which a repeated request must be answered; 0 for one that was not sent yet. A repeated one
-    takes no used connection."""
+FILES_EVERY = 0.1
+"""Seconds between two checks while this process may open no more files. A connection that becomes free is taken at
+once."""
+WELL_AFTER = 60.0
+"""Seconds without a shortage of files after which the next one is logged again."""
+_LOG = logging.getLogger("reconsume.push")
 
 
 class Dial(Protocol):
@@ -58,6 +55,8 @@ class NewConnectionLimit:
         self._loop, self._clock, self._dial = loop, clock, dial
         self._new: list[Connection] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._short_until = self._quiet_until = 0.0
+        """Loop times (seconds): until when files count as used up, and until when that is not logged again."""
 
     def open(self, wanted: Wanted) -> None:
         """Open a connection for a delivery, now or later."""
@@ -65,6 +64,12 @@ class NewConnectionLimit:
             self._new.append(self._dial(wanted))
             return
         self.waiting.append(wanted)
+        self._look_later()
+
+    def wait_for_files(self, wanted: Wanted) -> None:
+        """Keep a delivery for which the system had no file: for a connection that becomes free, or a later one."""
+        self._note_shortage()
+        self.waiting.appendleft(wanted)
         self._look_later()
 
     def give_up(self, outcome: Outcome) -> None:
@@ -88,7 +93,27 @@ class NewConnectionLimit:
         if len(self._new) >= MOST_NEW:
             now = self._loop.time()
             self._new = [connection for connection in self._new if is_new(connection, now)]
-        return len(self._new) < MOST_NEW
+        return len(self._new) < MOST_NEW and not self._is_short_of_files()
+
+    def _is_short_of_files(self) -> bool:
+        if self._loop.time() < self._short_until:
+            return True
+        if is_short():
+            self._note_shortage()
+            return True
+        return False
+
+    def _note_shortage(self) -> None:
+        now = self._loop.time()
+        self._short_until = now + FILES_EVERY
+        if now >= self._quiet_until:
+            text = (
+                "no more connections to the service: this process may have %d files open, and the last of them are "
+                "kept for Kafka, probes and the API. Deliveries wait for a connection that becomes free. Raise the "
+                "limit of open files, or lower deliver.concurrency"
+            )
+            _LOG.warning(text, limit(), extra={"event": "files-used-up", "limit": limit()})
+        self._quiet_until = now + WELL_AFTER
 
     def _look_later(self) -> None:
         if self._timer is None:

@@ -19,14 +19,15 @@ from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.answer_room import AnswerRoom
 from reconsume.sidecar.delivery.push.batch_verdicts import read_envelope_answer
-from reconsume.sidecar.delivery.push.connection import Connection, Delivery
+from reconsume.sidecar.delivery.push.connection import Connection, Delivery, Wanted
 from reconsume.sidecar.delivery.push.dial import dial
-from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, Wanted, reply_to_repeated
+from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, reply_to_repeated
 from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
 from reconsume.sidecar.delivery.push.request import Render
 from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target, is_no_metadata
+from reconsume.sidecar.open_files import USED_UP
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.ports import Reply
@@ -285,6 +286,9 @@ class Push:
         reason = await dial(self._loop, self._target, connection, context)
         if reason:
             connection.task = None  # else it would cancel itself
+            if reason == USED_UP and (wanted := connection.take_back()) is not None:
+                self._new_connections.wait_for_files(wanted)
+                return
             outcome = NotSent(reason)
             connection.fail(outcome)
             # They would fare no better, and a pause must not wait for each of them.

@@ -32,6 +32,9 @@ JOIN = (
     "INVALID_SESSION_TIMEOUT: bring kafka.session.timeout.ms within the brokers' bounds; "
     "GROUP_MAX_SIZE_REACHED: raise group.max.size on the brokers"
 )
+MORE_FILES = (
+    "raise its limit of open files (ulimit -n, LimitNOFILE, or the container runtime's), or lower deliver.concurrency"
+)
 PACES = ("outage", "probing")
 OUTAGES = {
     "unreachable": "delivers nothing: its service is unreachable",
@@ -119,6 +122,9 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield warn(f"{name}: Kafka refuses the copies of {plural(refused, 'record')}, which are tried again", SEE)
     if status.get("refused_by_group"):
         yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)
+    files = status.get("files", {})
+    if files.get("used_up"):
+        yield warn(f"{name} has {files['open']} files open, of {files['limit']}: deliveries wait", MORE_FILES)
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", "reconsume topics apply")
     yield from rejecting(name, [refused_of(one) for one in status.get("all_refused", ())], at.wall_ms)

@@ -16,6 +16,10 @@ DAY_MS = 86_400_000
 SHARE = 10
 """The part of a record's retention in which it is near its end: the last tenth."""
 START = "start an instance, or reset the group by kafka-consumer-groups.sh if it is not needed any more"
+GONE = (
+    "it has expired, or the group was deleted: the main topics will be read from `start:`. To go on elsewhere, set its "
+    "offsets by kafka-consumer-groups.sh before an instance starts"
+)
 FASTER = "raise retention.ms of {topic} until the group has caught up"
 
 
@@ -35,12 +39,21 @@ def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicR
         findings += hidden_topics(denied)
         committed = cluster.committed(name, [partition for topic in described.values() for partition in topic.led])
         if not committed:
+            if name == names.group and group.mode != "relay" and has_records(cluster, names.events):
+                findings.append(fail(f"{name} has no progress, although its events tell of deliveries", GONE))
             continue
         group_state = cluster.groups([name]).get(name)
         if group_state is not None and not group_state.members:
             findings.append(idle(name, last_seen(records), lasting, now))
         findings += behind(cluster, name, committed, now)
     return findings or [ok("nothing is about to expire")]
+
+
+def has_records(cluster: Cluster, topic: str) -> bool:
+    """Return whether a topic exists and has records."""
+    described, _ = cluster.topics([topic])
+    spans = cluster.spans([partition for topic in described.values() for partition in topic.led])
+    return any(begin < end for begin, end in spans.values())
 
 
 def last_seen(records: Sequence[PolicyTopicRecord] | None) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Topic, source_of
 from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
-from reconsume.topics.names import Kind
+from reconsume.topics.names import ALIKE, Kind, alike
 from reconsume.topics.specs import TopicSpec, group_specs
 
 Compare: TypeAlias = Callable[[TopicSpec, Topic], Iterable[tuple[str, str]]]
@@ -32,7 +32,7 @@ def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Findin
     findings = [
         *mains(group, described, denied),
         *(finding for topic in described.values() for finding in whole(topic)),
-        *(owns(group, described, configs, denied, compare) if own else ()),
+        *(owns(group, described, configs, denied, compare, cluster.topic_names()) if own else ()),
     ]
     findings += hidden_topics(denied)
     return findings or [ok(f"all {len(described)} are as they must be")]
@@ -63,15 +63,21 @@ def owns(
     configs: Mapping[str, Mapping[str, str]],
     denied: frozenset[str],
     compare: Compare,
+    there: Collection[str],
 ) -> Iterator[Finding]:
-    """Report what is wrong with the group's own topics."""
+    """Report what is wrong with the group's own topics. `there`: the names of the cluster's topics."""
     sources = [
         source_of(described[name]._replace(config=configs.get(name, {}))) for name in group.topics if name in described
     ]
     if not sources:
         return  # their required settings follow from the main topics
-    for spec in group_specs(group.names, sources, group.delays, rows=bool(group.rows), ordered=group.ordered):
-        if spec.name in described:
+    specs = group_specs(group.names, sources, group.delays, rows=bool(group.rows), ordered=group.ordered)
+    refused = alike((spec.name for spec in specs if spec.name not in described), there)
+    for spec in specs:
+        if spec.name in refused:
+            text = f"{spec.name} cannot exist beside {refused[spec.name]}: they {ALIKE}"
+            yield fail(text, "rename the group, or the topic")
+        elif spec.name in described:
             yield from differing(spec, described[spec.name], configs.get(spec.name), compare)
         elif spec.name not in denied:
             yield absent(spec, group)

@@ -293,7 +293,8 @@ class Deliver(Section):
         default=False,
         description=(
             "Let `url` and `health_url` name another machine. The promise is weaker there: a network between "
-            "sidecar and service makes lost answers, and so duplicates, common."
+            "sidecar and service makes lost answers, and so duplicates, common. It is called directly: a proxy "
+            "(HTTP_PROXY) is not supported."
         ),
     )
     tls: Tls = Field(

@@ -81,3 +81,12 @@ def test_who_looks_for_the_version_among_the_commands_is_told_where_it_is() -> N
     shown = reconsume("version")
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert "reconsume --version prints it" in shown.stderr
+
+
+@pytest.mark.parametrize(("word", "suggested"), [("--yes", []), ("--reasn", ["--reason"]), ("--keyy", ["--key"])])
+def test_only_similar_options_are_suggested(word: str, suggested: list[str]) -> None:
+    shown = reconsume("retries", "list", word)
+    assert shown.exit_code == 2
+    assert f"No such option: {word}" in shown.stderr
+    assert ("Possible options" in shown.stderr) == bool(suggested)
+    assert all(one in shown.stderr for one in suggested)

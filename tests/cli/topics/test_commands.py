@@ -81,6 +81,16 @@ def test_the_plan_ends_with_what_the_topics_and_a_failing_record_cost(topics: Ca
     assert "is copied 0 times" in topics("plan", *default, "--set", "deliver.order=key").stderr
 
 
+def test_names_that_differ_only_by_dot_and_underscore_are_said_before_kafka_refuses_them(
+    topics: Call, kafka: Broker, group: str
+) -> None:
+    create_topic(kafka.bootstrap, f"{group}_x-DLQ", 1)
+    text = f"warning: Kafka will not create {group}.x-DLQ: it and {group}_x-DLQ, which exists, differ only by"
+    for command in ("plan", "check"):
+        assert text in topics(command, "--set", f"group={group}.x").stderr
+        assert "will not create" not in topics(command).stderr
+
+
 def test_apply_creates_what_check_then_finds_good(topics: Call, group: str) -> None:
     before = topics("check")
     assert before.exit_code == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, NotSent
 from reconsume.sidecar.delivery.push.new_connections import MOST_NEW
+from reconsume.sidecar.open_files import reserve_of
 from tests.support.sidecar.push_client import SECONDS, SHORT_MS, a_push, a_record, deliver, run, settled
 
 MANY = 100
@@ -97,3 +100,58 @@ def test_a_stop_cancels_deliveries_that_wait() -> None:
             assert outcomes.count(CANCELLED) >= MANY - PLACES - MOST_NEW
 
         run(work)
+
+
+@contextmanager
+def few_files(more: int) -> Iterator[None]:
+    """Lets this process open so many more connections to a service."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    file = os.dup(2)
+    os.close(file)
+    most = next(most for most in range(file, soft) if most - reserve_of(most) == file + more)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_files_that_run_out_are_no_fault_of_the_service(caplog: pytest.LogCaptureFixture) -> None:
+    """Given more deliveries than files, then the connections that there are deliver each, and the log says why."""
+    with listening() as server:
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+
+        async def work() -> None:
+            push = a_push(url_of(server))
+            with few_files(8):
+                outcomes = await asyncio.gather(*(deliver(push, a_record(number)) for number in range(MANY)))
+                assert push.connections <= 8
+            assert outcomes == [COMMITTED] * MANY
+            push.close()
+
+        run(work)
+        server.shutdown()
+    assert [record.event for record in caplog.records if hasattr(record, "event")] == ["files-used-up"]
+
+
+def test_a_connection_for_which_there_is_no_file_is_opened_later() -> None:
+    with listening() as server:
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+
+        async def work() -> None:
+            push = a_push(url_of(server))
+            outcome = asyncio.create_task(deliver(push, a_record(0)))
+            await asyncio.sleep(0)
+            assert push.connections == 1, "it is being opened"
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                await settled(lambda: push.connections == 0)
+                assert not outcome.done()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert await outcome == COMMITTED
+            push.close()
+
+        run(work)
+        server.shutdown()

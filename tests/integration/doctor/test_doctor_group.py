@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.doctor.checks.groups import groups
 from reconsume.sidecar.doctor.checks.progress import progress
 from reconsume.sidecar.doctor.checks.service import service
+from reconsume.sidecar.doctor.checks.topics import topics as check_topics
 from reconsume.sidecar.doctor.checks.transactions import transactions
 from reconsume.sidecar.doctor.checks.view import dead_view
 from reconsume.sidecar.doctor.findings import Status
@@ -21,6 +22,7 @@ from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, read_policy_
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings.sections.deliver import Deliver
 from reconsume.topics.acls import GroupShape
+from reconsume.topics.names import Names
 from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
@@ -52,6 +54,27 @@ def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics
     status, text = worst(progress(cluster, group, told(now() - 6 * DAY - DAY // 2)))
     assert (status, "since about 6d12h" in text) == (Status.FAIL, True)
     assert "at any time" in worst(progress(cluster, group, told(now() - 8 * DAY)))[1]
+
+
+def test_progress_that_is_gone_although_there_are_events_is_a_failure(
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
+) -> None:
+    """Given a group that was deleted to clean up, or whose offsets expired, then doctor says what is read again."""
+    produce(topics.bootstrap, topics.names.events, [Out(b"an event")])
+    gone = (Status.FAIL, f"{topics.group} has no progress, although its events tell of deliveries")
+    assert worst(progress(cluster, group, None)) == gone
+    commit(topics, topics.group, topics.main, 0)
+    assert worst(progress(cluster, group, None)) != gone
+
+
+def test_a_topic_that_kafka_takes_for_the_same_is_found(
+    cluster: Cluster, topics: GroupTopics, group: GroupShape
+) -> None:
+    dotted = replace(group, names=Names(f"{topics.group}.x"))
+    create_topic(topics.bootstrap, f"{topics.group}_x-DLQ")
+    found = [one.finding for one in check_topics(cluster, dotted, lambda _spec, _topic: ())]
+    text = f"{topics.group}.x-DLQ cannot exist beside {topics.group}_x-DLQ: they differ only by `.` and `_`"
+    assert [one for one in found if one.startswith(text)]
 
 
 def test_records_that_are_deleted_unread_are_a_failure(

@@ -195,6 +195,13 @@ def test_the_status_of_the_instance_here_tells_what_has_stopped() -> None:
     assert (warned.status, "2 records" in warned.finding) == (Status.WARN, True)
 
 
+def test_the_status_of_the_instance_here_tells_that_its_files_are_used_up() -> None:
+    status = {"instance": "pod-1", "partitions": [], "pace": "open"}
+    [warned] = standing({**status, "files": {"open": 897, "limit": 1024, "used_up": True}}, AT)
+    assert (warned.status, warned.finding[:46]) == (Status.WARN, "pod-1 has 897 files open, of 1024: deliveries ")
+    assert not list(standing({**status, "files": {"open": 400, "limit": 1024, "used_up": False}}, AT))
+
+
 def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_answers() -> None:
     status = {"instance": "pod-1", "partitions": [], "state": "waiting for the service"}
     waiting = {"waiting_since": AT.wall_ms - 65_000, "waiting_reason": "no connection to http://127.0.0.1:8080/"}

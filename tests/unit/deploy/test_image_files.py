@@ -73,12 +73,22 @@ def test_what_is_shipped_ends_as_a_user_who_is_not_root_and_has_labels(stages: d
 
 
 def test_packages_are_installed_by_hash_or_from_the_wheel_just_built(stages: dict[str, Stage]) -> None:
-    commands = [part for stage in stages.values() for text in stage.of("RUN") for part in text.split(" && ")]
+    pinned = [stage for name, stage in stages.items() if name != "init"]
+    commands = [part for stage in pinned for text in stage.of("RUN") for part in text.split(" && ")]
     installs = [command for command in commands if " install " in command or "pip wheel" in command]
     assert len(installs) == 6
     for command in installs:
         assert ("--require-hashes --only-binary :all:" in command) != ("--no-deps --no-index" in command), command
     assert not [command for command in commands if re.search(r"\b(curl|wget|apt-get)\b", command)]
+
+
+def test_debian_signs_the_init_process_and_nothing_else(stages: dict[str, Stage]) -> None:
+    assert stages["init"].base == "${BASE}"
+    assert stages["init"].of("RUN") == ["apt-get update && apt-get install --yes --no-install-recommends tini"]
+    assert [text for stage in stages.values() for text in stage.of("COPY") if "--from=init" in text] == [
+        "--from=init /usr/bin/tini-static /usr/bin/tini"
+    ]
+    assert stages["sidecar"].of("ENTRYPOINT")[0].startswith('["/usr/bin/tini", "-s", "--", ')
 
 
 def test_the_sidecar_starts_without_a_shell(stages: dict[str, Stage]) -> None:

@@ -81,3 +81,24 @@ def test_what_waits_in_place_of_our_headers_is_weighed_as_well() -> None:
     """A stranger may write few of ours, and large ones of its own."""
     headers: Headers = [*OURS[:4], ("own", b"x" * 9_000)]
     assert weight_of(b"", b"", headers, life()) > RECORD_COST + 9_000
+
+
+@pytest.mark.parametrize("stamp", [-1, -62_135_596_800_000])
+def test_a_record_of_no_time_or_before_1970_has_the_time_that_its_copy_can_carry(stamp: int) -> None:
+    class Old(Arrived):
+        def timestamp(self) -> tuple[int, int]:
+            return 1, stamp
+
+    assert to_record(Old(b"key-1", b"v", []), SOURCE, 0, None).timestamp == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("more", [[], [("RETRY_LAST_FAILED_AT", b"5")], [("own", b"behind ours")]])
+def test_a_copy_that_was_brought_to_another_topic_is_not_read(more: Headers) -> None:
+    """Given a mirror that renames topics, then what waited on the other cluster is a dead letter, with the reason."""
+    read = reading_of(POLICY)
+    for headers in ([*more, *OURS], [*OURS, *more]):
+        assert read(headers, SOURCE, 7, WALL)[1] == ""
+        assert read(headers, Partition("dc1.billing-RETRY-10s", 0), 7, WALL) == (
+            None,
+            "bad-header: RETRY_TOPIC is 'billing-RETRY-10s', and the copy lies in dc1.billing-RETRY-10s",
+        )

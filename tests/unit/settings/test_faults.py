@@ -151,7 +151,9 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("group: [a\n", "is not YAML on line 2, column 1"),
+        ("group: [a\n", "is not YAML on line 2, column 1: expected ',' or ']', but got '<stream end>'"),
+        ("deliver:\n\turl: x\n", "is not YAML on line 2, column 1: found a tab, where only spaces may be"),
+        ("group: *s3cret\n", "is not YAML on line 1, column 8: found undefined alias …"),
         ("group: a: b\n", "is not YAML on line 1, column 9"),
         ("- group\n", "must hold keys and values"),
         ("just text\n", "must hold keys and values"),

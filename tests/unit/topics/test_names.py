@@ -219,3 +219,9 @@ def test_no_name_that_a_group_derives_from_its_own_may_be_a_groups(group: str) -
     ids = (f"{group}-main-pod-0", f"{group}-retry-pod-0", f"{group}-post-pod-0")
     for derived in (names.retry_group, names.view_group, names.redrive_group, f"{group}-BROADCAST", *ids):
         assert group_fault(derived)
+
+
+def test_main_topics_that_differ_only_by_dot_and_underscore_cannot_both_exist() -> None:
+    with pytest.raises(ValueError, match=r"shop\.x and shop_x differ only by"):
+        build_names("billing", ["shop.x", "shop_x"], [])
+    build_names("billing", ["shop.x", "shop_y"], [])
