@@ -194,7 +194,7 @@ def test_ctrl_c_ends_a_waiting_command_without_a_word(name: str, running: Runnin
     assert running.interrupted[name].result() == Ended(130, "", "")
 
 
-@pytest.mark.parametrize("words", [["view", "run"], ["view", "sql", "SELECT 1"]])
+@pytest.mark.parametrize("words", [["view", "run"], ["view", "sql", "SELECT 1", "--set", "view.source=spark"]])
 def test_properties_that_cannot_be_read_are_told_before_spark_starts(words: list[str], tmp_path: Path) -> None:
     missing = tmp_path / "none.properties"
     shown = reconsume(*words, "-c", write_good(tmp_path), "--kafka-properties", missing)

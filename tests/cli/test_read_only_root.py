@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
         "group": "billing",
         "topics": ["orders"],
         "kafka": {"bootstrap.servers": "127.0.0.1:1"},
-        "deliver": {"url": "http://127.0.0.1:1/events"},
+        "deliver": {"url": "http://127.0.0.1:1/events", "timeout": "1s"},
         "api": {"listen": f"127.0.0.1:{free_port()}", "probe_listen": None},
         "drain_timeout": "1s",
         "log": {"format": "text"},

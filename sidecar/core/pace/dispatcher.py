@@ -381,3 +381,5 @@ class Dispatcher:
         self.single_file.check()
         self.pace.check()
         self.limits.check()
+        if self.refusals is not None:
+            self.refusals.check()

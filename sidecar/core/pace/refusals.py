@@ -10,6 +10,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
+from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outcome import Committed, Expired, Failed, Outcome, Rejected
 from reconsume.sidecar.core.record import Now, Record
 
@@ -69,15 +72,13 @@ def hint_of(status: int) -> str:
     return HINTS.get(status, "the log of the service may say why")
 
 
-class Row:
+class Row(msgspec.Struct):
     """Failures of a topic with the same status, one after the other. `reason` is their class."""
 
-    __slots__ = ("deliveries", "reason", "sent", "since_ms")
-
-    def __init__(self, reason: str, since_ms: int) -> None:
-        self.reason, self.since_ms = reason, since_ms
-        self.deliveries = 0
-        self.sent = Sent()
+    reason: str
+    since_ms: int
+    deliveries: int = 0
+    sent: Sent = Sent()
 
 
 class Refusals:
@@ -85,6 +86,8 @@ class Refusals:
 
     `describe` returns what a request with a record is. `report` gets each topic that is to be logged: when it is found
     out, and then at most once an hour until a delivery succeeds.
+
+    Invariant: a topic that is reported has a row, and as many deliveries as it takes.
     """
 
     def __init__(
@@ -114,6 +117,12 @@ class Refusals:
                     self.rows[record.main_topic] = Row("", now.wall_ms)
             case _:
                 pass
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if the invariant does not hold."""
+        ensure(self._refused.keys() <= self.rows.keys(), "each topic that is reported has a row")
+        enough = all(row.deliveries >= IN_A_ROW for row in self._refused.values())
+        ensure(enough, f"each topic that is reported has {IN_A_ROW} deliveries")
 
     def _failed(self, record: Record, reason: str, now: Now) -> None:
         topic = record.main_topic

@@ -18,9 +18,10 @@ from tests.support.sidecar.push_requests import a_record
 
 
 def written(form: Format, *letters: DeadLetter) -> str:
-    """What the log has of these letters."""
+    """What the log has of these letters. Threads of other tests may log meanwhile."""
     stream = io.StringIO()
     handler = configure("info", form, stream)
+    handler.addFilter(logging.Filter("reconsume"))
     try:
         for letter in letters:
             log_dead_letter(letter)
