@@ -234,6 +234,8 @@ class Connection(asyncio.Protocol):
             self.task = None
         if self._transport is not None:
             self._transport.abort()
+        else:  # no `connection_lost` follows, and the reader refers to this connection and its request
+            self._reading.close()
 
 
 def is_goodbye(judged: Judged) -> bool:

@@ -162,7 +162,7 @@ def test_a_post_of_another_topic_is_refused_and_nothing_is_written(group: GroupT
 def test_a_post_from_the_ready_topic_with_forged_headers_is_a_dead_letter(
     group: GroupTopics, relay: SidecarProcess
 ) -> None:
-    out = waiting(group, 1, 1_000, REAL_TOPIC=b"secrets")
+    out = waiting(group, 1, 1_000, REAL_TOPIC=b"secrets", RETRY_TOPIC=group.names.ready.encode())
     row = Row(1, 4_000_000, now(), out.key, out.value, out.headers)
     answer = post(relay, post_of(group.names.ready, row))
     assert (answer.status, answer.json["topic"]) == (201, group.dlq)
@@ -175,7 +175,8 @@ def test_a_post_of_a_topic_that_only_other_instances_consume_is_passed_on(
 ) -> None:
     """The ready topic is the whole group's: during a roll-out an old service reads what a new sidecar forwarded."""
     due = b"%d" % now()  # what is in the ready topic is due; a wait of a second left would go to the level of a second
-    out = waiting(group, 1, 1_000, REAL_TOPIC=b"parcels", ORIGIN_MESSAGE_ID=b"parcels:0:1", RETRY_DUE_AT=due)
+    ours = {"RETRY_TOPIC": group.names.ready.encode(), "RETRY_DUE_AT": due}
+    out = waiting(group, 1, 1_000, REAL_TOPIC=b"parcels", ORIGIN_MESSAGE_ID=b"parcels:0:1", **ours)
     row = Row(1, 4_000_001, now(), out.key, out.value, out.headers)
     answer = post(relay, post_of(group.names.ready, row))
     assert (answer.status, answer.json["topic"]) == (201, group.names.level(5_000, group.main))
