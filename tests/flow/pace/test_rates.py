@@ -22,19 +22,25 @@ from tests.support.sidecar.config import config_of
 from tests.support.sidecar.pace_run import wall
 from tests.support.sidecar.policy import CALM, follows, set_policy, with_policy
 
-NEAR = 0.01
-"""By how much a rate may be missed."""
-
 
 def outs(name: str, count: int) -> list[Out]:
     """Records of a kind, in turn on two partitions."""
     return [Out(f"{name}:{number}".encode(), b"k", partition=number % 2) for number in range(count)]
 
 
-def rate_of(deliveries: Sequence[Delivery]) -> float:
-    """Records a second, from the first to the last of them."""
-    came = sorted(one.received for one in deliveries)
-    return (len(came) - 1) * 1_000 / (came[-1] - came[0])
+def keeps(deliveries: Sequence[Delivery], rate: float) -> bool:
+    """Whether no stretch of them has more than the rate allows with a burst of a second, and all of them use the rate.
+
+    A machine that stands still for a moment makes up for it within the burst.
+    """
+    came = sorted(one.received / 1_000 for one in deliveries)
+    ahead = [number - rate * at for number, at in enumerate(came)]
+    lowest = ahead[0]
+    for one in ahead:
+        lowest = min(lowest, one)
+        if one - lowest > 1.05 * rate + 2:
+            return False
+    return (len(came) - 1) / (came[-1] - came[0]) > 0.8 * rate
 
 
 def test_fresh_records_and_retries_together_go_by_the_rate_and_another_one_is_set_live(
@@ -47,7 +53,7 @@ def test_fresh_records_and_retries_together_go_by_the_rate_and_another_one_is_se
     produce(group.bootstrap, group.main, outs("flaky", 20) + outs("good", 40))
     sidecar.until(lambda: len(service.ledger.deliveries()) == 80, 30, "20 records twice, and 40 once")
     came = service.ledger.deliveries()
-    assert rate_of(came[10:]) == pytest.approx(10, rel=NEAR), "after a burst of a second at most"
+    assert keeps(came, 10)
     sidecar.until(lambda: len(service.ledger.taken()) == 60, 10, "all are done")
     set_policy(group, rate="100/s")
     follows(sidecar, rate="100/s", group_rate=None)
@@ -56,7 +62,7 @@ def test_fresh_records_and_retries_together_go_by_the_rate_and_another_one_is_se
     assert sidecar.metric('reconsume_limit_waiting{limit="rate",topic=""}') == 1
     sidecar.until(lambda: len(service.ledger.taken()) == 560, 20, "the rate holds for them")
     later = [one for one in service.ledger.deliveries() if (one.value or b"").startswith(b"later")]
-    assert rate_of(later[110:]) == pytest.approx(100, rel=NEAR)
+    assert keeps(later, 100)
     set_policy(group)
     follows(sidecar, rate="10/s")
     assert sidecar.stop().code == 0
@@ -79,9 +85,7 @@ def test_records_count_in_batches_and_a_thousand_a_second_is_kept(
     overrides = {"deliver": {"rate": "1000/s", "batch": {"max_size": 32}}}
     sidecar = start_sidecar(group, service.url, overrides=overrides)
     sidecar.until(lambda: len(service.ledger.deliveries()) == 6_000, 30, "all came")
-    came = sorted(one.received for one in service.ledger.deliveries())
-    seconds = (came[5_900] - came[1_100]) / 1_000  # from within the burst of the start to before the end
-    assert 4_800 / seconds == pytest.approx(1_000, rel=NEAR)
+    assert keeps(service.ledger.deliveries(), 1_000)
     assert sidecar.stop().code == 0
 
 
@@ -101,7 +105,7 @@ def test_the_rate_of_the_group_is_divided_by_the_partitions_that_each_instance_o
     produce(group.bootstrap, group.main, outs("good", 300))
     one.until(lambda: len(service.ledger.deliveries()) == 300, 30, "all came")
     came = [done for done in service.ledger.deliveries() if done.received >= began]
-    assert rate_of(came[45:]) == pytest.approx(40, rel=0.05)
+    assert keeps(came, 40)
     assert one.stop().code == 0
     two.until(lambda: two.status()["limits"][0]["most"] == 40.0, 30, "it owns all")
 
@@ -143,7 +147,7 @@ def test_an_ordered_group_keeps_its_rate_and_its_order(
     )
     sidecar.until(lambda: len(service.ledger.taken()) == 200, 30, "all are done")
     came = service.ledger.deliveries()
-    assert rate_of(came[60:]) == pytest.approx(50, rel=0.03)
+    assert keeps(came, 50)
     assert sidecar.stop().code == 0
     taken = [one for one in sorted(came, key=lambda one: one.received) if one.means == TOOK]
     for key in {one.key for one in taken}:
