@@ -13,9 +13,8 @@ def main() -> None:
     end_on_signals()
     raise_limit()
     try:
-        from reconsume.sidecar.cli import (
-            main as run_commands,  # takes half a second, in which the user may press Ctrl-C
-        )
+        # Takes half a second, in which the user may press Ctrl-C.
+        from reconsume.sidecar.cli import main as run_commands
 
         run_commands()
     except KeyboardInterrupt:
