@@ -122,8 +122,16 @@ def _awaited(decision: SettlementRecord, look: Look, earlier: Sequence[Event], w
 
 def decision_about(state: Wait, how: str, why: str, by: str) -> SettlementRecord:
     """Return a decision about this wait of a record, by a person's name."""
-    counts, nonce = (state.redrives, state.times), secrets.token_hex(8)
-    return SettlementRecord(*counts, how, why, by, wall(), nonce, cycle=state.cycle)
+    return SettlementRecord(
+        redrives=state.redrives,
+        times=state.times,
+        how=how,
+        why=why,
+        who=by,
+        at=wall(),
+        nonce=secrets.token_hex(8),
+        cycle=state.cycle,
+    )
 
 
 def outcome_of(decision: SettlementRecord, events: Sequence[Event]) -> Decided:

@@ -156,7 +156,10 @@ def refused_told(dispatcher: Dispatcher) -> tuple[RefusedTold, ...]:
     """Return the same as other instances see it, short enough for a heartbeat."""
     return tuple(
         RefusedTold(
-            *(one.topic, one.status, one.since_ms, one.sent.method),
+            topic=one.topic,
+            status=one.status,
+            since=one.since_ms,
+            method=one.sent.method,
             path=one.sent.path[:LONGEST_REASON],
             content_type=one.sent.content_type[:LONGEST_REASON],
         )

@@ -141,8 +141,14 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
 def refused_of(shown: Mapping[str, Any]) -> RefusedTold:
     """Return an entry of `all_refused` in a `/status` as a heartbeat has it."""
     sent = shown["sent"]
-    told = (str(sent[name]) for name in ("method", "path", "content_type"))
-    return RefusedTold(str(shown["topic"]), int(shown["status"]), int(shown["since"]), *told)
+    return RefusedTold(
+        topic=str(shown["topic"]),
+        status=int(shown["status"]),
+        since=int(shown["since"]),
+        method=str(sent["method"]),
+        path=str(sent["path"]),
+        content_type=str(sent["content_type"]),
+    )
 
 
 def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str, str]:
