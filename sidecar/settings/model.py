@@ -13,6 +13,7 @@ from reconsume.sidecar.settings.sections.api import Api
 from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
 from reconsume.sidecar.settings.sections.kafka import KAFKA, MAX_POLL_INTERVAL
 from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.sidecar.settings.sections.operators import Operators
 from reconsume.sidecar.settings.sections.pull import Pull
 from reconsume.sidecar.settings.sections.retry import Retry
 from reconsume.sidecar.settings.sections.retry_rule import Rule
@@ -105,6 +106,10 @@ class Settings(Section):
     ui: Ui = Field(
         default=Ui(),
         description="The dashboard in the sidecar.",
+    )
+    operators: Operators = Field(
+        default=Operators(),
+        description="Who may change the group on the dashboard and by the API.",
     )
     membership: Literal["service", "always"] = Field(
         default="service",
@@ -288,7 +293,7 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         view=settings.view.enabled,
         source=settings.view.source,
         ui=settings.ui.enabled,
-        redrives=settings.ui.enabled and settings.ui.token_file is not None,
+        redrives=settings.ui.enabled and settings.operators.token_file is not None,
         direct=direct,
         outputs=deliver.outputs,
         ordered=settings.queued,

@@ -39,7 +39,7 @@ from reconsume.sidecar.ui.letter_pages import LetterPages
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.redrives import Redrives
-from reconsume.sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions, ValueGate
+from reconsume.sidecar.ui.security import Hardened, Sessions, ValueGate
 from reconsume.sidecar.ui.settle_form import SettleForm
 from reconsume.sidecar.ui.templating import ASSETS, FOLDER, Renderer
 from reconsume.sidecar.view.follower import ViewFollower
@@ -100,7 +100,7 @@ class Dashboard:
         self._readers = QueryPool(self._topic)
         self._audit = AuditLog(wanted.audit_file)
         self._redrives = Redrives(self._looks, self._audit)
-        self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file, SHORTEST_TOKEN)
+        self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file)
         self._sessions = Sessions(self._tokens, far=not wanted.near)
         self._last_alarms = LastAlarms()
         self._render = Renderer(
@@ -151,11 +151,6 @@ class Dashboard:
         routes += _pages(front, {"/find": search.find})
         routes += _pages(front, {"/holds": HoldPage(self._render, self._asker, self._looks).holds})
         if self._tokens is not None:
-            if self._tokens.too_short():
-                text = (
-                    f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
-                )
-                raise ConfigError([f"{wanted.token_file} (ui.token_file, or --token-file): {text}"])
             forms = Forms(self._render, self._asker, self._looks, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]

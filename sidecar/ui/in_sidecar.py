@@ -99,7 +99,8 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
         DashboardOptions,
     )  # not loaded without a dashboard: templates and the like use memory
 
-    tokens = None if ui.token_file is None else Path(ui.token_file)
+    operators = settings.operators
+    tokens = None if operators.token_file is None else Path(operators.token_file)
     # Without a token no action is possible, so nothing is written to the audit log.
-    wanted = DashboardOptions(ui.address, tokens, Path(ui.audit_file or "/dev/null"), ui.hosts, "ui.listen")
+    wanted = DashboardOptions(ui.address, tokens, Path(operators.audit_file or "/dev/null"), ui.hosts, "ui.listen")
     return [DashboardThread(Dashboard(settings, policy, wanted, topic, SHARE))]

@@ -27,8 +27,6 @@ COOKIE = "reconsume-ui"
 IDLE, LONGEST = 1_800.0, 28_800.0
 """Seconds after which a session ends: without a request, and in any case."""
 MOST_SESSIONS = 64
-SHORTEST_TOKEN = 16
-"""Characters; a shorter token could be found by trying all of them."""
 MOST_TRIES, TRIES_WITHIN = 10, 60.0
 """Wrong tokens from one address that are logged, and the seconds in which they are counted; more are only refused.
 

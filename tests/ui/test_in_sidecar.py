@@ -50,10 +50,11 @@ def pod(group: GroupTopics, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("pod")
     tokens, audit = folder / "token", folder / "audit.jsonl"
     tokens.write_text(f"{TOKEN}\n")
-    ui = {"enabled": True, "listen": "127.0.0.1:0", "token_file": str(tokens), "audit_file": str(audit)}
+    operators = {"token_file": str(tokens), "audit_file": str(audit)}
+    overrides = {"ui": {"enabled": True, "listen": "127.0.0.1:0"}, "operators": operators}
     with ExitStack() as stack:
         service = stack.enter_context(Service(folder / "ledger.jsonl", lives_once_redriven))
-        sidecar = SidecarProcess(group, service.url, folder, pod=POD, overrides={"ui": ui})
+        sidecar = SidecarProcess(group, service.url, folder, pod=POD, overrides=overrides)
         stack.enter_context(sidecar)
         sidecar.wait_ready()
         line = sidecar.wait_log("the dashboard listens on port ", SECONDS)

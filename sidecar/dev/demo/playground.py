@@ -181,10 +181,10 @@ def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> M
     file.write_text(token, "utf-8")
     file.chmod(0o600)
     api, dashboard = ports
-    listen = {"enabled": True, "listen": f"{HOST}:{dashboard}"}
     return {
         "api": {"listen": f"{HOST}:{api}", "probe_listen": None},
-        "ui": {**listen, "token_file": str(file), "audit_file": str(home / "audit.jsonl")},
+        "ui": {"enabled": True, "listen": f"{HOST}:{dashboard}"},
+        "operators": {"token_file": str(file), "audit_file": str(home / "audit.jsonl")},
         "view": {"enabled": view},
     }
 

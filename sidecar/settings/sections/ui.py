@@ -1,4 +1,4 @@
-"""The section `ui`: where the dashboard listens, and who may make changes there."""
+"""The section `ui`: where the dashboard listens."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pydantic import Field
 
 from reconsume.sidecar.settings.addresses import Listen, parse_listen
 from reconsume.sidecar.settings.sections.api import HOST, LISTEN
-from reconsume.sidecar.settings.values import Section, many, text
-
-FILE = text("the path of a file", r".{1,4096}").or_null()
+from reconsume.sidecar.settings.values import Section, many
 
 
 class Ui(Section):
@@ -25,19 +23,7 @@ class Ui(Section):
     )
     listen: Annotated[str, LISTEN] = Field(
         default="127.0.0.1:8473",
-        description="Where the dashboard listens, and nothing else does. Outside loopback it needs `ui.token_file`.",
-    )
-    token_file: Annotated[str | None, FILE] = Field(
-        default=None,
-        description=(
-            "A file with tokens, one a line: whoever signs in by one may redrive dead letters. A line `NAME: TOKEN` "
-            "names its token for the audit; one that begins with # is a comment. null is read-only. Read when it is "
-            "needed, so that a rotated secret takes effect."
-        ),
-    )
-    audit_file: Annotated[str | None, FILE] = Field(
-        default=None,
-        description="Where each action on the dashboard is written before it begins; needed with `ui.token_file`.",
+        description="Where the dashboard listens, and nothing else does. Outside loopback it needs `operators.token_file`.",
     )
     hosts: Annotated[tuple[str, ...], many(HOST, "names of hosts", most=64)] = Field(
         default=(),

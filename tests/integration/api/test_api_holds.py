@@ -20,7 +20,7 @@ from tests.support.sidecar.api_calls import assert_problem
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 GOOD = {"topic": "orders", "for": "1h", "why": "the ledger is mended"}
-AUTH = {"Authorization": "Bearer secret"}
+AUTH = {"Authorization": "Bearer a-secret-long-enough"}
 
 
 class Keeper:
@@ -62,7 +62,7 @@ def topic() -> Topic:
 @pytest.fixture(scope="module")
 def place(topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
     token: Path = tmp_path_factory.mktemp("holds") / "token"
-    token.write_text("ann: secret\n")
+    token.write_text("ann: a-secret-long-enough\n")
     app = build_app(Operation(), lambda: b"", Access(token, LOOPBACK_NAMES), calls=hold_routes(Keeper(), lambda: topic))
     with serving(app) as place:
         yield place
@@ -73,7 +73,7 @@ def call(place: str | int, method: str, path: str, body: object = None) -> Answe
         if body is None:
             return client.call(method, path, AUTH)
         text = json.dumps(body)
-        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Authorization: Bearer secret"]
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Authorization: Bearer a-secret-long-enough"]
         lines += ["Content-Type: application/json", f"Content-Length: {len(text)}", "", text]
         client.send("\r\n".join(lines).encode())
         return client.answer(method)
