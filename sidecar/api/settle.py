@@ -6,16 +6,15 @@ under way.
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from reconsume.sidecar.api.holds import author_of, text_of
+from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
+from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from reconsume.sidecar.http.problems import problem
@@ -44,8 +43,8 @@ class SettleCalls:
     """The endpoint of decisions. `settle`: None if the group has no queues."""
 
     def __init__(self, settle: Settle | None) -> None:
-        self._settle, self._under_way = settle, 0
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "settle")  # starts its threads when they are needed
+        self._settle = settle
+        self._threads = BoundedThreads("settle", MOST_AT_ONCE, MOST_AT_ONCE)
 
     async def settle(self, request: Request) -> Response:
         """Settle one record: 200 if it was carried out, 202 if it is written and not carried out yet."""
@@ -53,24 +52,13 @@ class SettleCalls:
         ident, how, why = wanted_of(fields)
         if settle is None:
             return problem(404, NO_QUEUES)
-        if self._under_way >= MOST_AT_ONCE:
-            return problem(503, f"{MOST_AT_ONCE} calls settle records now.", RETRY_AFTER)
         by = author_of(request)
-        self._under_way += 1
-        # The task outlives a caller that goes away: the thread works on, and counts until it ends.
-        task = asyncio.get_running_loop().run_in_executor(self._threads, _answer, settle, ident, how, why, by)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Future[Response]) -> None:
-        self._under_way -= 1
-        if not task.cancelled():
-            task.exception()  # it is read even if no caller waits any more
+        return await self._threads(lambda: _answer(settle, ident, how, why, by))
 
 
-def settle_routes(settle: Settle | None) -> list[Route]:
+def settle_routes(settle: Settle | None) -> list[Call]:
     """Return the route of the call. `settle`: None if the group has no queues; then the call says so."""
-    return [Route(PATH, refusing(SettleCalls(settle).settle), methods=["POST"])]
+    return [Call(PATH, refusing(SettleCalls(settle).settle), Caller.OPERATOR, "POST")]
 
 
 def _answer(settle: Settle, ident: str, how: str, why: str, by: str) -> Response:

@@ -7,15 +7,15 @@ for these threads.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from reconsume.sidecar.clock import now
+from reconsume.sidecar.http.calls import Call, Caller, Endpoint
 from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
@@ -80,27 +80,27 @@ class ViewCalls:
         return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
 
 
-def view_routes(readers: QueryPool, rule: Rule = RULE) -> list[Route]:
+def view_routes(readers: QueryPool, rule: Rule = RULE) -> list[Call]:
     """Return the routes of the view. The calls change nothing."""
     calls = ViewCalls(readers, rule)
     endpoints = (calls.messages, calls.message, calls.stats)
-    return [_route(path, refusing(_telling(call))) for path, call in zip(PATHS, endpoints, strict=True)]
+    return [_call(path, refusing(_telling(call))) for path, call in zip(PATHS, endpoints, strict=True)]
 
 
-def no_view_routes() -> list[Route]:
+def no_view_routes() -> list[Call]:
     """Return the same routes for a sidecar that follows no view. Each answers why."""
 
     async def absent(_request: Request) -> Response:
         return problem(404, "This sidecar does not follow the group's view: view.enabled is false.")
 
-    return [_route(path, absent) for path in PATHS]
+    return [_call(path, absent) for path in PATHS]
 
 
-def _route(path: str, call: Callable[[Request], Awaitable[Response]]) -> Route:
-    return Route(f"/v1/view/{path}", call, methods=["GET"])
+def _call(path: str, endpoint: Endpoint) -> Call:
+    return Call(f"/v1/view/{path}", endpoint, Caller.READ)
 
 
-def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _telling(call: Endpoint) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             return await call(request)

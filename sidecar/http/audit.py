@@ -30,10 +30,16 @@ async def _send(scope: Scope, send: Send, message: Message) -> None:
     await send(message)
 
 
-def tell_refused(scope: Scope) -> None:
-    """Write the audit line of a call without a valid token."""
-    peer = peer_of(scope)
-    _LOG.warning("a call without a valid token is refused", extra={"event": "api-refused", "peer": peer})
+def tell_refused(scope: Scope, path: str, status: int, *, operators: bool) -> None:
+    """Write the audit line of a call that is refused before it is made.
+
+    `path`: of the call as the API defines it, never as the caller wrote it. `operators`: whether it is a call of
+    operators; such lines have a limit of their own.
+    """
+    caller = {"token": scope.get(TOKEN_NAME, NO_TOKEN), "peer": peer_of(scope)}
+    event = "operator-call-refused" if operators else "api-refused"
+    extra = {"event": event, "action": path, "status": status, **caller}
+    _LOG.warning("a call is refused: %d", status, extra=extra)
 
 
 def peer_of(scope: Scope) -> str:

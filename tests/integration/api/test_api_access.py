@@ -106,7 +106,15 @@ def test_reads_need_the_token_too_and_probes_need_none(guarded: int) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["Bearer wrong", "Bearer the-first-secre", "Bearer the-first-secretx", "Bearer", "the-first-secret", "Basic the-first-secret", ""],
+    [
+        "Bearer wrong",
+        "Bearer the-first-secre",
+        "Bearer the-first-secretx",
+        "Bearer",
+        "the-first-secret",
+        "Basic the-first-secret",
+        "",
+    ],
 )
 def test_a_wrong_token_is_refused(guarded: int, given: str) -> None:
     assert_problem(call(guarded, "POST", "/v1/ack", {"Authorization": given}), 401)

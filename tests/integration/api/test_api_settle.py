@@ -64,7 +64,9 @@ def port(settler: Settler, tmp_path: Path) -> Iterator[str | int]:
 def served(settle: Settle | None, folder: Path) -> AbstractContextManager[str | int]:
     token = folder / "token"
     token.write_text("ann: a-secret-long-enough\n")
-    app = build_app(Operation(), lambda: b"", Access(token, LOOPBACK_NAMES), calls=settle_routes(settle))
+    app = build_app(
+        Operation(), lambda: b"", Access(None, LOOPBACK_NAMES, operators=token), calls=settle_routes(settle)
+    )
     return serving(app)
 
 
