@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.plan import why
 from reconsume.sidecar.errors import ConfigError
@@ -133,9 +134,9 @@ class Dashboard:
         self._readers.close()
         self._asker.close()
         self._scans.close()
-        await asyncio.to_thread(self._redrives.close, within)
-        if self._own is not None and self._own.is_alive():  # it never started if listening failed
-            await asyncio.to_thread(self._own.join, VIEW_WITHIN)
+        await on_own_thread("stop", lambda: self._redrives.close(within))
+        if (own := self._own) is not None and own.is_alive():  # it never started if listening failed
+            await on_own_thread("stop", lambda: own.join(VIEW_WITHIN))
 
     def _app(self) -> Starlette:
         wanted = self._wanted

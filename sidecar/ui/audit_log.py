@@ -90,7 +90,9 @@ class AuditLog:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise SetupError(f"the audit log {self.path} (operators.audit_file) cannot be read: {error.strerror}") from error
+            raise SetupError(
+                f"the audit log {self.path} (operators.audit_file) cannot be read: {error.strerror}"
+            ) from error
         return [row for line in reversed(lines) if (row := _row(line)) is not None]
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.background import BoundedThreads
+from reconsume.sidecar.errors import BusyError, ReconsumeError
 from reconsume.sidecar.ui.letter_form import BadFormError
 from reconsume.sidecar.ui.plans import RefusedError
 from reconsume.sidecar.ui.security import ForgedError, Session, Sessions
@@ -25,12 +23,7 @@ harm."""
 MOST_SCANS = 6
 """Scans of whole topics at once, with those that wait for each other."""
 
-T = TypeVar("T")
 Page = Callable[[Request, Session | None], Awaitable[Response]]
-
-
-class BusyError(ReconsumeError):
-    """Too many queries at once."""
 
 
 ERRORS: Mapping[type[Exception], tuple[int, str]] = {
@@ -45,32 +38,17 @@ ERRORS: Mapping[type[Exception], tuple[int, str]] = {
 """What a user is told of an error, and by which status; the first that fits."""
 
 
-class ThreadQueries:
-    """Blocking queries on a few threads; at most `most` at once, with those that wait."""
+class ThreadQueries(BoundedThreads):
+    """Blocking queries of pages on a few threads."""
 
     def __init__(self, threads: int = THREADS, most: int = MOST_WAITING) -> None:
-        self._pool = ThreadPoolExecutor(threads, "ui")
-        self._most, self._waiting = most, 0
-
-    async def __call__(self, question: Callable[[], T]) -> T:
-        """Return the result of a query. Raises BusyError if there are too many, and any error of the query itself."""
-        if self._waiting >= self._most:
-            raise BusyError("too many questions at once: try again in a moment")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, question)
-        finally:
-            self._waiting -= 1
+        super().__init__("ui", threads, most)
 
     @classmethod
     def one_by_one(cls) -> ThreadQueries:
         """Return an instance for scans of whole topics, which run one by one: each uses some of the memory that all
         share."""
         return cls(1, MOST_SCANS)
-
-    def close(self) -> None:
-        """Finish the queries that run, and drop those that wait."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Endpoints:

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings.model import Settings
@@ -69,7 +70,7 @@ class DashboardThread:
         """
         await self._there(self._dashboard.stop(grace))
         self._end()
-        await asyncio.to_thread(self._thread.join, grace)
+        await on_own_thread("stop", lambda: self._thread.join(grace))
 
     def watched(self) -> list[WatchedThread]:
         """Return its thread, for the thread watch."""

@@ -30,7 +30,9 @@ def test_a_token_of_before_stays_one_whatever_signs_are_in_it(tmp_path: Path) ->
     assert found.name_of(b"the-second-secret") is None
 
 
-@pytest.mark.parametrize("given", ["alice: the-second-secret", "alice", "alice:", "the-second-secre", "the-second-secrett", ""])
+@pytest.mark.parametrize(
+    "given", ["alice: the-second-secret", "alice", "alice:", "the-second-secre", "the-second-secrett", ""]
+)
 def test_neither_a_name_nor_a_whole_line_is_a_token(tmp_path: Path, given: str) -> None:
     assert held(tmp_path, "alice: the-second-secret\n").name_of(given.encode()) is None
 
@@ -88,7 +90,9 @@ def test_what_a_template_left_unfilled_is_no_token_and_the_log_names_its_line(
     assert secret not in line
 
 
-@pytest.mark.parametrize("secret", ["a1B2c3D4e5F6g7H8", "q/+8xw==q/+8xw==q/+8xw==", "~!#&()*,-./:;=?@", "[]^_`|[]^_`|[]^_`|"])
+@pytest.mark.parametrize(
+    "secret", ["a1B2c3D4e5F6g7H8", "q/+8xw==q/+8xw==q/+8xw==", "~!#&()*,-./:;=?@", "[]^_`|[]^_`|[]^_`|"]
+)
 def test_what_generators_of_secrets_make_is_a_token(tmp_path: Path, secret: str) -> None:
     assert held(tmp_path, f"{secret}\n").name_of(secret.encode()) == UNNAMED
 

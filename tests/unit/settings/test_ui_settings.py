@@ -49,7 +49,10 @@ def test_a_section_without_a_switch_is_not_true(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "begin"),
     [
-        ((ON, "ui.listen=0.0.0.0:8473"), "ui.listen = 0.0.0.0:8473: is outside loopback, and needs operators.token_file"),
+        (
+            (ON, "ui.listen=0.0.0.0:8473"),
+            "ui.listen = 0.0.0.0:8473: is outside loopback, and needs operators.token_file",
+        ),
         ((ON, TOKEN), "operators.audit_file: is required with operators.token_file"),
         ((ON, "ui.listen=127.0.0.1:8471"), "ui.listen = 127.0.0.1:8471: is the same as api.listen"),
         ((ON, "ui.listen=127.0.0.1:8472"), "ui.listen = 127.0.0.1:8472: is the same as api.probe_listen"),
