@@ -36,10 +36,11 @@ def tell_refused(scope: Scope, path: str, status: int, *, operators: bool) -> No
     `path`: of the call as the API defines it, never as the caller wrote it. `operators`: whether it is a call of
     operators; such lines have a limit of their own.
     """
-    caller = {"token": scope.get(TOKEN_NAME, NO_TOKEN), "peer": peer_of(scope)}
-    event = "operator-call-refused" if operators else "api-refused"
-    extra = {"event": event, "action": path, "status": status, **caller}
-    _LOG.warning("a call is refused: %d", status, extra=extra)
+    about = {"action": path, "status": status, "token": scope.get(TOKEN_NAME, NO_TOKEN), "peer": peer_of(scope)}
+    if operators:
+        _LOG.warning("a call of operators is refused", extra={"event": "operator-call-refused", **about})
+    else:
+        _LOG.warning("a call is refused", extra={"event": "api-refused", **about})
 
 
 def peer_of(scope: Scope) -> str:
