@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from reconsume.sidecar.api.holds import shown_to
 from reconsume.sidecar.api.probes import Operated, Scrape, probes
 from reconsume.sidecar.errors import BusyError
 from reconsume.sidecar.http.access import Access, AccessMiddleware
@@ -68,7 +69,7 @@ def _app(routes: list[Call], access: Access | None) -> Starlette:
 
 def _status(sidecar: Operated) -> Endpoint:
     async def status(request: Request) -> Response:
-        return json_answer(sidecar.status())
+        return json_answer(shown_to(request, sidecar.status()))
 
     return status
 

@@ -6,7 +6,7 @@ the record is in Kafka; the instances obey within 2 s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from reconsume.sidecar.errors import BrokerError, BusyError, ContractError, Reco
 from reconsume.sidecar.group_policy.hold_keeper import rows_of
 from reconsume.sidecar.group_policy.hold_store import HoldStore, Selection, built
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
-from reconsume.sidecar.http.calls import Call, Caller, Endpoint
+from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from reconsume.sidecar.http.problems import problem
@@ -48,7 +48,7 @@ class HoldCalls:
 
     async def list(self, request: Request) -> Response:
         """Return the holds that this instance obeys."""
-        return json_answer(self._holding.status())
+        return json_answer(shown_to(request, self._holding.status()))
 
     async def begin(self, request: Request) -> Response:
         """Write a hold."""
@@ -102,6 +102,22 @@ def _telling(call: Endpoint) -> Endpoint:
             return problem(status, f"{fault}.")
 
     return endpoint
+
+
+def shown_to(request: Request, status: dict[str, object]) -> dict[str, object]:
+    """Return a status without the keys and the reasons of its holds, if the caller may not see them."""
+    rows = status.get("holds")
+    if may_see_values(request) or not isinstance(rows, list):
+        return status
+    return {**status, "holds": [_without_values(row) for row in rows]}
+
+
+def _without_values(row: Mapping[str, object]) -> dict[str, object]:
+    hidden = {**row, "key_base64": None, "why": None}
+    if row["key_base64"] is not None:
+        named = [f"{name}={row[name]}" for name in ("topic", "level") if row[name] is not None]
+        hidden["what"] = " ".join([*named, "key=(hidden)"])
+    return hidden
 
 
 def author_of(request: Request) -> str:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.clock import now
-from reconsume.sidecar.http.calls import Call, Caller, Endpoint
+from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
@@ -48,7 +48,8 @@ class ViewCalls:
         if value is None:
             text = "The view has no such message: it never failed, or it is forgotten."
             return problem(404, text, headers_of(origin))
-        return Response(value, media_type=MEDIA_TYPE, headers=headers_of(origin))
+        (shown,) = shown_to(request, [value])
+        return Response(shown, media_type=MEDIA_TYPE, headers=headers_of(origin))
 
     async def messages(self, request: Request) -> Response:
         """Return a page of messages; those that are due first come first."""
@@ -63,7 +64,7 @@ class ViewCalls:
         )
         limit, cursor = read_limit(parameters.get("limit")), parameters.get("cursor")
         page, origin = await self._readers.ask(lambda query: query.messages(filters, limit, cursor))
-        return page_response("messages", page, origin, {})
+        return page_response("messages", page._replace(values=shown_to(request, page.values)), origin, {})
 
     async def stats(self, request: Request) -> Response:
         """Return sums by minute, and whether there is a storm."""
@@ -167,6 +168,14 @@ def read_moment(text: str) -> int:
 
 
 # --- answering it -----------------------------------------------------------------------------------------------------
+
+
+def shown_to(request: Request, rows: list[bytes]) -> list[bytes]:
+    """Return rows of the view without the texts of failures, if the caller may not see them."""
+    if may_see_values(request):
+        return rows
+    decoded = [msgspec.json.decode(row, type=dict[str, msgspec.Raw]) for row in rows]
+    return [msgspec.json.encode({name: value for name, value in row.items() if name != "text"}) for row in decoded]
 
 
 def headers_of(origin: Origin) -> dict[str, str]:

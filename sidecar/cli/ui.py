@@ -15,6 +15,7 @@ from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.settings.addresses import Listen
+from reconsume.sidecar.settings.model import is_far
 from reconsume.sidecar.settings.policy import build_policy
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def ui(
     as a picture; dead letters; the policy and who changed it; instances and lag. It needs no Spark job.
 
     It is read-only, and only this machine reaches it. With --token-file whoever signs in by the token may redrive,
-    dismiss and export dead letters; a plan is shown before, and every action is logged. Outside loopback the token is
-    needed to read, too, and a proxy for TLS. Ends on Ctrl-C; a redrive under way ends between two transactions.
+    dismiss and export dead letters; a plan is shown before, and every action is logged. Keys, values, headers and texts
+    then need a sign-in as well, unless ui.read is open. Outside loopback the token is needed to read anything, and a
+    proxy for TLS. Ends on Ctrl-C; a redrive under way ends between two transactions.
 
     \b
     Examples:
@@ -75,7 +77,9 @@ def ui(
     audit = audit_file or state_folder() / AUDIT
     if token_file is not None:
         audit.parent.mkdir(parents=True, exist_ok=True)
-    wanted = DashboardOptions(chosen, token_file, audit, tuple(hosts or ()))
+    # The file's operators.token_file is the sidecar's: here the option says who may sign in.
+    read = settings.ui.read or ("open" if token_file is None and not is_far(chosen) else "signed-in")
+    wanted = DashboardOptions(chosen, token_file, audit, tuple(hosts or ()), read=read)
     dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
     serve(dashboard, lambda server: tell(server, chosen, token_file is None))
     return 0

@@ -162,7 +162,10 @@ def build_servers(
     hosts = (*LOOPBACK_NAMES, *settings.api.hosts, *(() if listen.path is not None else (listen.host,)))
     operators = settings.operators.token_file
     access = Access(
-        None if token is None else Path(token), hosts, operators=None if operators is None else Path(operators)
+        None if token is None else Path(token),
+        hosts,
+        operators=None if operators is None else Path(operators),
+        read=settings.read,
     )
     if settings.deliver.mode == "relay":
         access = replace(access, raw_paths=frozenset({RETRY}), longest=lambda: longest_post(largest()))

@@ -235,6 +235,13 @@ def dashboard_is_guarded(settings: Settings) -> Iterator[Fault]:
         yield Fault(("operators", "audit_file"), text, has_value=False)
 
 
+def reading_can_be_unlocked(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault if values need a sign-in and nobody can sign in."""
+    if settings.ui.read == "signed-in" and settings.operators.token_file is None:
+        text = "needs operators.token_file: without an operator's token nobody can sign in"
+        yield Fault(("ui", "read"), text, settings.ui.read)
+
+
 def clash(one: Listen, other: Listen) -> bool:
     """Whether two listeners need the same socket or port."""
     if one.path is not None or other.path is not None:
@@ -293,6 +300,7 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
         (("api", "listen"), ("api", "token_file")),
     ),
     (listeners_differ, (("api", "listen"), ("api", "probe_listen"), ("ui", "listen"), ("ui", "enabled"))),
+    (reading_can_be_unlocked, (("ui", "read"), ("operators", "token_file"))),
     (
         dashboard_is_guarded,
         (

@@ -92,6 +92,10 @@ class Dashboard:
             raise ConfigError(
                 [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
             )
+        if wanted.read == "signed-in" and wanted.token_file is None:
+            raise ConfigError(
+                ["ui.read = signed-in: needs --token-file, or operators.token_file: nobody could sign in"]
+            )
         self._looks = Queries(settings, policy, share)
         self._asker, self._scans = ThreadQueries(), ThreadQueries.one_by_one()
         self._topic = topic or ViewFollower(
@@ -103,7 +107,7 @@ class Dashboard:
         self._redrives = Redrives(self._looks, self._audit)
         self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file)
         self._sessions = Sessions(self._tokens, far=not wanted.near)
-        self._last_alarms = LastAlarms()
+        self._last_alarms, self._gate = LastAlarms(), ValueGate(wanted.read)
         self._render = Renderer(
             {
                 "last_alarms": self._last_alarms.known,
@@ -115,7 +119,8 @@ class Dashboard:
                 "may_change": wanted.token_file is not None,
                 "session": None,
                 "why": why,
-            }
+            },
+            self._gate,
         )
         self._wanted = wanted
         self.server = Server(self._app(), wanted.listen, setting=wanted.setting)
@@ -140,15 +145,23 @@ class Dashboard:
 
     def _app(self) -> Starlette:
         wanted = self._wanted
-        front = Endpoints(self._render, self._sessions, everyone_reads=wanted.near)
+        front = Endpoints(self._render, self._sessions, self._gate, everyone_reads=wanted.near)
         pages = Pages(
-            self._render, self._asker, self._scans, self._looks, self._topic, self._readers, self._last_alarms
+            self._render,
+            self._asker,
+            self._scans,
+            self._looks,
+            self._topic,
+            self._readers,
+            self._last_alarms,
+            self._gate,
         )
-        routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks))]
+        routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks, self._gate))]
         if is_ordered := self._looks.settings.order_by is not None:
             keys = KeyPages(self._render, self._scans, self._looks)
-            routes += _pages(front, {"/keys": keys.keys, "/keys/queue": keys.queue})
-        search = FindPage(self._render, self._scans, self._looks, ValueGate(wanted.read))
+            routes += _pages(front, {"/keys": keys.keys})
+            routes.append(Route("/keys/queue", front(keys.queue, is_private=True), methods=["GET"]))
+        search = FindPage(self._render, self._scans, self._looks, self._gate)
         routes += _pages(front, {"/find": search.find})
         routes += _pages(front, {"/holds": HoldPage(self._render, self._asker, self._looks).holds})
         if self._tokens is not None:

@@ -11,7 +11,7 @@ from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BusyError, ReconsumeError
 from reconsume.sidecar.ui.letter_form import BadFormError
 from reconsume.sidecar.ui.plans import RefusedError
-from reconsume.sidecar.ui.security import ForgedError, Session, Sessions
+from reconsume.sidecar.ui.security import ForgedError, Session, Sessions, ValueGate
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.query import BadCursorError
 from reconsume.sidecar.view.query_pool import UnknownError
@@ -54,18 +54,21 @@ class ThreadQueries(BoundedThreads):
 class Endpoints:
     """Builds an endpoint from a page: it finds the user's session and turns errors into answers."""
 
-    def __init__(self, render: Renderer, sessions: Sessions, *, everyone_reads: bool) -> None:
-        self._render, self._sessions, self._everyone_reads = render, sessions, everyone_reads
+    def __init__(self, render: Renderer, sessions: Sessions, gate: ValueGate, *, everyone_reads: bool) -> None:
+        self._render, self._sessions, self._gate, self._everyone_reads = render, sessions, gate, everyone_reads
 
-    def __call__(self, page: Page, *, open_to_all: bool = False) -> Callable[[Request], Awaitable[Response]]:
+    def __call__(
+        self, page: Page, *, open_to_all: bool = False, is_private: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a page. `open_to_all`: serve it also to visitors where only signed-in users may
-        read."""
+        read. `is_private`: nothing is left of the page for readers who may not see values."""
 
         async def endpoint(request: Request) -> Response:
             if is_foreign(request):
                 return Response(status_code=403)
             session = self._sessions.of(request)
-            if session is None and not self._everyone_reads and not open_to_all:
+            is_hidden = is_private and not self._gate.opens_to(session)
+            if is_hidden or (session is None and not self._everyone_reads and not open_to_all):
                 return self._ask_to_sign_in(request)
             try:
                 return await page(request, session)

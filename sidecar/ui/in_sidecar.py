@@ -103,5 +103,7 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
     operators = settings.operators
     tokens = None if operators.token_file is None else Path(operators.token_file)
     # Without a token no action is possible, so nothing is written to the audit log.
-    wanted = DashboardOptions(ui.address, tokens, Path(operators.audit_file or "/dev/null"), ui.hosts, "ui.listen")
+    wanted = DashboardOptions(
+        ui.address, tokens, Path(operators.audit_file or "/dev/null"), ui.hosts, "ui.listen", settings.read
+    )
     return [DashboardThread(Dashboard(settings, policy, wanted, topic, SHARE))]

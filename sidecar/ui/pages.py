@@ -19,7 +19,7 @@ from reconsume.sidecar.ui.charts import due_picture, minutes_picture
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.journey_chart import journey_picture
 from reconsume.sidecar.ui.queries import GroupNews, Queries
-from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.security import Session, ValueGate
 from reconsume.sidecar.ui.summary import MINUTES, summarize
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.follower import ViewFollower
@@ -46,9 +46,11 @@ class Pages:
         topic: ViewFollower,
         readers: QueryPool,
         last_alarms: LastAlarms,
+        gate: ValueGate,
     ) -> None:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers, self._last_alarms = topic, readers, last_alarms
+        self._gate = gate
         view = looks.settings.view
         self._source, self._delays = view.source, looks.settings.delays
 
@@ -59,7 +61,7 @@ class Pages:
 
     async def group_part(self, request: Request, session: Session | None) -> Response:
         """Render the part of the overview that reloads."""
-        return self._render("group_part.html", **await self._group())
+        return self._render("group_part.html", session=session, **await self._group())
 
     async def _group(self) -> dict[str, Any]:
         now = wall()
@@ -119,6 +121,8 @@ class Pages:
         first = int(since) if since.isascii() and since.isdecimal() and len(since) <= 15 else None
         scan = await self._scan(lambda: self._looks.journey(key, first))
         page = "journey_part.html" if "hx-request" in request.headers else "journey.html"
+        if not self._gate.opens_to(session):
+            scan = scan._replace(events=tuple(msgspec.structs.replace(event, text=None) for event in scan.events))
         picture = journey_picture(scan.events, wall()) if scan.events else None
         return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
 
@@ -134,7 +138,7 @@ class Pages:
 
     async def instances_part(self, request: Request, session: Session | None) -> Response:
         """Render the part of the instances page that reloads."""
-        return self._render("instances_part.html", **await self._running())
+        return self._render("instances_part.html", session=session, **await self._running())
 
     async def alarms_part(self, request: Request, session: Session | None) -> Response:
         """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""

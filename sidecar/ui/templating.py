@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
@@ -15,8 +16,11 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui import charts as drawing
 from reconsume.sidecar.ui import text as words
+from reconsume.sidecar.ui.security import ValueGate
 from reconsume.topics.durations import render_duration
 
+HIDDEN = Markup('<span class="small">(hidden)</span>')
+"""What stands for what a reader may not see."""
 FOLDER = Path(__file__).parent
 ASSETS: Mapping[str, str] = {
     "style.css": "text/css",
@@ -48,9 +52,17 @@ def environment() -> Environment:
         begins=words.begins,
         short=drawing.short,
         duration=render_duration,
+        private=private,
     )
     made.globals["bar"] = drawing.bar
     return made
+
+
+@pass_context
+def private(context: Context, shown: object) -> object:
+    """Return what a page shows of a key, a value, a header, a text or a reason of an operator: itself, or that it is
+    hidden from this reader."""
+    return shown if context["values"] else HIDDEN
 
 
 def harmless(value: object) -> object:
@@ -62,13 +74,18 @@ def harmless(value: object) -> object:
 
 
 class Renderer:
-    """Renders a template with the values that every page has."""
+    """Renders a template with the values that every page has.
 
-    def __init__(self, shared: Mapping[str, Any]) -> None:
+    `gate`: which readers may see what the templates mark as `private`.
+    """
+
+    def __init__(self, shared: Mapping[str, Any], gate: ValueGate) -> None:
         self._templates = environment()
-        self._shared = dict(shared)
+        self._shared, self._gate = dict(shared), gate
 
     def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """Render a template to a response. Every page has `now`, in epoch ms."""
+        """Render a template to a response. Every page has `now`, in epoch ms, and `values`: whether its reader may
+        see what is private."""
         known = {"now": wall(), **self._shared, **values}
+        known["values"] = self._gate.opens_to(known["session"])
         return HTMLResponse(self._templates.get_template(name).render(known), status)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from reconsume.sidecar.settings.addresses import Listen, parse_listen
 from reconsume.sidecar.settings.sections.api import HOST, LISTEN
 from reconsume.sidecar.settings.values import Section, many
+
+Read: TypeAlias = Literal["open", "signed-in"]
+"""Who may see keys, values, headers and texts of records: every reader, or only those who have signed in."""
 
 
 class Ui(Section):
@@ -17,13 +20,22 @@ class Ui(Section):
     enabled: bool = Field(
         default=False,
         description=(
-            "Serve the dashboard (`reconsume ui`) from this process, on a thread of its own. It shows keys, headers "
-            "and values of dead letters to whoever reaches it: on loopback this pod, and who may port-forward to it."
+            "Serve the dashboard (`reconsume ui`) from this process, on a thread of its own. Whoever "
+            "reaches it reads it (on loopback this pod, and who may port-forward to it); `read` says who sees values."
         ),
     )
     listen: Annotated[str, LISTEN] = Field(
         default="127.0.0.1:8473",
         description="Where the dashboard listens, and nothing else does. Outside loopback it needs `operators.token_file`.",
+    )
+    read: Read | None = Field(
+        default=None,
+        description=(
+            "Who may see keys, values, headers and texts of records, and why an operator acted, on the dashboard and "
+            "through the API: every reader, or only those who have signed in (API: who have a token). The others see "
+            "counts, states, topics, ids, classes of reasons and who acted. null: signed-in where "
+            "`operators.token_file` is set, or the dashboard is enabled and listens outside loopback; otherwise open."
+        ),
     )
     hosts: Annotated[tuple[str, ...], many(HOST, "names of hosts", most=64)] = Field(
         default=(),

@@ -59,6 +59,8 @@ def test_a_section_without_a_switch_is_not_true(tmp_path: Path) -> None:
         ((ON, "deliver.broadcast=true"), "ui.enabled = true: has no effect in broadcast mode"),
         (("ui.token_file=/t",), "ui.token_file: is operators.token_file now (--set)"),
         (("ui.audit_file=/a",), "ui.audit_file: is operators.audit_file now (--set)"),
+        (("ui.read=signed-in",), "ui.read = signed-in: needs operators.token_file"),
+        (("ui.read=closed",), "ui.read = closed: must be open or signed-in or null"),
         (("ui.listen=elsewhere",), "ui.listen = elsewhere: must be host:port"),
         (("ui.hosts=[a b]",), "ui.hosts"),
     ],
@@ -70,6 +72,28 @@ def test_what_would_open_it_by_mistake_is_refused(tmp_path: Path, sets: tuple[st
 
 def test_with_a_token_and_a_log_it_may_be_open(tmp_path: Path) -> None:
     assert good(tmp_path, ON, TOKEN, AUDIT, "ui.listen=0.0.0.0:8473", "ui.hosts=[retry.example]").ui.enabled
+
+
+FAR = ("ui.listen=0.0.0.0:8473", "ui.hosts=[retry.example]", TOKEN, AUDIT)
+
+
+@pytest.mark.parametrize(
+    ("sets", "read"),
+    [
+        ((), "open"),
+        ((ON,), "open"),
+        (("api.token_file=/run/service",), "open"),
+        ((TOKEN,), "signed-in"),
+        ((ON, TOKEN, AUDIT), "signed-in"),
+        ((ON, *FAR), "signed-in"),
+        ((ON, *FAR, "ui.read=open"), "open"),
+        ((TOKEN, "ui.read=signed-in"), "signed-in"),
+    ],
+)
+def test_values_need_a_sign_in_as_soon_as_somebody_can_sign_in(
+    tmp_path: Path, sets: tuple[str, ...], read: str
+) -> None:
+    assert good(tmp_path, *sets).read == read
 
 
 def test_what_is_off_is_in_nobodys_way(tmp_path: Path) -> None:
