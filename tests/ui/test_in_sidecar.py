@@ -108,6 +108,7 @@ def test_a_group_that_is_a_minute_old_shows_what_waits_what_died_and_who_runs(po
     """Given a level without any committed offset, then it is shown what waits there and when it is due; and of each
     reason of dead letters how many there are, and the newest text."""
     visitor, at = Visitor(pod.scene), wall()
+    assert visitor.sign_in().status == 303
     dead = [(10, "bad-sku", "A-1 is not sold"), (11, "bad-sku", "A-2 is not sold"), (12, "no-price", "")]
     told = [
         event(group.group, number, State.DLQ, level=None, due=0, reason=reason, at=at - 1_000 + number, text=text)
