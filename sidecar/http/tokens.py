@@ -6,6 +6,7 @@ import hmac
 import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -87,10 +88,15 @@ class Tokens:
 
         If the file is missing, unreadable or empty, no token is.
         """
+        token = self.first(lambda valid: hmac.compare_digest(secret, valid))
+        return None if token is None else token.name
+
+    def first(self, fits: Callable[[bytes], bool]) -> Token | None:
+        """Return the first valid token whose secret fits; None if none does."""
         self._refresh()
         # Always compare all of them: the time it takes must not show which one was nearly right.
-        names = [token.name for token in self._tokens if hmac.compare_digest(secret, token.secret)]
-        return names[0] if names else None
+        found = [token for token in self._tokens if fits(token.secret)]
+        return found[0] if found else None
 
     def _refresh(self) -> None:
         try:

@@ -15,6 +15,7 @@ from reconsume.sidecar.settings.addresses import parse_listen
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.sidecar.ui.app import Dashboard, DashboardOptions
 from reconsume.sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, Sessions
+from reconsume.sidecar.ui.sign_in_link import VALID_S, query_of_link
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.sidecar.settings import good
 from tests.ui.scene import TOKEN, Scene, dashboard
@@ -229,3 +230,28 @@ def test_a_part_that_renews_itself_keeps_no_session_alive(tmp_path: Path) -> Non
     assert session.seen == before
     assert sessions.of(Request({"type": "http", "headers": headers})) is session
     assert session.seen > before
+
+
+def test_a_link_signs_in_once_and_shows_nothing_of_the_token(planted: GroupTopics, tmp_path: Path) -> None:
+    """Given a link as `dev up` prints it, then it opens a session of its own name; used again, changed, too old or made
+    from another token it opens none, and each such try is written down."""
+    with dashboard(planted, tmp_path, read="signed-in") as scene:
+        query = query_of_link(TOKEN, "dev", time.time())
+        assert TOKEN not in query
+        visitor = Visitor(scene)
+        assert visitor.get(f"/sign-in?{query}").status == 303
+        assert visitor.get("/activity").status == 200
+        assert "Sign out" in visitor.get("/").body.decode()
+        others = (
+            query,
+            query_of_link(TOKEN, "dev", time.time()).replace("who=dev", "who=root"),
+            query_of_link(TOKEN, "dev", time.time() - VALID_S),
+            query_of_link(TOKEN, "dev", time.time() + VALID_S),
+            query_of_link("another-token-of-nobody", "dev", time.time()),
+        )
+        for other in others:
+            stranger = Visitor(scene)
+            answer = stranger.get(f"/sign-in?{other}")
+            assert (answer.status, stranger.cookie) == (403, "")
+        rows = [json.loads(line) for line in scene.audit.read_text().splitlines()]
+    assert [(row["action"], row["who"]) for row in rows] == [("sign-in", "dev"), *[("sign-in-refused", "")] * 5]

@@ -55,7 +55,9 @@ def test_the_hint_is_a_short_command_for_each_answer_of_the_service() -> None:
 
 
 def test_the_first_page_is_that_of_the_group() -> None:
-    assert dict(links().rows())["dashboard"] == "http://127.0.0.1:8473/"
+    dashboard = dict(links().rows())["dashboard"]
+    assert dashboard.startswith("http://127.0.0.1:8473/sign-in?who=dev&")
+    assert links().token not in dashboard, "a link that stays on a screen opens nothing once it was used"
 
 
 def test_a_second_one_in_the_same_folder_writes_a_log_of_its_own(tmp_path: Path) -> None:
