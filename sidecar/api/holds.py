@@ -27,7 +27,7 @@ PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
 THREADS, MOST_AT_ONCE = 2, 8
 """Threads for calls that write, and calls in progress with those that wait. Each makes two clients of Kafka."""
-STATUS = {RecordError: 404, ContractError: 409, BrokerError: 503}
+STATUS = {ContractError: 409, BrokerError: 503}
 TEXTS = {"topic": 249, "level": 32, "key": 4_096, "key_base64": 8_192}
 """Fields that say what is held, with their longest text."""
 
@@ -97,6 +97,8 @@ def _telling(call: Endpoint) -> Endpoint:
             return await call(request)
         except BusyError:
             raise
+        except RecordError:
+            return problem(404, "No such hold is in force; GET /v1/holds lists them.")
         except ReconsumeError as fault:
             status = next((status for kind, status in STATUS.items() if isinstance(fault, kind)), 500)
             return problem(status, f"{fault}.")

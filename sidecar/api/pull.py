@@ -83,7 +83,7 @@ class PullCalls:
         try:
             handle, outputs = _only_handle(fields.handles()), read_outputs(fields["produce"], self._outputs)
         except OutputsRefusedError as fault:
-            return problem(422, f"Nothing is written, and the lease goes on: {fault}.")
+            return problem(422, f"Nothing is written, and the lease goes on: {fault.plain}.")
         status = self._leases.settle(handle, LeaseEnd.ACKED, Committed(outputs))
         return self._results([{"handle": handle, "status": status}])
 

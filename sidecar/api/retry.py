@@ -22,6 +22,7 @@ from reconsume.sidecar.delivery.verdict import ASKED_DEAD_LETTER, ASKED_RETRY
 from reconsume.sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
 from reconsume.sidecar.http.bodies import LONGEST
 from reconsume.sidecar.http.calls import Call, Caller
+from reconsume.sidecar.http.json_body import fault_of_json
 from reconsume.sidecar.http.problems import problem
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.expiry import Expiry, parse_expiry
@@ -82,7 +83,11 @@ def retry_routes(posts: Posts) -> list[Call]:
             else:
                 post = _BODY.decode(body)
                 record, failure = record_of(post), failure_of(post)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        except msgspec.MsgspecError as fault:
+            return problem(400, f"The body is not a record to retry: {fault_of_json(fault)}.")
+        except RecursionError:
+            return problem(400, "The body is not a record to retry: it is nested too deep.")
+        except ValueError as fault:
             return problem(400, f"The body is not a record to retry: {fault}.")
         try:
             placed = await posts.post(record, failure)

@@ -18,6 +18,7 @@ from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.printable import printable
 from reconsume.topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
 from reconsume.topics.retry_headers import ID
 
@@ -66,7 +67,7 @@ def _answer(settle: Settle, ident: str, how: str, why: str, by: str) -> Response
     try:
         return answer_of(ident, how, settle(ident, how, why, by))
     except ReconsumeError as fault:
-        return refusal_of(fault)
+        return refusal_of(fault, ident)
 
 
 def wanted_of(fields: Fields) -> tuple[str, str, str]:
@@ -89,14 +90,13 @@ def answer_of(ident: str, how: str, decided: Decided) -> Response:
     return json_answer(fields, 200 if decided.as_decided else 202)
 
 
-def refusal_of(fault: ReconsumeError) -> Response:
-    """Return the response to a call that settles nothing."""
+def refusal_of(fault: ReconsumeError, ident: str) -> Response:
+    """Return the response to a call that settles nothing. `ident`: the caller's word, which the text leaves out."""
     from reconsume.sidecar.dlq.queue_settler import (
         NotWaitingError,  # an import at the top would cost groups without order memory
     )
 
     if isinstance(fault, NotWaitingError):
         return problem(404, "No such record waits in a queue of this group.")
-    if isinstance(fault, BrokerError):
-        return problem(503, f"{fault}.", RETRY_AFTER)
-    return problem(409, f"{fault}.")
+    text = str(fault).replace(printable(ident), "the record")
+    return problem(503, f"{text}.", RETRY_AFTER) if isinstance(fault, BrokerError) else problem(409, f"{text}.")

@@ -233,7 +233,7 @@ def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> Non
 
 
 def test_show_masks_secrets(tmp_path: Path) -> None:
-    shown = reconsume("config", "show", "-c", write_good(tmp_path), "--set", "kafka.sasl.password=hunter2")
+    shown = reconsume("config", "show", "-c", write_good(tmp_path), RECONSUME_KAFKA__SASL_PASSWORD="hunter2")
     assert "hunter2" not in shown.stdout
     assert "kafka.sasl.password" in shown.stdout
 
@@ -286,3 +286,53 @@ def test_properties_that_fight_with_each_other_end_every_command_with_their_sent
     shown = reconsume(*command, "-c", write_good(tmp_path), *sets)
     assert (shown.exit_code, shown.stdout) == (78, "")
     assert "`retries` must be set >= 1 when `enable.idempotence` is true" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [
+        ("kafka.sasl.password=hunter2", "kafka.sasl.password.file"),
+        ("kafka.ssl.key.password=hunter2", "kafka.ssl.key.password.file"),
+        ("kafka={sasl.password: hunter2}", "kafka.sasl.password.file"),
+        ("kafka.sasl.oauthbearer.client.secret=hunter2", "kafka.sasl.oauthbearer.client.secret.file"),
+        ("kafka.ssl.key.pem=hunter2", "kafka.ssl.key.location"),
+        ("kafka.sasl.jaas.config=hunter2", "kafka_secret"),
+        ("deliver.bearer_token=hunter2", "deliver.bearer_token_file"),
+        ("api.token=hunter2", "api.token_file"),
+        ("operators.token=hunter2", "operators.token_file"),
+        ("deliver.url=https://user:hunter2@service.example/", "the configuration file"),
+    ],
+)
+def test_a_secret_on_the_command_line_is_refused_with_the_setting_for_a_file(
+    tmp_path: Path, given: str, file: str
+) -> None:
+    """Given a secret in --set, which every process of the machine could read, then no command takes it or repeats it."""
+    for command in (("config", "check"), ("config", "show"), ("run",), ("topics", "plan")):
+        shown = reconsume(*command, "-c", write_good(tmp_path), "--set", given)
+        assert (shown.exit_code, shown.stdout) == (2, "")
+        assert f"give it by {file}" in " ".join(shown.stderr.replace("│", " ").split())
+        assert "hunter2" not in shown.stderr
+
+
+@pytest.mark.parametrize("given", ["deliver.bearer_token_file=hunter2", "deliver={bearer_token_file: hunter2}"])
+def test_what_may_be_a_secret_in_place_of_its_file_is_refused_too(tmp_path: Path, given: str) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", given)
+    assert shown.exit_code == 2
+    assert "deliver.bearer_token_file must be the absolute path" in " ".join(shown.stderr.split())
+    assert "hunter2" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "kafka.sasl.password=null",
+        "kafka.sasl.username=billing",
+        "api.token_file=/run/token",
+        "operators.token_file=null",
+        "deliver.bearer_token_file=/run/token",
+        "kafka.sasl.oauthbearer.token.endpoint.url=https://login.example/oauth2/token",
+        "deliver.url=http://127.0.0.1:8080/a@b?at=c@d",
+    ],
+)
+def test_what_is_no_secret_may_be_on_the_command_line(tmp_path: Path, given: str) -> None:
+    assert reconsume("config", "show", "-c", write_good(tmp_path), "--set", given).exit_code != 2
