@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from reconsume.sidecar.background import on_own_thread
 
@@ -33,7 +34,7 @@ class MissingTopics:
         """Log which topics are missing, and how to create them, until none is."""
         while True:
             needed = self._needed()
-            told = await on_own_thread("missing-topics", lambda: self._missing(needed))
+            told = await on_own_thread("missing-topics", partial(self._missing, needed))
             missing = self.names if told is None else told
             if missing - self.names:
                 _LOG.error(
