@@ -45,6 +45,10 @@ def fault_of(letter: Letter, verdict: Eligibility) -> str:
     """Return why a letter cannot be dismissed; empty if it can."""
     if verdict is Eligibility.REDRIVEN:
         return f"{letter.position} was redriven: it is no dead letter any more"
+    if verdict is Eligibility.COPY:
+        return (
+            f"{letter.position} is a copy: another dead letter with its id and attempt counts; name the id {letter.id}"
+        )
     if letter.retry_state is None:
         return f"{letter.position} has no readable headers, so that nothing names it: `dlq purge` deletes it"
     return ""

@@ -84,8 +84,9 @@ def export(
 ) -> int:
     """Write dead letters as JSON lines.
 
-    One line a letter, with key, value and headers byte for byte as base64. `dlq import` takes such a file. Ends with 3
-    when some headers could not be read: such a letter cannot be imported.
+    One line a letter, with key, value and headers byte for byte as base64; a copy of a dead letter that counts has
+    `"copy": true`. `dlq import` takes such a file. Ends with 3 when some headers could not be read: such a letter
+    cannot be imported.
 
     \b
     Examples:
@@ -105,17 +106,20 @@ def write_letters(options: Options, letter_filter: Filter, most: int | None) -> 
     """Write a line for each letter. Return how many of them have headers that could not be read."""
     _, there, policy = open_dlq(options)
     from reconsume.sidecar.dlq.archive import line_of
+    from reconsume.sidecar.dlq.copies import with_copies
     from reconsume.sidecar.dlq.letters import read_letter
     from reconsume.sidecar.dlq.scan import Scan
 
     count = unreadable = 0
     tell = progress_line("exported")
-    with Scan(there, there.since(there.layout(), letter_filter.since)) as scan:
+    layout = there.layout()
+    pasts = with_copies(there, policy, layout, there.pasts(layout, only_shown=True, dismissals=False), tell)
+    with Scan(there, there.since(layout, letter_filter.since)) as scan:
         for record in scan:
             letter = read_letter(record, policy)
             tell(scan, count)
             if letter_filter.selects(letter):
-                write(line_of(letter))
+                write(line_of(letter, is_copy=record.offset in pasts[record.source].copies))
                 count, unreadable = count + 1, unreadable + (record.headers is None)
             if count == most:
                 break
@@ -209,7 +213,7 @@ def edit_result(verdict: str, why: str, words: ImportWords) -> str:
     match verdict:
         case Eligibility.READY:
             return words.redriven
-        case Eligibility.REDRIVEN:
+        case Eligibility.REDRIVEN | Eligibility.COPY:  # the newest of its letters is a copy once one was redriven
             return BEFORE
         case _:
             return f"{REFUSED}: {why or verdict}"

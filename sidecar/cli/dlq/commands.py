@@ -72,8 +72,8 @@ def list_(
     """List the dead letters, the newest first.
 
     The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
-    forgotten (so old that Kafka no longer knows) or unfit. What was dismissed (`settle --commit`) is shown by --all
-    alone. When not all was looked at or shown, it says so.
+    forgotten (so old that Kafka no longer knows), copy (another dead letter with its id and attempt counts) or unfit.
+    What was dismissed (`settle --commit`) is shown by --all alone. When not all was looked at or shown, it says so.
 
     \b
     Examples:

@@ -114,13 +114,13 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
 
 
 def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
-    """Return the newest dead letter with this id, and whether a redrive takes it. Raises LetterError if there is
-    none."""
+    """Return the newest dead letter with this id that counts, and whether a redrive takes it; a copy if `ident` is the
+    position of one. Raises LetterError if there is none."""
     from reconsume.sidecar.dlq.search import find_id  # the Kafka client is slow to import
 
     result = find_id(there, policy, ident, scan, progress_line("found"))
     expect_letters(result, ident)
-    return result.letters[0]
+    return next((found for found in result.letters if found[1] is not Eligibility.COPY), result.letters[0])
 
 
 def expect_letters(result: SearchResult, ident: str) -> None:
