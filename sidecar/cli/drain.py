@@ -10,6 +10,7 @@ import typer
 from reconsume.sidecar.cli.drain_client import drain as call
 from reconsume.sidecar.cli.drain_client import shown, token_in
 from reconsume.sidecar.cli.terminal.arguments import address, duration
+from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
@@ -34,6 +35,7 @@ def drain(
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="Its token; else api.token_file, without --api."),
     ] = None,
+    _yes: NeverAsks = False,
 ) -> int:
     """Drain the sidecar of this pod.
 

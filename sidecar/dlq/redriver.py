@@ -31,6 +31,7 @@ from reconsume.sidecar.dlq.redriven_range import Course
 from reconsume.sidecar.dlq.scan import Scan
 from reconsume.sidecar.dlq.topics import DlqTopics, Layout
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from reconsume.sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
@@ -212,7 +213,9 @@ class Redriver:
             history = self._courses[partition].advanced(self._pasts[partition], taken, kept)
             after[partition] = tidied(history, self._layout[partition].begin)
             if any(len(claim.left) > MOST_LEFT for claim in history.claims):
-                raise BrokerError(f"Kafka refuses more than {MOST_LEFT} dead letters of {partition}: see `dlq list`")
+                raise BrokerError(
+                    f"Kafka refuses more than {MOST_LEFT} dead letters of {partition}: see `{hint('dlq list')}`"
+                )
             if not fits(after[partition]):
                 raise ContractError(
                     f"the progress of redrives in {partition} would need more than the {LONGEST} characters that Kafka "

@@ -20,6 +20,7 @@ from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements, S
 from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
 from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper, Obey
 from reconsume.sidecar.group_policy.subscription_log import SubscriptionLog
+from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.settings.group_policy import (
     differences,
     flow,
@@ -287,7 +288,7 @@ class PolicyController:
             f" and {more} more" if (more := len(missing) - MOST_NAMED) > 0 else ""
         )
         kind = "queue" if settings.queued else "level"
-        return (f"its {kind} topics are missing: {names}; create them: {mend_levels(settings)}",)
+        return (f"its {kind} topics are {ABSENT}: {names}; create them: {mend_levels(settings)}",)
 
     def _refuse(self, problems: tuple[str, ...]) -> None:
         """Log why the newest policy is not applied, once until the reasons change."""

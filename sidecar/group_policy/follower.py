@@ -25,6 +25,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.group_policy.heartbeat_writer import Heartbeat, InstanceInfo
 from reconsume.sidecar.group_policy.removed_levels import Undrained
 from reconsume.sidecar.group_policy.removed_topics import leftover_levels
+from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.consumer.log_checks import recreated
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
@@ -270,8 +271,8 @@ class PolicyFollower(threading.Thread):
             self._begin(consumer)
         elif self._topic not in there:
             self._say(
-                f"{self._topic} is missing: each instance applies the retry policy of its configuration, and different "
-                "subscriptions are not detected; `reconsume topics apply` creates it"
+                f"{self._topic} is {ABSENT}: each instance applies the retry policy of its configuration, and "
+                f"different subscriptions are not detected; `{hint('topics apply')}` creates what is missing"
             )
         self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False, begins))
         if self._topic in there:

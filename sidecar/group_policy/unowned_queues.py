@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.topics.names import Names
@@ -41,7 +42,7 @@ def _without_order(cluster: Cluster, names: Names, mains: Collection[str]) -> It
     for name, topic in cluster.topics(owners)[0].items():
         led = list(topic.led)
         waiting = _waiting(cluster, led, cluster.committed(names.group, led))
-        mend = "set deliver.order back until they are done or settled (`retries list --blocked`)"
+        mend = f"set deliver.order back until they are done or settled (`{hint('retries list --blocked')}`)"
         yield from _unowned(name, owners[name], waiting, "deliver.order is none", mend)
 
 

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from reconsume.sidecar.hints import hint
+
 TOPICS_EVERY = 15.0
 """Seconds between two looks for topics that were missing."""
 AGAIN = 1.0
@@ -35,8 +37,9 @@ class MissingTopics:
             missing = self.names if told is None else told
             if missing - self.names:
                 _LOG.error(
-                    "topics are missing: %s; `reconsume topics apply` creates all but the main topics",
+                    "topics are missing, or not for this user to see: %s; `%s` creates all but the main topics",
                     ", ".join(sorted(missing)),
+                    hint("topics apply"),
                     extra={"event": "topics-missing"},
                 )
             self.names = missing

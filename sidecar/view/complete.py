@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.view.store import BOUND, Bound, Missing
@@ -55,7 +56,7 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
         if any(missing)
         else ""
     )
-    return f"{limit}{' and '.join(sentences)} are left out; Spark's view (`reconsume view run`) has no such bound"
+    return f"{limit}{' and '.join(sentences)} are left out; Spark's view (`{hint('view run')}`) has no such bound"
 
 
 def _sentences(missing: Missing, skipped: int) -> Iterable[str]:

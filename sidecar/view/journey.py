@@ -9,6 +9,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Message
 
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
@@ -88,7 +89,7 @@ def events_since(
 def _events_topic(cluster: Cluster, name: str) -> Topic:
     topics = cluster.existing([name])
     if name not in topics:
-        raise ContractError(f"{name} does not exist; `reconsume topics apply` creates it")
+        raise ContractError(absent([name]))
     return topics[name]
 
 

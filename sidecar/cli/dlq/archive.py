@@ -21,13 +21,12 @@ from reconsume.sidecar.cli.dlq.filters import (
     Since,
     Topics,
     Until,
-    Yes,
     filter_of,
     open_dlq,
     progress_line,
 )
 from reconsume.sidecar.cli.terminal.arguments import author
-from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.confirm import Yes, ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk, write
@@ -65,6 +64,7 @@ Most = Annotated[int | None, typer.Option("--max", min=1, help="At most so many.
 Before = Annotated[
     str, typer.Option("--until", metavar="WHEN", help="Delete what died before: 30d ago, or at an RFC 3339 time.")
 ]
+ConfirmToo = Annotated[bool, typer.Option("--yes", help="Accepted as elsewhere, and needs --confirm.")]
 Confirm = Annotated[
     str | None, typer.Option("--confirm", metavar="GROUP", help="The group's name, instead of typing it.")
 ]
@@ -254,12 +254,14 @@ def purge(
     until: Before,
     since: Since = None,
     confirm: Confirm = None,
+    yes: ConfirmToo = False,
     dry_run: DryRun = False,
 ) -> int:
     """Delete dead letters for good.
 
     Kafka deletes only from a partition's beginning: what lies behind a dead letter that stays, stays too, and the plan
-    says how many those are, and how many that go were never redriven. Asks for the group's name.
+    says how many those are, and how many that go were never redriven. Asks for the group's name. --yes is not enough:
+    in a script, name the group by --confirm.
 
     \b
     Examples:
@@ -270,6 +272,8 @@ def purge(
     settings, there, policy = open_dlq(options)
     if confirm not in (None, settings.group):
         raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
+    if yes and confirm is None and not dry_run:
+        raise typer.BadParameter(f"dead letters are deleted for good, so --yes needs --confirm {settings.group}, too")
     from reconsume.sidecar.dlq.purge import Purge
 
     planned = Purge(there, policy, letter_filter.since, letter_filter.until, progress_line("to delete"))

@@ -55,7 +55,6 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Died before; written like --since.")]
 ScanMost = Annotated[int, typer.Option("--scan", min=1, metavar="N", help="Look at the newest N dead letters at most.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
 

@@ -18,13 +18,12 @@ from reconsume.sidecar.cli.dlq.filters import (
     Since,
     Topics,
     Until,
-    Yes,
     filter_of,
     open_dlq,
     progress_line,
 )
 from reconsume.sidecar.cli.dlq.rows import PLAN, plan_rows
-from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.confirm import Yes, ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.waits import short_waits_of_instances
@@ -65,4 +66,4 @@ def expect_levels(settings: Settings) -> None:
     missing = needed - Cluster(settings.kafka).find(needed).keys()
     if missing:
         kind, names = "queue" if settings.queued else "level", ", ".join(sorted(missing))
-        raise ContractError(f"{kind} topics are missing: {names}; create them first: {mend_levels(settings)}")
+        raise ContractError(f"{kind} topics are {ABSENT}: {names}; create them first: {mend_levels(settings)}")

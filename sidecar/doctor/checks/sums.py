@@ -18,6 +18,7 @@ from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
 from reconsume.topics.policy_record import InstanceHeard
@@ -25,8 +26,6 @@ from reconsume.topics.policy_record import InstanceHeard
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
 WARN_SHARE, FAIL_SHARE = 0.1, 0.5
-WHY = "see `reconsume retries list`, and the log of the service"
-LETTERS = "reconsume dlq list"
 STALLED = "see `partitions` in /status of the instance that has it: docs/runbook.md, ReconsumePartitionStalled"
 UNTOLD = "the policy topic cannot be read, where instances say it"
 START = "start an instance, or wait a minute for its heartbeat"
@@ -77,7 +76,9 @@ def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Findi
         if count < FEWEST or share < WARN_SHARE:
             continue
         text = f"{name}: {share:.0%} of {count} attempts failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
-        findings.append((fail if share >= FAIL_SHARE else warn)(text, WHY))
+        findings.append(
+            (fail if share >= FAIL_SHARE else warn)(text, f"see `{hint('retries list')}`, and the log of the service")
+        )
     if sums and findings == list(missing):
         total = f"{failed.total()} of {plural(attempts.total(), 'attempt')} failed in the last {ago(FAILURES_MS)}"
         findings.append(ok(total))
@@ -93,7 +94,7 @@ def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[F
     findings = list(missing)
     for name, counts in sorted(reasons.items()):
         new = plural(counts.total(), "new dead letter")
-        findings.append(warn(f"{name}: {new} in the last {ago(DEAD_LETTERS_MS)}: {ranked(counts)}", LETTERS))
+        findings.append(warn(f"{name}: {new} in the last {ago(DEAD_LETTERS_MS)}: {ranked(counts)}", hint("dlq list")))
     if sums and not reasons:
         findings.append(ok(f"no new ones in the last {ago(DEAD_LETTERS_MS)}"))
     return dated(findings, sums, oldest_ms)

@@ -16,6 +16,7 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.waiting_keys import WaitingKeys
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
@@ -69,9 +70,9 @@ def read_waiting(
     queues = [names.ordered(topic) for topic in topics_of]
     topics = cluster.find(queues)
     if not topics:
-        mend = "`reconsume topics apply` creates it"
+        mend = f"`{hint('topics apply')}` creates it"
         why = mend if policy.queued else f"{mend} in a group with retry.ordered_ladder"
-        raise ContractError(f"there is no topic {names.ordered(policy.topics[0])}: {why}")
+        raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: {why}")
     is_asked = _asked(names, wanted.ids)
     led = [partition for topic in topics.values() for partition in topic.led if is_asked(partition)]
     progress = cluster.progress(names.group, led)
@@ -92,7 +93,7 @@ def read_waiting(
     reasons = [
         missing,
         f"without a leader, and so not read: {unled}" if unled else "",
-        f"there is no topic {absent}" if absent else "",
+        f"{absent} is {ABSENT}" if absent else "",
     ]
     return WaitingScan(copies.keys, copies.bad, "; ".join(filter(None, reasons)))
 

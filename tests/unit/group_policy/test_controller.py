@@ -85,7 +85,10 @@ def test_a_ladder_that_keeps_the_order_waits_for_its_queue_topics(tmp_path: Path
         await seen.begin()
         await seen.tell(policy(ordered_ladder=["1m"], ordered_exhausted="park"))
         assert not seen.desk.settings.queued
-        assert "its queue topics are missing: billing-ORDERED-orders; create them: " in seen.desk.refused[0]
+        assert (
+            "its queue topics are missing, or not for this user to see: billing-ORDERED-orders; create them: "
+            in seen.desk.refused[0]
+        )
         assert "--set 'retry.ordered_ladder=[1m]'" in seen.desk.refused[0]
         assert seen.desk.awaited() == {"billing-ORDERED-orders"}
         await seen.look(there=[*LEVELS, "billing-ORDERED-orders"])
