@@ -4,8 +4,11 @@ from __future__ import annotations
 
 
 def plural(count: int, noun: str) -> str:
-    """Return the count with its noun: `1 partition`, `2 partitions`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return the count with its noun: `1 partition`, `2 partitions`, `2 deliveries`, `2 keys`."""
+    if count == 1:
+        return f"{count} {noun}"
+    ends_in_ies = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    return f"{count} {noun[:-1]}ies" if ends_in_ies else f"{count} {noun}s"
 
 
 def printable(text: str) -> str:

@@ -14,6 +14,7 @@ from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.addresses import parse_listen
 
@@ -63,5 +64,5 @@ def drain(
     options.output.rows(("drained", "left"), [answer._asdict()])
     if answer.drained:
         return DONE
-    talk(f"{shown(listen)}: {answer.left} deliveries were still out; the next owner of their partitions delivers them")
+    talk(f"{shown(listen)}: {plural(answer.left, 'delivery')} still in flight, for the partitions' next owner")
     return FAILED

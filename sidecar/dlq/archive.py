@@ -33,7 +33,7 @@ from reconsume.sidecar.dlq.topics import DlqTopics, Layout
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
-from reconsume.sidecar.printable import printable_json
+from reconsume.sidecar.printable import plural, printable_json
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import DeadLetter
@@ -230,8 +230,8 @@ class Importer:
             if time.monotonic() > deadline:
                 done = len(self.missing) - len(self._known)
                 raise BrokerError(
-                    f"{done} letters were imported, then Kafka failed: {why}; import the file again, what is there is "
-                    "passed over"
+                    f"{plural(done, 'dead letter')} imported, then Kafka failed: {why}; import the file again, what is "
+                    "there is passed over"
                 )
             time.sleep(RETRY_AFTER_S)
 

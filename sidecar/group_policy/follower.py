@@ -34,6 +34,7 @@ from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unch
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.named_topics import named_topics
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from reconsume.sidecar.printable import plural
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import PARTITION, Heard, parse_record
 
@@ -302,7 +303,7 @@ class PolicyFollower(threading.Thread):
         self._counts = {name: n for name, n in self._counts.items() if name not in told.absent} | now
         unknown = needed - self._told_at.keys()
         if unknown or not {self._topic} & (told.described.keys() | told.absent):
-            text = f"Kafka does not tell yet of {len(unknown) or 1} topics, the policy's or others that are needed"
+            text = f"Kafka does not tell yet of {plural(len(unknown) or 1, 'topic')}, the policy's or another needed"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
         return self._counts
 

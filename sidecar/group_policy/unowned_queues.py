@@ -12,6 +12,7 @@ from typing import NamedTuple
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.printable import plural
 from reconsume.topics.names import Names
 from reconsume.topics.removed import removed_queues
 
@@ -54,7 +55,8 @@ def _too_wide(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterabl
             continue
         beyond = [partition for partition in there[name].led if partition[1] >= count]
         waiting = _waiting(cluster, beyond, cluster.committed(names.group, beyond))
-        mend = f"give {main} {there[name].partitions} partitions again (kafka-topics.sh --alter), until they are done"
+        partitions = plural(there[name].partitions, "partition")
+        mend = f"give {main} {partitions} again (kafka-topics.sh --alter), until they are done"
         yield from _unowned(name, main, waiting, f"{main} has no such partition", mend)
 
 

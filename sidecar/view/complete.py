@@ -52,7 +52,7 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
     if not sentences:
         return ""
     limit = (
-        f"the bound of {bound.records} records or {bound.bytes // 1_000_000_000} GB is reached: "
+        f"the bound of {plural(bound.records, 'record')} or {bound.bytes // 1_000_000_000} GB is reached: "
         if any(missing)
         else ""
     )
@@ -61,8 +61,8 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
 
 def _sentences(missing: Missing, skipped: int) -> Iterable[str]:
     if skipped:
-        yield f"the {skipped} oldest events"
+        yield f"{plural(skipped, 'event')}, the oldest,"
     if missing.done:
-        yield f"{missing.done} done records, the oldest,"
+        yield f"{plural(missing.done, 'done record')}, the oldest,"
     if missing.events:
         yield f"{plural(missing.events, 'event')} of records that had no room"

@@ -77,7 +77,7 @@ def check(options: Options) -> int:
     if rows:
         talk(f"{plural(len(rows), 'finding')} on {plural(len({row['topic'] for row in rows}), 'topic')}")
         return FAILED
-    talk(f"all {len(steps)} topics are as they must be")
+    talk(f"as they must be: {plural(len(steps), 'topic')}")
     return DONE
 
 
@@ -203,13 +203,17 @@ def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
     levels: list[Row] = [
         {
             "topic": level.name,
-            "finding": f"up to {waiting} retries of topic {level.topic}, which left the configuration, wait here",
+            "finding": f"at most {plural(waiting, 'retry')} waiting here of {level.topic}, no longer configured",
             "mend": f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them",
         }
         for level, waiting in leftovers(cluster, settings.names, settings.topic_names)
     ]
     queues: list[Row] = [
-        {"topic": one.name, "finding": f"up to {one.waiting} records wait here unread: {one.because}", "mend": one.mend}
+        {
+            "topic": one.name,
+            "finding": f"at most {plural(one.waiting, 'record')} waiting here unread: {one.because}",
+            "mend": one.mend,
+        }
         for one in unowned_queues(cluster, settings.names, settings.topic_names, in_order=settings.drained)
     ]
     return levels + queues

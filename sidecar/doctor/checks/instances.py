@@ -125,7 +125,9 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)
     files = status.get("files", {})
     if files.get("used_up"):
-        yield warn(f"{name} has {files['open']} files open, of {files['limit']}: deliveries wait", MORE_FILES)
+        yield warn(
+            f"{name} has {plural(files['open'], 'open file')}, of {files['limit']} allowed: deliveries wait", MORE_FILES
+        )
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", hint("topics apply"))
     yield from rejecting(name, [refused_of(one) for one in status.get("all_refused", ())], at.wall_ms)

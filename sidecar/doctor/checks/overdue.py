@@ -22,6 +22,7 @@ from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.retry_headers import RETRY_DUE_AT
 from reconsume.topics.transitions import UNREADABLE
@@ -134,7 +135,7 @@ def finding_of(one: Overdue, owner: str | None, now: int) -> Finding:
     """Return the finding for one partition."""
     (topic, number), behind = one.partition, now - one.due
     text = f"{topic}[{number}]: the record at {one.first} was due {ago(behind)} ago and is not done; "
-    text += f"up to {one.head - one.first} offsets there are due"
+    text += f"due there: at most {plural(one.head - one.first, 'offset')}"
     if owner is None:
         return (fail if behind >= LONG else warn)(text, "no instance has the partition: start one")
     mend = (

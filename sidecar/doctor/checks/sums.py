@@ -75,7 +75,8 @@ def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Findi
         share = failed[name] / count if count else 0
         if count < FEWEST or share < WARN_SHARE:
             continue
-        text = f"{name}: {share:.0%} of {count} attempts failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
+        counted = plural(count, "attempt")
+        text = f"{name}: {share:.0%} of {counted} failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
         findings.append(
             (fail if share >= FAIL_SHARE else warn)(text, f"see `{hint('retries list')}`, and the log of the service")
         )

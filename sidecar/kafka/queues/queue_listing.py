@@ -24,6 +24,7 @@ from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.printable import plural
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.names import Names
@@ -117,7 +118,7 @@ class OpenCopies:
         read, most = 0, self._wanted.most_read
         for read, message in enumerate(reader.records(ANSWER_SECONDS), 1):
             if read > most:
-                return f"only {most} of some {total} records of the queues were read"
+                return f"only {most} of some {plural(total, 'record')} of the queues were read"
             self._take(message)
             if read % REPORT_EVERY == 0:
                 report(read, total)

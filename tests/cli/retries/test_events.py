@@ -99,7 +99,7 @@ def test_what_was_left_out_is_said(call: Call, kafka: Broker, group: str) -> Non
     shown = call("retries", "list", "--most", "20")
     count = len(rows(shown))
     assert 20 - EVENTS_PARTITIONS < count <= 20
-    assert f"the {60 - count} oldest events are left out; Spark's view (`reconsume view run -c " in (shown.stderr)
+    assert f"{60 - count} events, the oldest, are left out; Spark's view (`reconsume view run -c " in (shown.stderr)
     assert "complete since" in shown.stderr
 
 

@@ -205,7 +205,7 @@ def test_bad_records_are_counted_and_said_once_a_batch(tmp_path: Path, caplog: p
     with caplog.at_level(logging.WARNING):
         run(good(tmp_path, *SETS), work)
     assert [record.getMessage() for record in caplog.records] == [
-        "300 records of the policy topic are ignored; the first: fault 0"
+        "ignored in the policy topic: 300 records; the first: fault 0"
     ]
 
 
