@@ -79,7 +79,7 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
         yield from paced
-        yield from rejecting(name, heartbeat.record.refused, at.wall_ms)
+        yield from rejecting(name, heartbeat.record.all_refused, at.wall_ms)
     if heartbeat.record.overdue > LATE:
         yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
 

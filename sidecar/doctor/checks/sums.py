@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Now, Partition
@@ -50,7 +49,7 @@ def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> Runnin
         and heartbeat.record is not None
         and heartbeat.record.at > at.wall_ms - SILENT_AFTER
     ]
-    sums = tuple(record.sums for record in running if record.sums is not UNSET)
+    sums = tuple(record.sums for record in running if record.sums is not None)
     if not sums:
         return RunningSums((), (not_checked("no running instance says it", START),), 0)
     missing = []

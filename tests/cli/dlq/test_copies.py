@@ -60,7 +60,7 @@ def delivered(group: GroupTopics) -> list[bytes | None]:
 
 
 EDIT = ((EDITED, b'{"v":1,"who":"ann","at":1,"was":null,"is":null}'),)
-COPIED = {
+COPIED: dict[str, tuple[list[tuple[str, int, int, tuple[tuple[str, bytes], ...]]], bytes, str]] = {
     "unedited": ([("old", 0, 30, ()), ("old", 0, 20, ())], b"old", "0:1"),
     "edited": ([("old", 0, 30, ()), ("new", 0, 20, ())], b"new", "0:1"),
     "twice": ([("old", 0, 30, ()), ("new", 0, 20, ()), ("newer", 0, 10, ())], b"newer", "0:2"),

@@ -54,7 +54,9 @@ def texts_that_name_a_command(file: Path) -> Iterator[tuple[int, str]]:
         if name in HELP or name == "hint":
             left_out |= {id(one) for one in ast.walk(node)}
     for node in ast.walk(tree):
-        text = node.value if isinstance(node, ast.Constant) and id(node) not in left_out else None
+        if not isinstance(node, ast.Constant) or id(node) in left_out:
+            continue
+        text = node.value
         if isinstance(text, str) and NAMED.search(text) and not text.startswith(NOT_RECOMMENDED):
             yield node.lineno, text
 
