@@ -6,14 +6,13 @@ import base64
 import binascii
 import time
 import zlib
-from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.find.finder import Bounds, FindResult, Positions, ValuesHiddenError, find
-from reconsume.sidecar.find.match import Match, Query, Where, origin_in
+from reconsume.sidecar.find.match import Query, Where, origin_in
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
@@ -48,10 +47,10 @@ class FindPage:
                 result = await self._scan(lambda: self._find(text, rest, values=values))
             except ValuesHiddenError as error:
                 hidden = str(error)
-        more = result and result.rest and f"/find?{urlencode({'text': text, 'cursor': cursor_of(result.rest)})}"
+        more = {"text": text, "cursor": cursor_of(result.rest)} if result is not None and result.rest else None
         return self._render(
             "find.html", session=session, here="/records", text=text, result=result, hidden=hidden, more=more,
-            values=values, link=link_of, is_id=origin_in(text) is not None,
+            values=values, dead=Where.DEAD, is_id=origin_in(text) is not None,
         )  # fmt: skip
 
     def _find(self, text: str, rest: Positions | None, *, values: bool) -> FindResult:
@@ -61,13 +60,6 @@ class FindPage:
             query = Query(id=text)
         bounds = Bounds(ROWS, MOST_BYTES, time.monotonic() + SECONDS, PATIENCE)
         return find(looks.settings, looks.policy, query, bounds, looks.within(LONGEST), values=values, rest=rest)
-
-
-def link_of(match: Match) -> str:
-    """Return the page about a record: its dead letter, the queue of its key, or its journey."""
-    if match.where is Where.DEAD:
-        return f"/dlq/letter?{urlencode({'place': match.position})}"
-    return f"/record?{urlencode({'id': match.id})}"
 
 
 def cursor_of(rest: Positions) -> str:

@@ -101,5 +101,7 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
 
     tokens = None if ui.token_file is None else Path(ui.token_file)
     # Without a token no action is possible, so nothing is written to the audit log.
-    wanted = DashboardOptions(ui.address, tokens, Path(ui.audit_file or "/dev/null"), ui.hosts, "ui.listen")
+    wanted = DashboardOptions(
+        ui.address, tokens, Path(ui.audit_file or "/dev/null"), ui.hosts, "ui.listen", base_path=ui.base_path
+    )
     return [DashboardThread(Dashboard(settings, policy, wanted, topic, SHARE))]

@@ -9,12 +9,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui import charts as drawing
 from reconsume.sidecar.ui import text as words
+from reconsume.sidecar.ui.urls import Urls
 from reconsume.topics.durations import render_duration
 
 FOLDER = Path(__file__).parent
@@ -28,7 +29,7 @@ ASSETS: Mapping[str, str] = {
 """The files that are served unchanged; no other file is served."""
 
 
-def environment() -> Environment:
+def environment(url: Urls) -> Environment:
     """Return the environment of the templates: an unknown name is an error, and all output is escaped."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
@@ -49,7 +50,7 @@ def environment() -> Environment:
         short=drawing.short,
         duration=render_duration,
     )
-    made.globals["bar"] = drawing.bar
+    made.globals.update(bar=drawing.bar, url=url)
     return made
 
 
@@ -62,13 +63,17 @@ def harmless(value: object) -> object:
 
 
 class Renderer:
-    """Renders a template with the values that every page has."""
+    """Renders a template with the values that every page has, and sends a browser to another page."""
 
-    def __init__(self, shared: Mapping[str, Any]) -> None:
-        self._templates = environment()
-        self._shared = dict(shared)
+    def __init__(self, shared: Mapping[str, Any], url: Urls) -> None:
+        self._templates = environment(url)
+        self._shared, self._url = dict(shared), url
 
     def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template to a response. Every page has `now`, in epoch ms."""
         known = {"now": wall(), **self._shared, **values}
         return HTMLResponse(self._templates.get_template(name).render(known), status)
+
+    def redirect(self, path: str, **query: object) -> RedirectResponse:
+        """Return the response that has the browser show another page of the dashboard (303: by GET)."""
+        return RedirectResponse(self._url(path, **query), 303)
