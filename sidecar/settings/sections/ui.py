@@ -11,7 +11,10 @@ from reconsume.sidecar.settings.sections.api import HOST, LISTEN
 from reconsume.sidecar.settings.values import Section, many, text
 
 FILE = text("the path of a file", r".{1,4096}").or_null()
-PAGES = frozenset("activity dlq find holds instances keys part policy record records sign-in sign-out static".split())
+PAGES = (
+    "activity", "dlq", "find", "holds", "instances", "keys", "part", "policy", "record", "records", "sign-in",
+    "sign-out", "static",
+)  # fmt: skip
 """The first segments of the dashboard's own paths."""
 
 
