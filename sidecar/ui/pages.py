@@ -79,10 +79,8 @@ class Pages:
         }
 
     async def records(self, request: Request, session: Session | None) -> Response:
-        """Search for records by id, state, level, topic, reason."""
-        fields = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
-        if "id" in fields:
-            return self._render.redirect("/record", id=fields["id"])
+        """Filter the records of the view by state, level, topic, reason."""
+        fields = fields_of(request.query_params, ("state", "level", "topic", "reason", "cursor"))
         state = fields.get("state", str(State.WAITING_RETRY))
         filters = Filters(
             State(state) if state in list(State) else None,

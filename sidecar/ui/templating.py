@@ -12,7 +12,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.printable import printable
+from reconsume.sidecar.printable import noun_of, plural, printable
 from reconsume.sidecar.ui import charts as drawing
 from reconsume.sidecar.ui import text as words
 from reconsume.sidecar.ui.urls import Urls
@@ -47,6 +47,9 @@ def environment(url: Urls) -> Environment:
         due=words.due,
         iso=words.iso,
         begins=words.begins,
+        plural=plural,
+        noun=noun_of,
+        fact=words.fact,
         short=drawing.short,
         duration=render_duration,
     )

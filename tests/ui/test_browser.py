@@ -76,13 +76,14 @@ def test_a_record_is_found_by_its_id_level_and_reason(open_page: Open, scene: Sc
     page = open_page("/records")
     page.get_by_label("Level").fill("5m")
     page.get_by_label("Reason").fill("bad-sku")
-    page.get_by_role("button", name="Search").click()
+    page.get_by_role("button", name="Filter").click()
     page.wait_for_url("**/records?*level=5m*")  # a click waits until the next page begins, not until all of it is there
     rows = page.locator("tbody tr").all_inner_texts()
     assert rows
     assert all("5m" in row and "bad-sku" in row for row in rows)
-    page.get_by_label("Id", exact=True).fill(scene.story)
-    page.get_by_role("button", name="Search").click()
+    page.get_by_label("Find a record").fill(scene.story)
+    page.get_by_role("button", name="Find").click()
+    page.get_by_role("link", name="Its journey").click()
     page.wait_for_selector("svg.journey")
     assert page.locator("svg.journey .sign").all_text_contents() == ["✕", "✕", "✕", "†", "↺", "✕", "✓"]
 
