@@ -16,6 +16,7 @@ from reconsume.sidecar.cli.dlq.filters import (
     Topics,
     Yes,
     newest_letter,
+    open_actions,
     open_dlq,
 )
 from reconsume.sidecar.cli.settle_parked import settle_parked, which
@@ -143,7 +144,9 @@ def dismiss_letter(
     question = f"Dismiss {printable(letter.id)} for good?"
     if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
-    code = carry_out(there, letter, settlements, kept, why, author(who))
+    with open_actions(there).noted("dismiss", author(who), letter.id, why) as tally:
+        code = carry_out(there, letter, settlements, kept, why, author(who))
+        tally.records = int(kept is None)
     options.output.rows_after([row], COLUMNS, [row])
     return code
 

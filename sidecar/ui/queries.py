@@ -5,6 +5,7 @@ Every call ends within seconds or raises BrokerError or ContractError. Call them
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.group_policy.action_store import ActionStore
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.hold_book import HoldBook
 from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
@@ -42,6 +44,9 @@ NOT_HERE = {"token": "", "peer": ""}
 """The token and the address of an action that was not made on this dashboard: the policy topic has neither."""
 MOST_CHANGES = 50
 """Changes of the policy that are shown."""
+
+
+_LOG = logging.getLogger("reconsume.ui")
 
 
 class Instance(NamedTuple):
@@ -220,7 +225,7 @@ class Queries:
         return NotDelivered(sum(row.lag for row in rows), max((lag.oldest for lag in lags), default=0))
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return who changed the policy and began the holds in force, from wherever, as rows of the activity page."""
+        """Return who changed the policy, began the holds in force, and ran commands, as rows of the activity page."""
         settings = self.settings
         entries = PolicyStore(settings.kafka, settings.names).entries()[-MOST_CHANGES:]
         policies = [
@@ -240,7 +245,21 @@ class Queries:
             }
             for ident, hold in self.heartbeats().holds.items()
         ]
-        return [*policies, *holds]
+        actions = [
+            {
+                **NOT_HERE,
+                "at": one.at,
+                "who": one.who,
+                "action": one.action,
+                "what": one.what,
+                "why": one.why,
+                "records": one.records,
+                "error": one.error,
+                "end": "" if one.ended else "not known (yet)",
+            }
+            for one in ActionStore(settings.kafka, settings.names, _LOG.warning).read().values()
+        ]
+        return [*policies, *holds, *actions]
 
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""

@@ -17,6 +17,7 @@ from reconsume.sidecar.ui import charts as drawing
 from reconsume.sidecar.ui import text as words
 from reconsume.sidecar.ui.urls import Urls
 from reconsume.topics.durations import render_duration
+from reconsume.topics.events import author_of
 
 FOLDER = Path(__file__).parent
 ASSETS: Mapping[str, str] = {
@@ -53,7 +54,7 @@ def environment(url: Urls) -> Environment:
         short=drawing.short,
         duration=render_duration,
     )
-    made.globals.update(bar=drawing.bar, url=url)
+    made.globals.update(bar=drawing.bar, url=url, author=author_of)
     return made
 
 

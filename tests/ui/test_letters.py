@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -98,6 +99,21 @@ SEARCHES: dict[str, tuple[dict[str, str], list[int]]] = {
 @pytest.mark.parametrize(("search", "found"), SEARCHES.values(), ids=SEARCHES)
 def test_dead_letters_are_found_by(visitor: Visitor, search: dict[str, str], found: list[int]) -> None:
     assert listed(visitor, **search) == found
+
+
+def test_without_a_choice_the_open_ones_are_listed_and_a_link_leads_to_all(kafka: Broker, tmp_path: Path) -> None:
+    """Given three dead letters, one of which is redriven and one dismissed, then one is left to be looked at."""
+    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=UNUSED)
+    produce(group.bootstrap, group.dlq, [dead_letter(group, number, reason="bad-sku") for number in range(3)])
+    with dashboard(group, tmp_path) as scene:
+        visitor, config = Visitor(scene), ("-c", str(tmp_path / "reconsume.yaml"), "--yes")
+        assert reconsume("dlq", "redrive", "--id", f"{group.main}:0:0", *config).exit_code == 0
+        assert reconsume("settle", f"{group.main}:0:1", "--commit", "--why", "a test", *config).exit_code == 0
+        assert listed(visitor) == [2]
+        assert listed(visitor, state="all") == [0, 1, 2]
+        body = visitor.get(f"/dlq?id={group.main}:0:0").body.decode()
+        assert "No such dead letters in this state" in body
+        assert f"/dlq?{urlencode({'id': f'{group.main}:0:0', 'state': 'all'})}".replace("&", "&amp;") in body
 
 
 def test_a_row_shows_key_text_and_how_the_value_begins(visitor: Visitor) -> None:
