@@ -144,9 +144,7 @@ def dismiss_letter(
     question = f"Dismiss {printable(letter.id)} for good?"
     if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
-    with open_actions(there).noted("dismiss", author(who), letter.id, why) as tally:
-        code = carry_out(there, letter, settlements, kept, why, author(who))
-        tally.records = int(kept is None)
+    code = carry_out(there, letter, settlements, kept, why, author(who))
     options.output.rows_after([row], COLUMNS, [row])
     return code
 
@@ -171,7 +169,9 @@ def carry_out(
     if kept is not None and has_event(there, letter, kept):
         talk(before_text(letter.id, kept, why))
         return DONE
-    done = dismiss(there, [letter], settlements, why, by)
+    with open_actions(there).noted("dismiss", by, letter.id, why) as tally:
+        done = dismiss(there, [letter], settlements, why, by)
+        tally.records = len(done.ids)
     if done.event_fault:
         talk(f"dismissed, but {done.event_fault}; the same command tries it again")
         return PARTLY

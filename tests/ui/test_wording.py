@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +29,7 @@ NOUNS = (
     "redrive", "retry", "topic",
 )  # fmt: skip
 TEMPLATES = sorted((FOLDER / "templates").glob("*.html"))
-WORDS = environment(Urls()).get_template("words.html").module
+WORDS: Any = environment(Urls()).get_template("words.html").module
 
 # --- plurals ----------------------------------------------------------------------------------------------------------
 
