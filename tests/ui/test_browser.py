@@ -16,7 +16,7 @@ from tests.support.rings import inner
 from tests.support.view_rows import out, view_row, wall
 from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER
-from tests.ui.scene import AWAY, TOKEN, Scene, heartbeats
+from tests.ui.scene import AWAY, DELAYS, TOKEN, Scene, heartbeats
 from tests.ui.web import Visitor
 
 PAGES = ("/", "/records", "/dlq", "/holds", "/policy", "/instances", "/sign-in", "/activity")
@@ -122,6 +122,9 @@ def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open,
     assert "silent" in page.locator("tr", has_text="billing-6b1d-old").inner_text()
     lag = page.locator("tr", has=page.get_by_text(scene.group.names.ready, exact=True)).last
     assert int(lag.locator("td").nth(2).inner_text()) >= 12
+    rows = page.locator("section[aria-label='Pace and lag'] tbody tr td:first-child").all_inner_texts()
+    names = scene.group.names
+    assert rows == [*scene.group.mains, *(names.level(delay, scene.group.main) for delay in DELAYS), names.ready]
 
 
 @pytest.mark.parametrize("path", inner("/records", ["/", "/records", "/dlq", "/policy"]))
