@@ -24,7 +24,11 @@ Text = str | None | UnsetType
 
 
 class OutputsRefusedError(ValueError):
-    """Why a record of an answer may not be written, as one sentence; nothing of the answer is."""
+    """The records of a response may not be written. `plain`: why, without any word of the response."""
+
+    def __init__(self, text: str, plain: str | None = None) -> None:
+        super().__init__(text)
+        self.plain = plain or text
 
 
 class OutputForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,9 +62,11 @@ def _read(number: int, value: Any, topics: OutputTopics) -> Copy:
     try:
         form = msgspec.convert(value, OutputForm)
     except msgspec.ValidationError as fault:
-        raise OutputsRefusedError(f"{where}: {fault}"[:300]) from None
+        plain = "it has a field that is not known" if "unknown field" in str(fault) else str(fault)
+        raise OutputsRefusedError(f"{where}: {fault}"[:300], f"{where}: {plain}") from None
     if form.topic not in LEGAL_NAMES or not topics.allows(form.topic):
-        raise OutputsRefusedError(f"{where}: deliver.outputs does not allow the topic {form.topic[:249]!r}")
+        plain = f"{where}: deliver.outputs does not allow its topic"
+        raise OutputsRefusedError(f"{where}: deliver.outputs does not allow the topic {form.topic[:249]!r}", plain)
     try:
         return _copy(form)
     except ValueError as fault:
@@ -102,4 +108,7 @@ def _headers(pairs: list[tuple[str, str | None]]) -> Headers:
         raise ValueError(f"it has more than {MOST_HEADERS} headers")
     if any("\0" in name for name, _ in pairs):  # Kafka's client would cut the name there
         raise ValueError("the name of a header has a NUL")
-    return [(name, None if value is None else _decoded(f"the header {name[:60]!r}", value)) for name, value in pairs]
+    numbered = enumerate(pairs)
+    return [
+        (name, None if value is None else _decoded(f"the header {number}", value)) for number, (name, value) in numbered
+    ]

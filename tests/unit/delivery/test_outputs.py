@@ -57,7 +57,7 @@ BAD: list[tuple[Any, str]] = [
     ([{"topic": "invoices", "value_base64": "A"}], "value_base64 is no Base64"),
     ([{"topic": "invoices", "value_base64": "ä==="}], "value_base64 is no Base64"),
     ([{"topic": "invoices", "headers": [["a"]]}], "produce[0]: "),
-    ([{"topic": "invoices", "headers": [["a", "!"]]}], "the header 'a' is no Base64"),
+    ([{"topic": "invoices", "headers": [["a", "!"]]}], "the header 0 is no Base64"),
     ([{"topic": "invoices", "headers": [["a\0b", None]]}], "NUL"),
     ([{"topic": "invoices", "headers": [["a", None]] * 1_001}], "more than 1000 headers"),
     ([{"topic": "invoices", "partition": -1}], "partition is no partition"),
