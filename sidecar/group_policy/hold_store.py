@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Message
 from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
+from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.hold_book import HoldBook
-from reconsume.sidecar.group_policy.topic import read_messages
+from reconsume.sidecar.group_policy.topic import read_messages, write_records
+from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
 from reconsume.topics.hold_record import (
@@ -35,7 +34,7 @@ from reconsume.topics.hold_record import (
     render_hold,
 )
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import PARTITION, BadRecord, parse_record
+from reconsume.topics.policy_record import BadRecord, parse_record
 
 CLIENT = "reconsume-hold"
 
@@ -72,7 +71,7 @@ class HoldStore:
         """Return the holds. Raises ContractError if the topic does not exist, and BrokerError if it cannot be read."""
         cluster = Cluster(self._kafka, CLIENT)
         if not cluster.existing([self._names.policy]):
-            raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
+            raise ContractError(absent([self._names.policy]))
         return holds_of(read_messages(cluster, self._names, ANSWER_SECONDS), wall())
 
     def begin(self, selection: Selection, lasts: int, why: str, who: str, there: HoldsThere) -> tuple[str, HoldRecord]:
@@ -82,7 +81,7 @@ class HoldStore:
         """
         record = built(selection, lasts, why, who)
         if len(there.live) >= MOST_HOLDS:
-            raise ContractError(f"{MOST_HOLDS} holds are in force already: `reconsume release` ends one")
+            raise ContractError(f"{MOST_HOLDS} holds are in force already: `{hint('release')}` ends one")
         ident = secrets.token_hex(4)
         self._write({hold_key(ident): render_hold(record), **dict.fromkeys(map(hold_key, there.over))})
         return ident, record
@@ -92,27 +91,14 @@ class HoldStore:
         force, and BrokerError."""
         idents = tuple(idents)
         if unknown := [ident for ident in idents if ident not in there.live]:
-            raise RecordError(f"no hold {unknown[0][:64]} is in force; `reconsume holds` lists them")
+            raise RecordError(f"no hold {unknown[0][:64]} is in force; `{hint('holds')}` lists them")
         at = wall()
         over = {ident: replace(there.live[ident], released_by=who, released_at=at) for ident in idents}
         ended = {hold_key(ident): render_hold(record) for ident, record in over.items()}
         self._write({**ended, **dict.fromkeys(map(hold_key, newer))})
 
     def _write(self, records: Mapping[bytes, bytes | None]) -> None:
-        faults: list[str] = []
-
-        def landed(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                faults.append(error.str())
-
-        config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        with closing(Producer({**config, "log_level": 0})) as producer:  # closed at once, as in dlq/settlements.py
-            for key, value in records.items():
-                producer.produce(self._names.policy, value, key, PARTITION, on_delivery=landed)
-            unsent = producer.flush(ANSWER_SECONDS + 1)
-        if faults or unsent:
-            why = faults[0] if faults else "the broker has not answered"
-            raise BrokerError(f"nothing is known to be written: {why}")
+        write_records(self._kafka, self._names, CLIENT, records)
 
 
 def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from reconsume.sidecar.background import on_own_thread
+from reconsume.sidecar.hints import hint
 
 TOPICS_EVERY = 15.0
 """Seconds between two looks for topics that were missing."""
@@ -38,8 +39,9 @@ class MissingTopics:
             missing = self.names if told is None else told
             if missing - self.names:
                 _LOG.error(
-                    "topics are missing: %s; `reconsume topics apply` creates all but the main topics",
+                    "topics are missing, or not for this user to see: %s; `%s` creates all but the main topics",
                     ", ".join(sorted(missing)),
+                    hint("topics apply"),
                     extra={"event": "topics-missing"},
                 )
             self.names = missing

@@ -43,6 +43,7 @@ from reconsume.sidecar.ui.redrives import Redrives
 from reconsume.sidecar.ui.security import Hardened, Sessions, ValueGate
 from reconsume.sidecar.ui.settle_form import SettleForm
 from reconsume.sidecar.ui.templating import ASSETS, FOLDER, Renderer
+from reconsume.sidecar.ui.urls import Urls, WithoutBasePath
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query_pool import QueryPool
 from reconsume.sidecar.view.source import Source
@@ -65,6 +66,8 @@ class DashboardOptions:
     setting: str = "--listen"
     read: Literal["open", "signed-in"] = "open"
     """Who may see keys, values and headers (`ValueGate`)."""
+    base_path: str = ""
+    """The path below which a proxy serves it (`ui.base_path`)."""
 
     @property
     def near(self) -> bool:
@@ -106,7 +109,8 @@ class Dashboard:
         self._audit = AuditLog(wanted.audit_file)
         self._redrives = Redrives(self._looks, self._audit)
         self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file)
-        self._sessions = Sessions(self._tokens, far=not wanted.near)
+        url = Urls(wanted.base_path)
+        self._sessions = Sessions(self._tokens, far=not wanted.near, path=url.cookie_path)
         self._last_alarms, self._gate = LastAlarms(), ValueGate(wanted.read)
         self._render = Renderer(
             {
@@ -121,6 +125,7 @@ class Dashboard:
                 "why": why,
             },
             self._gate,
+            url,
         )
         self._wanted = wanted
         self.server = Server(self._app(), wanted.listen, setting=wanted.setting)
@@ -168,7 +173,7 @@ class Dashboard:
             forms = Forms(self._render, self._asker, self._looks, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
-            holding = HoldForms(self._asker, self._looks, self._audit)
+            holding = HoldForms(self._render, self._asker, self._looks, self._audit)
             acts = {"/holds/begin": holding.begin, "/holds/release": holding.release}
             if is_ordered:
                 acts["/keys/settle"] = SettleForm(self._render, self._scans, self._looks, self._audit).settle
@@ -178,7 +183,11 @@ class Dashboard:
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)
         app = Starlette(
             routes=routes,
-            middleware=[Middleware(Hardened), Middleware(AccessMiddleware, access=access)],
+            middleware=[
+                Middleware(Hardened),
+                Middleware(WithoutBasePath, base=wanted.base_path),
+                Middleware(AccessMiddleware, access=access),
+            ],
             exception_handlers={HTTPException: self._on_http_error, Exception: self._on_fault},
         )
         app.router.redirect_slashes = False

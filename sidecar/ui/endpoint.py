@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BusyError, ReconsumeError
@@ -81,7 +81,7 @@ class Endpoints:
     def _ask_to_sign_in(self, request: Request) -> Response:
         if "hx-request" in request.headers:  # htmx would follow the redirect and put the form into the page
             return self._render("trouble.html", text="You are not signed in any more.")
-        return RedirectResponse("/sign-in", 303)
+        return self._render.redirect("/sign-in")
 
     def _error_page(self, request: Request, session: Session | None, status: int, text: str) -> Response:
         # htmx inserts only successful responses into a page, so the error of a part is sent with status 200.

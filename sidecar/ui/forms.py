@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
@@ -75,18 +75,20 @@ class Forms:
     def _opened(self, who: str, token: Token, page: str) -> Response:
         """Open a session, and lead to a page."""
         opened = self._sessions.open(who, token.name, token.secret)
-        answer = RedirectResponse(page, 303)
+        answer = self._render.redirect(page)
         sessions = self._sessions
-        answer.set_cookie(sessions.cookie, opened.id, httponly=True, samesite="strict", path="/", secure=sessions.far)
+        answer.set_cookie(
+            sessions.cookie, opened.id, httponly=True, samesite="strict", path=sessions.path, secure=sessions.far
+        )
         return answer
 
     async def sign_out(self, request: Request, session: Session | None) -> Response:
         signed_in = expect_token(session, (await read_form(request)).fields)
         self._sessions.close(signed_in)
         await self._ask(lambda: self._audit.write("sign-out", actor_of(request, signed_in)))
-        answer = RedirectResponse("/", 303)
+        answer = self._render.redirect("/")
         sessions = self._sessions
-        answer.delete_cookie(sessions.cookie, path="/", httponly=True, samesite="strict", secure=sessions.far)
+        answer.delete_cookie(sessions.cookie, path=sessions.path, httponly=True, samesite="strict", secure=sessions.far)
         return answer
 
     async def activity(self, request: Request, session: Session | None) -> Response:

@@ -104,6 +104,12 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
     tokens = None if operators.token_file is None else Path(operators.token_file)
     # Without a token no action is possible, so nothing is written to the audit log.
     wanted = DashboardOptions(
-        ui.address, tokens, Path(operators.audit_file or "/dev/null"), ui.hosts, "ui.listen", settings.read
+        ui.address,
+        tokens,
+        Path(operators.audit_file or "/dev/null"),
+        ui.hosts,
+        "ui.listen",
+        settings.read,
+        ui.base_path,
     )
     return [DashboardThread(Dashboard(settings, policy, wanted, topic, SHARE))]

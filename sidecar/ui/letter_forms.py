@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import IO
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import wall
@@ -55,7 +55,7 @@ class LetterForms:
         signed_in = expect_token(session, fields)
         actor, rate = actor_of(request, signed_in), parse_rate(fields.get("rate", ""))
         job = await self._ask(lambda: self._redrives.carry_out(fields.get("plan", ""), actor, rate))
-        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+        return self._render.redirect(f"/dlq/redrives/{job.id}")
 
     async def job(self, request: Request, session: Session | None) -> Response:
         """Show the progress of a redrive, as a page or as the part of it that reloads."""
@@ -72,7 +72,7 @@ class LetterForms:
         if job is None or job.ended is not None:
             raise RefusedError("it has ended already")
         await self._ask(lambda: self._redrives.stop(job, actor_of(request, signed_in)))
-        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+        return self._render.redirect(f"/dlq/redrives/{job.id}")
 
     async def plan_dismissal(self, request: Request, session: Session | None) -> Response:
         """Show what would be dismissed, and ask for the reason."""

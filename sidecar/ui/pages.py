@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
@@ -82,10 +81,8 @@ class Pages:
         }
 
     async def records(self, request: Request, session: Session | None) -> Response:
-        """Search for records by id, state, level, topic, reason."""
-        fields = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
-        if "id" in fields:
-            return RedirectResponse(f"/record?{urlencode({'id': fields['id']})}", 303)
+        """Filter the records of the view by state, level, topic, reason."""
+        fields = fields_of(request.query_params, ("state", "level", "topic", "reason", "cursor"))
         state = fields.get("state", str(State.WAITING_RETRY))
         filters = Filters(
             State(state) if state in list(State) else None,
@@ -96,7 +93,7 @@ class Pages:
         page, origin = await self._readers.ask(lambda query: query.messages(filters, ROWS, fields.get("cursor")))
         rows = [msgspec.json.decode(value) for value in page.values]
         kept = {name: value for name, value in fields.items() if name != "cursor"}
-        more = None if page.cursor is None else f"/records?{urlencode({**kept, 'cursor': page.cursor})}"
+        more = None if page.cursor is None else {**kept, "cursor": page.cursor}
         return self._render(
             "records.html", session=session, here="/records", rows=rows, asked=fields, state=state, states=list(State),
             more=more, origin=origin,
@@ -110,10 +107,7 @@ class Pages:
         except UnknownError:  # the journey may still be readable
             value, origin = None, None
         row = None if value is None else msgspec.json.decode(value)
-        query = urlencode({"id": key, **({} if row is None else {"since": row["first_failed_at"]})})
-        return self._render(
-            "record.html", session=session, here="/records", key=key, row=row, query=query, origin=origin,
-        )  # fmt: skip
+        return self._render("record.html", session=session, here="/records", key=key, row=row, origin=origin)
 
     async def journey(self, request: Request, session: Session | None) -> Response:
         """Show a record's journey, as a part of a page or as a page of its own."""

@@ -18,6 +18,7 @@ from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
 from reconsume.sidecar.dlq.archive import export_line
 from reconsume.sidecar.dlq.letters import Filter, Letter
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
+from reconsume.topics.action_record import ActionRecord, action_key, render_action
 from reconsume.topics.events import Event, State, encode_event, event_of
 from reconsume.topics.policy_record import (
     KEY,
@@ -86,6 +87,12 @@ PASTS: Mapping[str, RedriveHistory] = {
     "nothing": RedriveHistory("AAAAAAAAAAAAAAAAAAAAAQ", NOW),
     "everything up to an offset": RedriveHistory(
         "AAAAAAAAAAAAAAAAAAAAAQ", NOW, (RedrivenRange(Filter(below=3), 30, ("invoices", "orders")),)
+    ),
+    "copies that were passed over": RedriveHistory(
+        "AAAAAAAAAAAAAAAAAAAAAQ",
+        NOW,
+        (RedrivenRange(Filter(), 30, ("orders",)),),
+        skipped=OffsetRanges([(3, 7), (12, 13)]),
     ),
     "every condition, letters refused, single ids": RedriveHistory(
         "AAAAAAAAAAAAAAAAAAAAAQ",
@@ -176,7 +183,7 @@ def events() -> Any:
 
 
 def policies() -> Any:
-    """Records of the policy topic: policies and heartbeats."""
+    """Records of the policy topic: policies, heartbeats, settlements and an action."""
     values = {"max_reconsume_times": 3, "ladder": ["10s", "1m"], "timeout": "30s"}
     pace = PaceTold("outage", NOW, 1, 1, "connection-refused")
     found = {
@@ -194,7 +201,11 @@ def policies() -> Any:
             1, 2, "retry-now", "mended", "ann@host", NOW, "00ff", cycle=3
         ),
     }
-    return [{"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()]
+    action = ActionRecord("redrive", "ann@host", NOW, "reason bad-sku", ended=NOW + 1_000, records=3)
+    return [
+        *({"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()),
+        {"key": action_key("00ff").decode(), "value": render_action(action).decode()},
+    ]
 
 
 def view() -> Any:
@@ -215,8 +226,8 @@ def redrives() -> Any:
 def past_meaning(past: RedriveHistory) -> dict[str, Any]:
     """A past, as JSON has it."""
     claims = [{"filter": asdict(claim.filter), "next": claim.next, "left": claim.left} for claim in past.claims]
-    stored = {name: value for name, value in asdict(past).items() if name != "dismissed"}  # that is in the policy topic
-    plain: dict[str, Any] = json.loads(json.dumps(stored | {"claims": claims, "done": sorted(past.done)}))
+    kept = {"topic": past.topic, "known_since": past.known_since, "claims": claims, "done": sorted(past.done)}
+    plain: dict[str, Any] = json.loads(json.dumps(kept | ({"skipped": past.skipped.ranges} if past.skipped else {})))
     return plain
 
 

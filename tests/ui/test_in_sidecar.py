@@ -51,7 +51,8 @@ def pod(group: GroupTopics, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     tokens, audit = folder / "token", folder / "audit.jsonl"
     tokens.write_text(f"{TOKEN}\n")
     operators = {"token_file": str(tokens), "audit_file": str(audit)}
-    overrides = {"ui": {"enabled": True, "listen": "127.0.0.1:0"}, "operators": operators}
+    ui = {"enabled": True, "listen": "127.0.0.1:0", "base_path": "/reconsume"}
+    overrides = {"ui": ui, "operators": operators}
     with ExitStack() as stack:
         service = stack.enter_context(Service(folder / "ledger.jsonl", lives_once_redriven))
         sidecar = SidecarProcess(group, service.url, folder, pod=POD, overrides=overrides)
@@ -77,6 +78,11 @@ def test_it_has_an_address_of_its_own_and_answers_nothing_else_there(pod: Pod) -
     assert {status_of(pod.port, path) for path in ("/livez", "/metrics", "/status", "/v1/policy")} == {404}
     assert {status_of(pod.sidecar.port, path) for path in ("/", "/dlq", "/sign-in")} == {404}
     assert status_of(pod.port, "/", host="evil.example") == 421
+
+
+def test_it_is_served_below_its_base_path_too(pod: Pod) -> None:
+    until(lambda: status_of(pod.port, "/reconsume/policy") == 200, SECONDS, "the page is shown")
+    assert 'href="/reconsume/dlq"' in Visitor(pod.scene).get("/policy").body.decode()
 
 
 def test_a_dead_letter_is_brought_back_to_the_service_and_written_down(pod: Pod, group: GroupTopics) -> None:
