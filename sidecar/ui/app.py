@@ -45,6 +45,8 @@ from reconsume.sidecar.ui.settle_form import SettleForm
 from reconsume.sidecar.ui.templating import ASSETS, FOLDER, Renderer
 from reconsume.sidecar.ui.urls import Urls, WithoutBasePath
 from reconsume.sidecar.view.follower import ViewFollower
+from reconsume.sidecar.view.query_pool import MOST_WAITING as VIEW_QUERIES
+from reconsume.sidecar.view.query_pool import THREADS as VIEW_THREADS
 from reconsume.sidecar.view.query_pool import QueryPool
 from reconsume.sidecar.view.source import Source
 
@@ -105,7 +107,7 @@ class Dashboard:
             settings.kafka, settings.names, None, "reconsume-ui", source=Source(settings.view.source)
         )
         self._own = self._topic if topic is None else None
-        self._readers = QueryPool(self._topic)
+        self._readers = QueryPool(self._topic, ThreadQueries(VIEW_THREADS, VIEW_QUERIES))
         self._audit = AuditLog(wanted.audit_file)
         self._redrives = Redrives(self._looks, self._audit)
         self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file)

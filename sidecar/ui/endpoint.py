@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,7 +27,11 @@ harm."""
 MOST_SCANS = 6
 """Scans of whole topics at once, with those that wait for each other."""
 
+T = TypeVar("T")
 Page = Callable[[Request, Session | None], Awaitable[Response]]
+
+_SIGNED_IN = ContextVar("reconsume.ui.signed-in", default=False)
+"""Whether the request that this task answers comes from a user who has signed in."""
 
 
 ERRORS: Mapping[type[Exception], tuple[int, str]] = {
@@ -38,17 +46,41 @@ ERRORS: Mapping[type[Exception], tuple[int, str]] = {
 """What a user is told of an error, and by which status; the first that fits."""
 
 
-class ThreadQueries(BoundedThreads):
-    """Blocking queries of pages on a few threads."""
+class ThreadQueries:
+    """Blocking queries of pages, on threads that users who have signed in do not share with visitors.
 
-    def __init__(self, threads: int = THREADS, most: int = MOST_WAITING) -> None:
-        super().__init__("ui", threads, most)
+    So whoever floods the dashboard without a token takes no place from an operator who has to act in an incident.
+    """
+
+    def __init__(self, threads: int = THREADS, most: int = MOST_WAITING, turn: threading.Lock | None = None) -> None:
+        """`threads` and `most` are those of each kind of readers. `turn`: the lock of queries that run one by one."""
+        self._visitors, self._users = BoundedThreads("ui-visitors", threads, most), BoundedThreads("ui", threads, most)
+        self._turn: AbstractContextManager[object] = nullcontext() if turn is None else turn
+
+    async def __call__(self, question: Callable[[], T]) -> T:
+        """Return the result of a query. Raises BusyError if there are too many, and any error of the query itself."""
+
+        def ask_in_turn() -> T:
+            with self._turn:
+                return question()
+
+        return await (self._users if _SIGNED_IN.get() else self._visitors)(ask_in_turn)
 
     @classmethod
     def one_by_one(cls) -> ThreadQueries:
         """Return an instance for scans of whole topics, which run one by one: each uses some of the memory that all
         share."""
-        return cls(1, MOST_SCANS)
+        return cls(1, MOST_SCANS, threading.Lock())
+
+    def close(self) -> None:
+        """Let what runs end, drop what waits, and accept nothing more."""
+        self._visitors.close()
+        self._users.close()
+
+
+def count_as_user() -> None:
+    """Let the rest of this request use the threads of users: its sender has just proved that it has a token."""
+    _SIGNED_IN.set(True)
 
 
 class Endpoints:
@@ -67,6 +99,7 @@ class Endpoints:
             if is_foreign(request):
                 return Response(status_code=403)
             session = self._sessions.of(request)
+            _SIGNED_IN.set(session is not None)
             is_hidden = is_private and not self._gate.opens_to(session)
             if is_hidden or (session is None and not self._everyone_reads and not open_to_all):
                 return self._ask_to_sign_in(request)

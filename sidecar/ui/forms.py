@@ -13,7 +13,7 @@ from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.http.audit import peer_of
 from reconsume.sidecar.http.tokens import Token, Tokens
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
-from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.endpoint import ThreadQueries, count_as_user
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
 from reconsume.sidecar.ui.sign_in_link import SignInLinks
@@ -47,6 +47,7 @@ class Forms:
         if by_link is None or who is None:
             fault = "This link was used already, or is too old. Sign in with the token."
             return await self._refused(Actor("", "", peer_of(request.scope)), fault)
+        count_as_user()
         await self._ask(lambda: self._audit.write("sign-in", Actor(who, by_link.token.name, peer_of(request.scope))))
         return self._opened(who, by_link.token, "/")
 
@@ -61,6 +62,7 @@ class Forms:
         actor = Actor(who, token or "", peer_of(request.scope))
         if token is None:
             return await self._refused(actor, "This is not the token.")
+        count_as_user()
         await self._ask(lambda: self._audit.write("sign-in", actor))
         return self._opened(who, Token(token, secret), "/dlq")
 

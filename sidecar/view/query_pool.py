@@ -45,12 +45,25 @@ class UnknownError(Exception):
     """Raised if nothing is known of the view now. The message says why."""
 
 
-class QueryPool:
-    """A pool of threads that query the local copy. It is created and called on the event loop."""
+class Threads(Protocol):
+    """Threads for queries."""
 
-    def __init__(self, view: Followed) -> None:
+    async def __call__(self, work: Callable[[], T], /) -> T:
+        """Run blocking work, and return its result. Raises BusyError if there are too many, and whatever it raises."""
+
+    def close(self) -> None:
+        """Accept nothing more."""
+
+
+class QueryPool:
+    """A pool of threads that query the local copy. It is created and called on the event loop.
+
+    `threads`: those to use instead of `THREADS` of its own.
+    """
+
+    def __init__(self, view: Followed, threads: Threads | None = None) -> None:
         self._view = view
-        self._threads = BoundedThreads("view-reader", THREADS, MOST_WAITING)
+        self._threads = threads or BoundedThreads("view-reader", THREADS, MOST_WAITING)
 
     async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, Origin]:
         """Return the result of a query, and where it comes from. Raises UnknownError, or BusyError: too many."""

@@ -69,7 +69,16 @@ def operator_calls() -> list[Request]:
 
 def pages() -> list[Request]:
     """What somebody who has not signed in may ask of the dashboard."""
-    paths = ("/", "/records", "/dlq", "/find?text=orders", "/policy", "/instances", "/record/journey?id=x:0:1", "/holds")
+    paths = (
+        "/",
+        "/records",
+        "/dlq",
+        "/find?text=orders",
+        "/policy",
+        "/instances",
+        "/record/journey?id=x:0:1",
+        "/holds",
+    )
     guess = Request("POST", "/sign-in", "who=mallory&token=a-guess-that-is-long-enough", form=True)
     return [*(Request("GET", path) for path in paths), guess]
 

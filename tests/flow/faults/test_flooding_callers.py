@@ -102,7 +102,8 @@ class Repeated(threading.Thread):
             raise AssertionError(f"{self.name} failed after {len(self.took)} times") from self.failure
 
     def __str__(self) -> str:
-        return f"{self.name}: {len(self.took)} times, median {statistics.median(self.took):.2f} s, at most {max(self.took):.2f} s"
+        median, most = statistics.median(self.took), max(self.took)
+        return f"{self.name}: {len(self.took)} times, median {median:.2f} s, at most {most:.2f} s"
 
 
 def verdicts(port: int) -> None:
@@ -172,4 +173,4 @@ def test_while_one_class_of_callers_floods_it_all_others_are_answered_and_memory
         assert max(max(one.took) for one in others) <= LATEST, seen
         assert peak <= MEMORY, seen
         assert sidecar.stop().code == 0, seen
-        print(seen)  # noqa: T201 - shown with -s
+        print(f"{who}: {seen}")  # noqa: T201 - the figures; `pytest -s` shows them
