@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from reconsume.topics.attempt import Attempt
+from reconsume.topics.names import LEGAL_NAMES
 from reconsume.topics.retry_headers import ID, Headers
 from reconsume.topics.transition_records import Copy
 
@@ -38,12 +39,34 @@ def literal_start(name: str) -> str:
     return re.split(r"[*?\[]", name, maxsplit=1)[0]
 
 
-class OutputTopics(msgspec.Struct, frozen=True):
-    """Where records may go: `names` and globs (`invoices-*`). `mains`: topics that no glob covers, lest a group feeds
-    itself by mistake."""
+class OutputTopics(Protocol):
+    """What decides whether an output may be written to a topic."""
+
+    def fault(self, topic: str, partition: int | None) -> str:
+        """Return why no record may be written to a topic, or to this partition of it; empty if one may.
+
+        `partition`: None if the key decides.
+        """
+
+
+class AllowedOutputs(msgspec.Struct, frozen=True):
+    """The topics that the operator allows for outputs: `names` and globs (`invoices-*`). `mains`: topics that no glob
+    covers, lest a group feeds itself by mistake."""
 
     names: tuple[str, ...]
     mains: tuple[str, ...] = ()
+
+    @property
+    def has_glob(self) -> bool:
+        """Whether one of the names is a glob."""
+        return any(literal_start(name) != name for name in self.names)
+
+    def fault(self, topic: str, partition: int | None) -> str:
+        """Return why the operator allows no record in a topic; empty if the operator does. The topic may be missing."""
+        del partition  # only Kafka knows which ones a topic has
+        if topic in LEGAL_NAMES and self.allows(topic):
+            return ""
+        return f"deliver.outputs does not allow the topic {topic[:249]!r}"
 
     def allows(self, topic: str) -> bool:
         """Return whether a record may go to a topic."""

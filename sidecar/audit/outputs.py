@@ -15,7 +15,7 @@ from reconsume.sidecar.audit.store import AuditStore
 from reconsume.sidecar.audit.unknowns import Unknown
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.settings.policy import output_topics_of
+from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.outputs import literal_start, output_of
 
 INTERNAL = "__"
@@ -26,7 +26,7 @@ TOLD_EVERY = 5_000
 
 def output_topics(settings: Settings, there: Iterable[str]) -> tuple[str, ...]:
     """Return the topics that are there and may have outputs of the group."""
-    topics = output_topics_of(settings)
+    topics = allowed_outputs_of(settings)
     if topics is None:
         return ()
     return tuple(name for name in there if topics.allows(name) and not name.startswith(INTERNAL))

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from reconsume.topics.names import LEGAL_NAMES
 from reconsume.topics.outputs import OutputTopics
 from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 from reconsume.topics.transition_records import Copy
@@ -44,7 +43,7 @@ class OutputForm(msgspec.Struct, forbid_unknown_fields=True):
 def read_outputs(produce: Any, topics: OutputTopics | None) -> tuple[Copy, ...]:
     """Return the records that `produce` asks for. Raises OutputsRefusedError unless all may be written.
 
-    `topics`: where they may go; None: the operator has named no topic.
+    `topics`: decides where they may go (contract 1.12); None: the operator has named no topic.
     """
     if topics is None:
         raise OutputsRefusedError("deliver.outputs names no topic")
@@ -59,8 +58,8 @@ def _read(number: int, value: Any, topics: OutputTopics) -> Copy:
         form = msgspec.convert(value, OutputForm)
     except msgspec.ValidationError as fault:
         raise OutputsRefusedError(f"{where}: {fault}"[:300]) from None
-    if form.topic not in LEGAL_NAMES or not topics.allows(form.topic):
-        raise OutputsRefusedError(f"{where}: deliver.outputs does not allow the topic {form.topic[:249]!r}")
+    if why := topics.fault(form.topic, form.partition):
+        raise OutputsRefusedError(f"{where}: {why}")
     try:
         return _copy(form)
     except ValueError as fault:
