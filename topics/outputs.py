@@ -14,8 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from reconsume.topics.attempt import Attempt
+from reconsume.topics.dead_letter_headers import DEAD_LETTER
 from reconsume.topics.names import LEGAL_NAMES
-from reconsume.topics.retry_headers import ID, Headers
+from reconsume.topics.retry_headers import ID, OURS, RESERVED, Headers
 from reconsume.topics.transition_records import Copy
 
 OUTPUT_REFUSED = "output-refused"
@@ -30,8 +31,26 @@ _ATTEMPT = re.compile(
     rb"(?P<id>%s)/(?:([1-9][0-9]{0,5})\.)?(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5})#(0|[1-9][0-9]{0,5})" % ID.pattern
 )
 TRACEPARENT = "traceparent"
-RESERVED = ("*-RETRY", "*-RETRY-*", "*-DLQ", "*-ORDERED", "*-ORDERED-*")
-"""Names of topics that no glob covers: those of a group, of ours or of another."""
+RESERVED_TOPICS = ("*-RETRY", "*-RETRY-*", "*-DLQ", "*-ORDERED", "*-ORDERED-*", "__*")
+"""Names of topics that take no outputs, whoever names them: those of a group, this one or another, and Kafka's own."""
+OUR_HEADERS = OURS | DEAD_LETTER
+"""Headers that no output may bring, next to all that begin with `RETRY_`: readers believe that we wrote them."""
+
+
+def is_reserved(topic: str) -> bool:
+    """Return whether a topic, or every topic of a glob, belongs to a group or to Kafka (contract 1.12)."""
+    return any(fnmatchcase(topic, pattern) for pattern in RESERVED_TOPICS)
+
+
+def header_fault(name: str) -> str:
+    """Return why an output may not bring a header of this name; empty if it may.
+
+    The two stamps are no fault, as `stamped` replaces them: a record that was itself an output has them, and its
+    consumer may pass on all headers.
+    """
+    if name in STAMPS or not (name in OUR_HEADERS or name.startswith(RESERVED)):
+        return ""
+    return f"the header {name[:60]!r} is one that Reconsume writes"
 
 
 def literal_start(name: str) -> str:
@@ -70,11 +89,11 @@ class AllowedOutputs(msgspec.Struct, frozen=True):
 
     def allows(self, topic: str) -> bool:
         """Return whether a record may go to a topic."""
+        if is_reserved(topic):
+            return False
         if topic in self.names:
             return True
-        if topic in self.mains or any(fnmatchcase(topic, name) for name in RESERVED):
-            return False
-        return any(fnmatchcase(topic, name) for name in self.names)
+        return topic not in self.mains and any(fnmatchcase(topic, name) for name in self.names)
 
 
 class OutputOf(NamedTuple):

@@ -18,8 +18,6 @@ from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.outputs import literal_start, output_of
 
-INTERNAL = "__"
-"""How the names of Kafka's own topics begin, which only a glob may mean by mistake."""
 TOLD_EVERY = 5_000
 """Records between two reports of the progress."""
 
@@ -29,7 +27,7 @@ def output_topics(settings: Settings, there: Iterable[str]) -> tuple[str, ...]:
     topics = allowed_outputs_of(settings)
     if topics is None:
         return ()
-    return tuple(name for name in there if topics.allows(name) and not name.startswith(INTERNAL))
+    return tuple(name for name in there if topics.allows(name))
 
 
 def unseen(settings: Settings, there: Collection[str]) -> Iterator[Unknown]:

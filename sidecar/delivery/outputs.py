@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from reconsume.topics.outputs import OutputTopics
+from reconsume.topics.outputs import OutputTopics, header_fault
 from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 from reconsume.topics.transition_records import Copy
 
@@ -101,4 +101,6 @@ def _headers(pairs: list[tuple[str, str | None]]) -> Headers:
         raise ValueError(f"it has more than {MOST_HEADERS} headers")
     if any("\0" in name for name, _ in pairs):  # Kafka's client would cut the name there
         raise ValueError("the name of a header has a NUL")
+    if why := next((fault for name, _ in pairs if (fault := header_fault(name))), ""):
+        raise ValueError(why)
     return [(name, None if value is None else _decoded(f"the header {name[:60]!r}", value)) for name, value in pairs]

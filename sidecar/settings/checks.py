@@ -17,6 +17,7 @@ from reconsume.sidecar.settings.values import KeyPath
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import build_ladder, level_delays
 from reconsume.topics.names import build_names, group_fault
+from reconsume.topics.outputs import is_reserved
 
 Check = Callable[[Settings], Iterator[Fault]]
 
@@ -186,6 +187,10 @@ def outputs_can_be_written(settings: Settings) -> Iterator[Fault]:
         yield Fault(path, "cannot be written in broadcast mode, which has no transaction; leave it out")
     if deliver.verdicts == "header":
         yield Fault(path, "needs deliver.verdicts: all, as outputs stand in a body beside their verdict")
+    for number, topic in enumerate(deliver.outputs):
+        if is_reserved(topic):
+            text = "is the name of topics of a group, or of Kafka's own ones, which take no outputs; leave it out"
+            yield Fault((*path, number), text, topic)
 
 
 def lock_is_shorter(settings: Settings) -> Iterator[Fault]:

@@ -36,8 +36,6 @@ AGAIN = 1.0
 """Seconds until the next look while Kafka has not answered yet: nothing is delivered before it has."""
 ANSWER_WITHIN = 20.0
 """Seconds for an answer. A cluster of 200 000 partitions has taken six."""
-INTERNAL = "__"
-"""How the names of Kafka's own topics begin."""
 
 _LOG = logging.getLogger("reconsume.outputs")
 
@@ -108,7 +106,7 @@ class KnownOutputs(threading.Thread):
         self.states = {
             name: [State(partition.leader, len(partition.isrs)) for _, partition in sorted(topic.partitions.items())]
             for name, topic in described
-            if topic.error is None and self.allowed.allows(name) and not name.startswith(INTERNAL)
+            if topic.error is None and self.allowed.allows(name)
         }
         self.listed.set()
 

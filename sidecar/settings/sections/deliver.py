@@ -231,8 +231,9 @@ class Deliver(Section):
         default=(),
         description=(
             "Topics, by name or glob, to which a service may have records written with its verdict (`produce` in the "
-            "JSON body), in the transaction that has the record's progress. A glob covers no topic of a group "
-            "(`*-RETRY*`, `*-DLQ`, `*-ORDERED*`), and a main topic of this group must be named. None by default."
+            "JSON body), in the transaction that has the record's progress. Topics of a group (`*-RETRY*`, `*-DLQ`, "
+            "`*-ORDERED*`) and of Kafka (`__*`) are refused, and a main topic of this group must be named. None by "
+            "default."
         ),
     )
     max_answer: Annotated[int, size("64KiB", "16MiB")] = Field(
