@@ -196,7 +196,7 @@ def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outpu
         outputs=outputs,
         in_place=deliver.order != "none",
         reserved=access.reserved,
-        signed=access.signed,
+        written=access.written,
         calls=calls_of(settings),
     )
     push = Push(target_of("deliver.url", deliver.url or "", deliver), terms, now, access)

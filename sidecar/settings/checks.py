@@ -11,6 +11,7 @@ from reconsume.sidecar.settings.addresses import Listen, is_loopback, parse_list
 from reconsume.sidecar.settings.checks_of_topics import CHECKS_OF_TOPICS
 from reconsume.sidecar.settings.checks_of_urls import CHECKS_OF_URLS
 from reconsume.sidecar.settings.faults import Fault
+from reconsume.sidecar.settings.header_globs import AUTHORIZATION, SIGNATURE, compared
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Deliver
 from reconsume.sidecar.settings.values import KeyPath
@@ -176,6 +177,18 @@ def names_fit(settings: Settings) -> Iterator[Fault]:
         yield Fault(("topics",), f"with group {settings.group}: {error}", has_value=False)
 
 
+def forwarded_headers_are_the_records(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each forwarded header that the sidecar adds to each request itself."""
+    deliver = settings.deliver
+    added = (SIGNATURE if deliver.signing_secret_file else frozenset()) | (
+        {AUTHORIZATION} if deliver.bearer_token_file else frozenset()
+    )
+    for number, name in enumerate(deliver.forward_headers):
+        if compared(name) in added:
+            text = "is a header that the sidecar adds itself (bearer_token_file, signing_secret_file): leave it out"
+            yield Fault(("deliver", "forward_headers", number), text, name)
+
+
 def outputs_can_be_written(settings: Settings) -> Iterator[Fault]:
     """Yield a fault for each setting with which an answer's records could not be read or written."""
     deliver, path = settings.deliver, ("deliver", "outputs")
@@ -286,6 +299,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
             *(("group",), ("topics",), ("topic_prefix",)),
             *(("retry", name) for name in ("ladder", "rules", "levels", "ordered_ladder")),
         ),
+    ),
+    (
+        forwarded_headers_are_the_records,
+        (("deliver", "forward_headers"), ("deliver", "bearer_token_file"), ("deliver", "signing_secret_file")),
     ),
     (
         outputs_can_be_written,

@@ -91,3 +91,10 @@ def test_outputs_to_topics_of_a_group_or_of_kafka_are_refused_whoever_names_them
     (problem,) = problems(write_good(tmp_path), [f'deliver.outputs=[invoices, "{topic}"]'])
     assert problem.startswith(f"deliver.outputs[1] = {topic}")
     assert "take no outputs" in problem
+
+
+def test_a_header_that_the_sidecar_adds_itself_is_not_forwarded(tmp_path: Path) -> None:
+    named = "deliver.forward_headers=[x-tenant, Authorization]"
+    assert good(tmp_path, named).deliver.forward_headers == ("x-tenant", "Authorization")
+    (problem,) = problems(write_good(tmp_path), [named, "deliver.bearer_token_file=/run/secrets/token"])
+    assert problem.startswith("deliver.forward_headers[1] = Authorization: is a header that the sidecar adds itself")
