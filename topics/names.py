@@ -239,8 +239,8 @@ def group_fault(group: str) -> str:
     if (derived := DERIVED_GROUP.fullmatch(group)) is not None:
         return f"must not end in -{derived[2]}: the group {derived[1]} uses that name for itself"
     if (shared := CONTROL_NAME.fullmatch(group)) is not None:
-        other, part = shared[1], shared[2]
-        return f"must not contain -{part}: the topics of the group {other} have such names, and would be shared"
+        other, ending = shared[1], shared[2]
+        return f"must not contain -{ending}: the topics of the group {other} have such names, and would be shared"
     if (reached := BY_PREFIX.fullmatch(group)) is not None:
         other, lane = reached[1], reached[2]
         return (

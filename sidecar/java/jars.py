@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from reconsume.sidecar.errors import ConfigError, SetupError
+from reconsume.sidecar.files import open_private
 from reconsume.sidecar.masking import url_without_secrets
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
@@ -180,7 +181,7 @@ class _Source:
     def _try(self, url: str, jar: Jar, partial: Path) -> None:
         got, counted, shown = 0, 0, url_without_secrets(url)
         try:
-            with urllib.request.urlopen(url, timeout=STALL) as reply, partial.open("wb") as file:
+            with urllib.request.urlopen(url, timeout=STALL) as reply, open_private(partial, "wb") as file:
                 while chunk := reply.read(CHUNK):
                     got += len(chunk)
                     if got > jar.size:

@@ -29,7 +29,7 @@ from reconsume.sidecar.dev.kafka.node import Node
 from reconsume.sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
 from reconsume.sidecar.dev.kafka.releases import USUAL, lock_of
 from reconsume.sidecar.errors import SetupError
-from reconsume.sidecar.files import temporary_path
+from reconsume.sidecar.files import temporary_path, write_private
 from reconsume.sidecar.java.find_java import find_java
 from reconsume.sidecar.java.jars import Progress, fetch
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
@@ -152,8 +152,8 @@ class EmbeddedKafka:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for plan in plans:
             plan.folder.mkdir(parents=True, exist_ok=True)
-            plan.properties.write_text(server_properties(plan, plans, overrides), "utf-8")
-        (self.folder / LOG4J_FILE).write_text(LOG4J, "utf-8")
+            write_private(plan.properties, server_properties(plan, plans, overrides))
+        write_private(self.folder / LOG4J_FILE, LOG4J)
 
     def _format_all(self, lock: Path, features: Mapping[str, int], seconds: float) -> None:
         """Write the cluster id and the first metadata into each empty data folder."""
