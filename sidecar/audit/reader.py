@@ -34,6 +34,7 @@ from reconsume.sidecar.kafka.errors import (
 )
 from reconsume.sidecar.kafka.messages import read_headers
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.topics.client_rules import make_client
 
 PATIENCE = 30.0
 """Seconds without a record after which an open transaction counts as hanging. Reconsume's transactions end, or are
@@ -62,10 +63,12 @@ class AuditKafka:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 50,
         }
-        self._own = Consumer(whole_fetches(config))
-        self._mains = Consumer(config)
+        self._own = make_client(Consumer, whole_fetches(config))
+        self._mains = make_client(Consumer, config)
         # Its watermarks are high watermarks, and its requests never wait for an open transaction.
-        self._asking = Consumer({**reader_config(kafka, group, CLIENT), "isolation.level": "read_uncommitted"})
+        self._asking = make_client(
+            Consumer, {**reader_config(kafka, group, CLIENT), "isolation.level": "read_uncommitted"}
+        )
         self.seen: dict[Number, First] = {}
         """The timestamps of what was read of each partition."""
         self.overtaken: dict[Number, int] = {}
@@ -129,7 +132,7 @@ class AuditKafka:
         if not topic_partitions:
             return {}
         level = "read_committed" if stable else "read_uncommitted"
-        reader = Consumer({**reader_config(self._kafka, group, CLIENT), "isolation.level": level})
+        reader = make_client(Consumer, {**reader_config(self._kafka, group, CLIENT), "isolation.level": level})
         try:
             found = committed_of(reader, topic_partitions, self._patience, passes)
         except KafkaException as error:

@@ -21,6 +21,7 @@ from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
 from reconsume.topics.attempt import Attempt, attempt_of
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.events import Event, State, encode_event, event_of
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
@@ -102,7 +103,9 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
 
 def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:
     spans = cluster.spans([(names.policy, PARTITION)])
-    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
+    consumer = make_client(
+        Consumer, {**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0}
+    )
     try:
         reader = RangeReader(consumer, spans)
         yield from reader.records(deadline=time.monotonic() + within)
@@ -140,7 +143,7 @@ class SettlementWriter:
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._names = names
         config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
-        self._producer = Producer({**config, "queue.buffering.max.messages": 2 * MOST})
+        self._producer = make_client(Producer, {**config, "queue.buffering.max.messages": 2 * MOST})
         self._faults: list[str] = []
 
     def __enter__(self) -> SettlementWriter:

@@ -32,6 +32,7 @@ from reconsume.sidecar.kafka.errors import (
     passing,
     sentence_of,
 )
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.names import Names
 
 CLIENT = "reconsume-dlq"
@@ -113,7 +114,7 @@ class DlqTopics:
 
     def reader(self) -> Consumer:
         """Return a client of the redrive group that never joins it. The caller closes it."""
-        return Consumer({**reader_config(self.kafka, self.names.redrive_group, CLIENT), **QUIET})
+        return make_client(Consumer, {**reader_config(self.kafka, self.names.redrive_group, CLIENT), **QUIET})
 
     def layout(self, *, whole: bool = False) -> Layout:
         """Return the span of every partition. Raises ContractError if a topic does not exist.

@@ -21,6 +21,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.hold_record import (
     HOLD,
     IDENT,
@@ -106,7 +107,9 @@ class HoldStore:
                 faults.append(error.str())
 
         config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        with closing(Producer({**config, "log_level": 0})) as producer:  # closed at once, as in dlq/settlements.py
+        with closing(
+            make_client(Producer, {**config, "log_level": 0})
+        ) as producer:  # closed at once, as in dlq/settlements.py
             for key, value in records.items():
                 producer.produce(self._names.policy, value, key, PARTITION, on_delivery=landed)
             unsent = producer.flush(ANSWER_SECONDS + 1)

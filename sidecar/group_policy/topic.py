@@ -13,6 +13,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
@@ -97,7 +98,9 @@ def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Mes
     """Yield all messages of the policy topic, for `within` seconds. Raises BrokerError, also if it takes longer."""
     deadline = time.monotonic() + within
     spans = cluster.spans([(names.policy, PARTITION)])
-    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
+    consumer = make_client(
+        Consumer, {**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0}
+    )
     try:
         reader = RangeReader(consumer, spans)
         yield from reader.records(deadline=deadline)

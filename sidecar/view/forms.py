@@ -14,6 +14,7 @@ from reconsume.sidecar.view.age import PositionsAnswer, ask_events
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import retention_of
 from reconsume.sidecar.view.tables import Item
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.events import BadEvent
 from reconsume.topics.fold import read_event, row_of
 from reconsume.topics.names import Kind, Names
@@ -72,7 +73,7 @@ class SparkForm:
         self.empty = f"nothing was ever written to {names.view}: does the Spark job run?"
         self._names = names
         # Used only for committed offsets. The consumer that reads must work without a right to the job's group.
-        self._job = Consumer(view_config(kafka, names.view_group, client))
+        self._job = make_client(Consumer, view_config(kafka, names.view_group, client))
 
     def item(self, message: Message, moment: int) -> Item | BadRow:
         kind = self.kinds[message.topic() or ""]

@@ -26,6 +26,7 @@ from reconsume.sidecar.view.intake import Intake
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import Facts, ViewStore
 from reconsume.sidecar.view.tables import Item
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.names import Kind, Names
 
 SURVEY_EVERY = 60.0
@@ -72,7 +73,7 @@ class ViewReader:
         self._cluster = Cluster(kafka)
         self._config = view_config(kafka, names.retry_group, client)
         self._small = form.source is Source.EVENTS
-        self._consumer = Consumer(self._config)
+        self._consumer = make_client(Consumer, self._config)
         self._has_read = False
         """Whether the consumer was ever told to read something."""
         self._topics: Mapping[str, Topic] = {}
@@ -210,7 +211,7 @@ class ViewReader:
         self._has_read |= bool(self._positions)
 
     def _renew_consumer(self) -> None:
-        former, self._consumer = self._consumer, Consumer(self._config)
+        former, self._consumer = self._consumer, make_client(Consumer, self._config)
         former.close()
         self._begin_reading()
 

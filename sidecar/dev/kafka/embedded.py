@@ -33,6 +33,7 @@ from reconsume.sidecar.files import temporary_path, write_private
 from reconsume.sidecar.java.find_java import find_java
 from reconsume.sidecar.java.jars import Progress, fetch
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
+from reconsume.topics.client_rules import make_client
 
 READY_SECONDS = 60.0
 """Seconds that a start may take; alone it needs 2 to 4 s, on a loaded machine several times that."""
@@ -242,7 +243,7 @@ def _brokers(address: str, cluster: str) -> set[int]:
     Each call has a client of its own. A node that has just woken lists topics and no broker, itself included. Once in
     50 times a client that asked then got no answer any more, where a new one did (as in librdkafka#5301).
     """
-    client = AdminClient(QUIET | {"bootstrap.servers": address})
+    client = make_client(AdminClient, QUIET | {"bootstrap.servers": address})
     try:
         metadata = client.list_topics(timeout=1)
     except KafkaException:

@@ -22,6 +22,7 @@ from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.topics.acls import GroupShape
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.retry_headers import RETRY_DUE_AT
 from reconsume.topics.transitions import UNREADABLE
 
@@ -100,7 +101,7 @@ def first_records(
     if not spans:
         return firsts
     config = whole_fetches(follower_config(cluster.kafka, group.names.retry_group, cluster.client_id))
-    consumer = Consumer({**config, "log_level": 0})
+    consumer = make_client(Consumer, {**config, "log_level": 0})
     try:
         reader = RangeReader(consumer, spans)
         for message in reader.records(deadline=time.monotonic() + FIRST_ANSWER_SECONDS):

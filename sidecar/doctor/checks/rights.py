@@ -15,6 +15,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
 from reconsume.topics.acls import Permission, Resource
+from reconsume.topics.client_rules import make_client
 
 TRY_ID = "~doctor"
 """The end of a transactional id that is only tried. No instance's name has a `~`, so no instance is fenced."""
@@ -64,7 +65,7 @@ def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> I
     Nothing is written to any topic.
     """
     identity = f"{right.name}{TRY_ID}"
-    producer = Producer({**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})
+    producer = make_client(Producer, {**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})
     try:
         producer.init_transactions(FIRST_ANSWER_SECONDS)
     except KafkaException as error:

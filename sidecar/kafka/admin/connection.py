@@ -24,6 +24,7 @@ from reconsume.sidecar.kafka.errors import (
     retry_transient,
     sentence_of,
 )
+from reconsume.topics.client_rules import make_client
 
 POLL_SECONDS = 0.1
 """Seconds until the client's callbacks run again while a request is out. Ctrl-C waits no longer."""
@@ -67,7 +68,7 @@ class Connection:
             "error_cb": lambda error: None if (alive := note()) is None else alive(error),
         }
         try:
-            self.client = AdminClient(config)
+            self.client = make_client(AdminClient, config)
         except KafkaException as error:
             raise ConfigError([f"kafka: {sentence_of(error)}"]) from error
 

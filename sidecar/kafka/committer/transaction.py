@@ -42,6 +42,7 @@ from reconsume.sidecar.kafka.committer.write_errors import (
 )
 from reconsume.sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
 from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.transition_records import Copy
 
 API_LIMIT = 5.0
@@ -83,7 +84,7 @@ class TransactionalProducer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._log, self.throttle = ClientLog(config), Throttle()
-        self._producer = Producer({**self._log.watched(config), "throttle_cb": self.throttle.hear})
+        self._producer = make_client(Producer, {**self._log.watched(config), "throttle_cb": self.throttle.hear})
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
         self.appended: Appended = lambda _entries, _located: None

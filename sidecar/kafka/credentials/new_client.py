@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, RefusedClient
 from reconsume.sidecar.kafka.errors import sentence_of
+from reconsume.topics.client_rules import make_client
 
 AGAIN = 1.0
 """Seconds before the next try. Credentials are mounted as several files: for a moment two of them may not match."""
@@ -40,7 +41,7 @@ def new_client(
     while True:
         each()
         try:
-            client = make(credentials.adopt(config))
+            client = make_client(make, credentials.adopt(config))
         except KafkaException as failure:
             refuse(credentials, failure)
             if stopping.wait(AGAIN):

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from reconsume.sidecar.kafka.credentials.tls import distrust
 from reconsume.sidecar.kafka.errors import sentence_of
 from reconsume.sidecar.masking import text_without_secrets
+from reconsume.topics.client_rules import make_client
 
 TRY_SECONDS = 6.0
 """Seconds within which a broker must have answered. A login that fails is known after 1.1 s, silence after 4 s."""
@@ -141,7 +142,7 @@ def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
         "error_cb": told.note,
     }
     try:
-        client = AdminClient(config)
+        client = make_client(AdminClient, config)
     except KafkaException as error:
         return Unreachable(f"the client cannot be made: {sentence_of(error)}", "correct the kafka: section")
     servers = kafka["bootstrap.servers"]

@@ -24,6 +24,7 @@ from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.client_rules import make_client
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.names import Names
 
@@ -80,7 +81,7 @@ def read_waiting(
         for partition, span in cluster.spans(led).items()
     }
     config = whole_fetches(follower_config(cluster.kafka, names.group, cluster.client_id))
-    consumer = Consumer({**config, "log_level": 0})
+    consumer = make_client(Consumer, {**config, "log_level": 0})
     copies = OpenCopies(policy, by, wanted, progress)
     total = sum(max(0, end - begin) for begin, end in spans.values())
     try:
