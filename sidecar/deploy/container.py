@@ -8,14 +8,13 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from reconsume.sidecar.deploy.annotations import SidecarAnnotations, millicores
+from reconsume.sidecar.deploy.annotations import SECRET_VOLUME, SidecarAnnotations, millicores, secret_volume
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"
 FILE = f"{FOLDER}/reconsume.yaml"
 SECRETS = "/etc/reconsume-secrets"
 VOLUME = "reconsume-config"
-SECRET_VOLUME = "reconsume-secret-"
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 NO_TOKEN = "reconsume-no-token"
 """The volume that is mounted over the folder of the service account's token, which the service's own containers may
@@ -92,11 +91,6 @@ def volumes(annotations: SidecarAnnotations, *, grouped: bool = False) -> list[O
         *({"name": secret_volume(name), "secret": {"secretName": name, **mode}} for name in secrets),
         {"name": NO_TOKEN, "emptyDir": {}},
     ]
-
-
-def secret_volume(secret: str) -> str:
-    """Return the name of the volume of a Secret. A volume's name has no dots."""
-    return f"{SECRET_VOLUME}{secret.replace('.', '-')}"
 
 
 def is_ours(volume: str) -> bool:

@@ -15,6 +15,7 @@ from reconsume.sidecar.delivery.push.signature import LONGEST_TOKEN, secrets_in,
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.tls_context import client_context
 
 CA, CERTIFICATE, KEY = "deliver.tls.ca_file", "deliver.tls.cert_file", "deliver.tls.key_file"
 TOKEN, SECRETS = "deliver.bearer_token_file", "deliver.signing_secret_file"
@@ -84,8 +85,7 @@ def digest_of(contents: Mapping[str, bytes]) -> bytes:
 
 def context_of(files: Mapping[str, Path], contents: Mapping[str, bytes]) -> ssl.SSLContext:
     """Return the context of TLS: what is trusted, and what is shown. Raises ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and name
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = client_context()
     context.set_alpn_protocols(["http/1.1"])
     if CA in files:
         # So that an intermediate CA, or the certificate itself, can be what is trusted.
