@@ -1,8 +1,8 @@
 """Make Kafka clients, none of them with a property that brings code along (contract 14.6). Pure.
 
-Sidecar, commands and Spark jobs make every consumer, producer and admin client by `make_client`, and name the class, so
-that this file needs no client library. The settings refuse the same properties earlier, with their place in the file.
-But a property may also come from an option of a Spark source, and no further source must need a check of its own.
+Sidecar, commands and Spark jobs make every consumer, producer and admin client by `checked_client`, and name the
+class, so that this file needs no client library. The settings refuse the same properties earlier, with their place in
+the file. But a property may also come from an option of a Spark source, and no further source must need a check of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_properties(config: Mapping[str, object]) -> None:
             raise UnsafePropertyError(f"{name}: {why}")
 
 
-def make_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str, object]) -> C:
+def checked_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str, object]) -> C:
     """Return a consumer, producer or admin client with these properties of librdkafka.
 
     Raises UnsafePropertyError, and whatever the class raises (KafkaException).

@@ -21,6 +21,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -34,7 +35,6 @@ from reconsume.sidecar.kafka.errors import (
 )
 from reconsume.sidecar.kafka.messages import read_headers
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
-from reconsume.topics.client_rules import make_client
 
 PATIENCE = 30.0
 """Seconds without a record after which an open transaction counts as hanging. Reconsume's transactions end, or are

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
-from reconsume.topics.client_rules import make_client
+from reconsume.sidecar.kafka.clients import make_client
 
 WITHIN = 10.0
 """Seconds for the broker to take the record."""

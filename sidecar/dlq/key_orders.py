@@ -18,8 +18,8 @@ from reconsume.sidecar.dlq.settlements import NONE
 from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.retry_order import LARGEST_OFFSET, Order
 

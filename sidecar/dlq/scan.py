@@ -10,9 +10,9 @@ from confluent_kafka import Consumer
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import Reading, to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
-from reconsume.topics.client_rules import make_client
 
 SILENCE = 15.0
 """Seconds without a record or an end of a partition after which Kafka counts as unreachable."""

@@ -18,10 +18,10 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
 from reconsume.topics.attempt import Attempt, attempt_of
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.events import Event, State, encode_event, event_of
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (

@@ -23,6 +23,7 @@ from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
 from reconsume.sidecar.kafka.client_config import BATCH_BYTES, reader_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -32,7 +33,6 @@ from reconsume.sidecar.kafka.errors import (
     passing,
     sentence_of,
 )
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.names import Names
 
 CLIENT = "reconsume-dlq"

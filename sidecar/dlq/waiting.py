@@ -17,10 +17,10 @@ from reconsume.sidecar.dlq.scan import Scan
 from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Span
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
 from reconsume.topics.attempt import Attempt, attempt_of, retry_state_of
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.retry_headers import ID, RetryState
 from reconsume.topics.retry_order import Order

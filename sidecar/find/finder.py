@@ -40,10 +40,10 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.sidecar.settings import Settings
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.names import Kind
 
 MOST_BYTES = 1024 * 1024 * 1024

@@ -17,8 +17,8 @@ from msgspec import UNSET
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.kafka.client_config import Config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.policy_record import (
     PARTITION,

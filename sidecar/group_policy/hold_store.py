@@ -19,9 +19,9 @@ from reconsume.sidecar.group_policy.hold_book import HoldBook
 from reconsume.sidecar.group_policy.topic import read_messages
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.hold_record import (
     HOLD,
     IDENT,

@@ -17,9 +17,9 @@ from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.topic import read_messages
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
     KEY,

@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, Message
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (

@@ -23,12 +23,12 @@ from reconsume.sidecar.kafka.client_config import (
     teller_config,
     view_config,
 )
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import code_of, sentence_of
 from reconsume.sidecar.kafka.foreign_properties import foreign_faults
 from reconsume.sidecar.masking import MASK
 from reconsume.sidecar.settings.masks import is_secret
 from reconsume.sidecar.settings.sections.kafka_secrets import LOCATIONS, SUFFIX, Kafka
-from reconsume.topics.client_rules import make_client
 
 NOBODY = "reconsume-check"
 """The name of the clients that are made here. They talk to no broker."""

@@ -10,11 +10,11 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Topic
 from reconsume.sidecar.kafka.client_config import view_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.view.age import PositionsAnswer, ask_events
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import retention_of
 from reconsume.sidecar.view.tables import Item
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.events import BadEvent
 from reconsume.topics.fold import read_event, row_of
 from reconsume.topics.names import Kind, Names

@@ -12,9 +12,9 @@ from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.events import Event, decode_event, encode_event, order
 from reconsume.topics.names import Names
 

@@ -17,6 +17,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.gaps import UntilGap
 from reconsume.sidecar.view.age import PositionsAnswer
@@ -26,7 +27,6 @@ from reconsume.sidecar.view.intake import Intake
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import Facts, ViewStore
 from reconsume.sidecar.view.tables import Item
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.names import Kind, Names
 
 SURVEY_EVERY = 60.0

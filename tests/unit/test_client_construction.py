@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from reconsume.topics.client_rules import NATIVE, UnsafePropertyError, make_client
+from reconsume.sidecar.kafka.clients import make_client
+from reconsume.topics.client_rules import NATIVE, UnsafePropertyError
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("sidecar", "spark", "once", "topics", "reconsume", "pyspark_reconsume")
@@ -24,8 +25,8 @@ CLASSES = frozenset(
         "AIOProducer",
     }
 )
-MAKERS = frozenset({"make_client", "new_client"})
-"""`new_client` gives its class to `make_client`."""
+MAKERS = frozenset({"make_client", "new_client", "checked_client"})
+"""Each of the first two gives its class to the next: `new_client`, `make_client`, `checked_client`."""
 
 
 def imported(tree: ast.Module) -> set[str]:

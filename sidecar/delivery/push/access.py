@@ -50,6 +50,10 @@ class ServiceCredentials:
                 text = "credentials for the service cannot be used; the former stay in use: %s"
                 _LOG.error(text, self.problem, extra={"event": "service-credentials-unusable"})
                 continue
+            except Exception:  # noqa: BLE001 - a file must never end this loop: renewed ones would not be taken up
+                self.problem = "a fault of the sidecar, which the log names"
+                _LOG.exception("reading the credentials for the service failed", extra={"event": "fault"})
+                continue
             self.problem = ""
             if newer is not None:
                 self._take(newer)

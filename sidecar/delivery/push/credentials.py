@@ -92,7 +92,7 @@ def context_of(files: Mapping[str, Path], contents: Mapping[str, bytes]) -> ssl.
         context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         _load(CA, files, lambda: context.load_verify_locations(cadata=_pem_of(contents[CA])))
     else:
-        context.load_default_certs()
+        _load_public(context)
     if CERTIFICATE in files:
         key = KEY if KEY in files else CERTIFICATE
         if b"ENCRYPTED" in contents[key]:
@@ -129,6 +129,13 @@ def _taken(
     except ValueError as fault:
         faults.append(f"{name} = {files[name]}: {fault}")
         return none
+
+
+def _load_public(context: ssl.SSLContext) -> None:
+    try:
+        context.load_default_certs()
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"the CAs of this machine cannot be read ({type(error).__name__}); set {CA}"]) from None
 
 
 def _load(name: str, files: Mapping[str, Path], load: Callable[[], None]) -> None:

@@ -14,10 +14,10 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
 from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.few_messages import few_messages
 from reconsume.sidecar.kafka.messages import read_headers
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.events import Event, decode_event
 
 CLIENT = "reconsume-demo-reader"

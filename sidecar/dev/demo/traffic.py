@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.dev.demo.orders import TOPIC, Order
 from reconsume.sidecar.errors import BrokerError
-from reconsume.topics.client_rules import make_client
+from reconsume.sidecar.kafka.clients import make_client
 
 
 class Traffic:

@@ -33,7 +33,7 @@ from reconsume.sidecar.files import temporary_path, write_private
 from reconsume.sidecar.java.find_java import find_java
 from reconsume.sidecar.java.jars import Progress, fetch
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
-from reconsume.topics.client_rules import make_client
+from reconsume.sidecar.kafka.clients import make_client
 
 READY_SECONDS = 60.0
 """Seconds that a start may take; alone it needs 2 to 4 s, on a loaded machine several times that."""

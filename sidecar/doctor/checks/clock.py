@@ -15,8 +15,8 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, not_checked, ok, warn
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, sentence_of
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.names import Names
 
 WARN_MS = 1_000

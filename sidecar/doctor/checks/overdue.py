@@ -18,11 +18,11 @@ from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics,
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.topics.acls import GroupShape
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.retry_headers import RETRY_DUE_AT
 from reconsume.topics.transitions import UNREADABLE
 

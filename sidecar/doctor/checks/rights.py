@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
 from reconsume.topics.acls import Permission, Resource
-from reconsume.topics.client_rules import make_client
 
 TRY_ID = "~doctor"
 """The end of a transactional id that is only tried. No instance's name has a `~`, so no instance is fenced."""

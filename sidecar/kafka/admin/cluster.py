@@ -31,8 +31,8 @@ from reconsume.sidecar.kafka.admin.descriptions import (
     topic_of,
 )
 from reconsume.sidecar.kafka.client_config import reader_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS, committed_of
-from reconsume.topics.client_rules import make_client
 
 SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
     Offset.BEGIN: OffsetSpec.earliest,

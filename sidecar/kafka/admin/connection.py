@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     COORDINATOR,
@@ -24,7 +25,6 @@ from reconsume.sidecar.kafka.errors import (
     retry_transient,
     sentence_of,
 )
-from reconsume.topics.client_rules import make_client
 
 POLL_SECONDS = 0.1
 """Seconds until the client's callbacks run again while a request is out. Ctrl-C waits no longer."""

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.committer.client_log import ClientLog
 from reconsume.sidecar.kafka.committer.late_end_guard import LateEndGuard
 from reconsume.sidecar.kafka.committer.refusing_partitions import State
@@ -42,7 +43,6 @@ from reconsume.sidecar.kafka.committer.write_errors import (
 )
 from reconsume.sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
 from reconsume.sidecar.kafka.named_topics import named_topics
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.transition_records import Copy
 
 API_LIMIT = 5.0

@@ -12,10 +12,10 @@ from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Parti
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.errors import raise_partition_errors
 from reconsume.sidecar.observability.thread_watch import StopRequest
-from reconsume.topics.client_rules import make_client
 
 AGAIN_AFTER = 0.1
 """Seconds before the committed progress is asked for again."""

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaException
 
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
-from reconsume.topics.client_rules import make_client
 
 _LOG = logging.getLogger("reconsume.assignment")
 

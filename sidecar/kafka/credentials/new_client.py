@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, RefusedClient
 from reconsume.sidecar.kafka.errors import sentence_of
-from reconsume.topics.client_rules import make_client
 
 AGAIN = 1.0
 """Seconds before the next try. Credentials are mounted as several files: for a moment two of them may not match."""

@@ -55,7 +55,8 @@ def context_of(kafka: Mapping[str, str]) -> ssl.SSLContext:
     location = kafka.get("ssl.ca.location", "probe")
     context = client_context()
     if location == "probe" and "ssl.ca.pem" in kafka:
-        context.load_verify_locations(cadata=kafka["ssl.ca.pem"])
+        text = kafka["ssl.ca.pem"].encode("ascii", errors="ignore").decode("ascii")  # comments may be anything
+        context.load_verify_locations(cadata=text)
     elif location == "probe":
         context.load_default_certs()
     else:

@@ -19,12 +19,12 @@ from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.topics.attempt import retry_state_of
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.names import Names
 

@@ -18,8 +18,8 @@ from reconsume.sidecar.dev.demo.ledger import Verdict, digest_of
 from reconsume.sidecar.dev.demo.shop.behaviour import Answer, answer_to
 from reconsume.sidecar.dev.demo.shop.order_log import Order, OrderLog, case_of
 from reconsume.sidecar.dev.demo.shop.web import post
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import read_headers
-from reconsume.topics.client_rules import make_client
 from reconsume.topics.retry_headers import LARGEST_LONG, BadHeader, Headers, parse_retry_headers
 
 MOST, PAGES = 64, 64
