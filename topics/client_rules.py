@@ -2,7 +2,8 @@
 
 Sidecar, commands and Spark jobs make every consumer, producer and admin client by `checked_client`, and name the
 class, so that this file needs no client library. The settings refuse the same properties earlier, with their place in
-the file. But a property may also come from an option of a Spark source, and no further source must need a check of its own.
+the file. But a property may also come from an option of a Spark source, and no further source must need a check of its
+own.
 """
 
 from __future__ import annotations

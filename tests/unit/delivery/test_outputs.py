@@ -97,7 +97,7 @@ def test_what_may_not_be_written_is_a_failure_that_says_why(produce: Any, why: s
 def answered(
     body: object, rules: VerdictRules = RULES, status: int = 200, noted: list[tuple[bytes, bytes]] | None = None
 ) -> Any:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    data = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
     judged = verdict_from_response(status, noted or [JSON], data, rules, WALL)
     return judged.judged if isinstance(judged, OddAnswer) else judged
 
