@@ -53,3 +53,7 @@ class RecordError(ReconsumeError):
 
 class LetterError(RecordError):
     """There is no such dead letter, or it is not in a state for what was asked."""
+
+
+class BusyError(ReconsumeError):
+    """Too many calls of one kind are in progress. The caller may try again in some seconds."""

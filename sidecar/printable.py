@@ -4,8 +4,15 @@ from __future__ import annotations
 
 
 def plural(count: int, noun: str) -> str:
-    """Return the count with its noun: `1 partition`, `2 partitions`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return the count with its noun: `1 partition`, `2 partitions`, `2 retries`."""
+    return f"{count} {noun_of(count, noun)}"
+
+
+def noun_of(count: int, noun: str) -> str:
+    """Return the form of a noun that goes with a count, for pages that show the count apart from it."""
+    if count == 1:
+        return noun
+    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
 
 def printable(text: str) -> str:

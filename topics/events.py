@@ -94,6 +94,10 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 Order: TypeAlias = tuple[Attempt, int, int]
 
 
+BY_REDRIVE, BY_SETTLEMENT = "redrive:", "settle:"
+"""What is before the author's name in `instance` of an event that an operator caused. No pod's name has a colon."""
+
+
 class BadEvent(msgspec.Struct, frozen=True):
     """The reason why a record of the events topic is not an event, as one sentence for people."""
 
@@ -128,6 +132,14 @@ def decode_event(data: bytes | None) -> Event | BadEvent:
 def order(event: Event) -> Order:
     """Return the sort key of an event among those of its record: its attempt, rank of state, event time."""
     return attempt_of(event), RANKS[event.state], event.at
+
+
+def author_of(event: Event) -> str:
+    """Return who redrove, dismissed or settled the record, as its event says; empty for all other events."""
+    for prefix in (BY_REDRIVE, BY_SETTLEMENT):
+        if event.instance.startswith(prefix):
+            return event.instance.removeprefix(prefix)
+    return ""
 
 
 def latest(events: Iterable[Event]) -> Event | None:

@@ -59,9 +59,17 @@ class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def what(self) -> str:
         """What it holds, for people."""
+        return self._named(None if self.key is None else shown_key(self.key))
+
+    @property
+    def what_without_key(self) -> str:
+        """What it holds, for readers who may not see keys."""
+        return self._named(None if self.key is None else "(hidden)")
+
+    def _named(self, key: str | None) -> str:
         if self.all:
             return "all"
-        named = {"topic": self.topic, "level": self.level, "key": None if self.key is None else shown_key(self.key)}
+        named = {"topic": self.topic, "level": self.level, "key": key}
         return " ".join(f"{name}={value}" for name, value in named.items() if value is not None)
 
 

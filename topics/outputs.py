@@ -42,15 +42,13 @@ def is_reserved(topic: str) -> bool:
     return any(fnmatchcase(topic, pattern) for pattern in RESERVED_TOPICS)
 
 
-def header_fault(name: str) -> str:
-    """Return why an output may not bring a header of this name; empty if it may.
+def is_our_header(name: str) -> bool:
+    """Return whether an output may not bring a header of this name.
 
-    The two stamps are no fault, as `stamped` replaces them: a record that was itself an output has them, and its
-    consumer may pass on all headers.
+    It may bring the two stamps, which `stamped` replaces: a record that was itself an output has them, and its consumer
+    may pass on all headers.
     """
-    if name in STAMPS or not (name in OUR_HEADERS or name.startswith(RESERVED)):
-        return ""
-    return f"the header {name[:60]!r} is one that Reconsume writes"
+    return name not in STAMPS and (name in OUR_HEADERS or name.startswith(RESERVED))
 
 
 def literal_start(name: str) -> str:

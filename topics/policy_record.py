@@ -13,6 +13,7 @@ import msgspec
 
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
+from reconsume.topics.action_record import ACTION, ActionHeard, read_action
 from reconsume.topics.hold_record import HOLD, HoldHeard, read_hold
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
@@ -200,7 +201,7 @@ class SettlementHeard(msgspec.Struct, frozen=True):
     record: SettlementRecord | None
 
 
-Heard: TypeAlias = PolicyHeard | InstanceHeard | SettlementHeard | HoldHeard | NewerRecord | BadRecord
+Heard: TypeAlias = PolicyHeard | InstanceHeard | SettlementHeard | HoldHeard | ActionHeard | NewerRecord | BadRecord
 
 _ENCODER = msgspec.json.Encoder()
 _POLICY = msgspec.json.Decoder(PolicyRecord)
@@ -238,8 +239,11 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     if key is not None and key.startswith(HOLD):
         hold = read_hold(key, value)
         return BadRecord(hold) if isinstance(hold, str) else hold
+    if key is not None and key.startswith(ACTION):
+        action = read_action(key, value)
+        return BadRecord(action) if isinstance(action, str) else action
     if key is None or not key.startswith(INSTANCE):
-        return BadRecord(f"the key {shown(key)} is neither policy nor instance/… nor settle/… nor hold/…")
+        return BadRecord(f"the key {shown(key)} is neither policy nor instance/… nor settle/… nor hold/… nor action/…")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)
     if not instance:
         return BadRecord(f"the key {shown(key)} names no instance")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from reconsume.topics.attempt import ReadRecord
 from reconsume.topics.dead_letter_headers import dead_letter_headers
-from reconsume.topics.events import State, encode_event, event_of
+from reconsume.topics.events import BY_SETTLEMENT, State, encode_event, event_of
 from reconsume.topics.group_rules import GroupRules, number_of
 from reconsume.topics.headers_fast import for_topic
 from reconsume.topics.other_group_headers import kept_originals
@@ -44,14 +44,14 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules, now: int) -> tuple[Copy, ...]:
     """Return the records to publish for a decision, the copy first; empty if there is nothing to write."""
     match decision:
-        case Commit(retry_state=state):
-            return () if state is None else (_event(state, State.COMMIT, None, rules, now),)
+        case Commit(retry_state=state, by=by):
+            return () if state is None else (_event(state, State.COMMIT, None, rules, now, by),)
         case Retry(retry_state=state, level=level):
             copy = _copy(record, rules.retry_topic(level, state), state, rules)
             return (copy, _event(state, State.WAITING_RETRY, level, rules, now))
-        case Requeue(retry_state=state):
+        case Requeue(retry_state=state, by=by):
             copy = _copy(record, rules.names.ordered(state.topic), state, rules)
-            return (copy, _event(state, State.WAITING_RETRY, None, rules, state.due_at or state.last_failed_at))
+            return (copy, _event(state, State.WAITING_RETRY, None, rules, state.due_at or state.last_failed_at, by))
         case Hop(level=int(level), stray=True):
             return (_passed_on(record, rules.names.level(level, rules.family(record.source.topic)), now),)
         case Hop(retry_state=state, level=level):
@@ -60,8 +60,8 @@ def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules,
             ready = rules.names.ready
             headers = for_topic(record.headers or [], ready)
             return (Copy(ready, record.key, record.value, headers, record.source.number),)
-        case DeadLetter(retry_state=state):
-            return (_dead_letter(record, decision, rules), _event(state, State.DLQ, None, rules, now))
+        case DeadLetter(retry_state=state, by=by):
+            return (_dead_letter(record, decision, rules), _event(state, State.DLQ, None, rules, now, by))
     assert_never(decision)
 
 
@@ -117,6 +117,8 @@ def _dead_letter(record: ReadRecord, decision: DeadLetter, rules: GroupRules) ->
     return replace(copy, headers=[*copy.headers, *more])
 
 
-def _event(state: RetryState, name: State, level: int | None, rules: GroupRules, now: int) -> Copy:
-    event = event_of(state, name, level, group=rules.names.group, instance=rules.instance, at=now)
+def _event(state: RetryState, name: State, level: int | None, rules: GroupRules, now: int, by: str = "") -> Copy:
+    """Return the event. `by`: the operator who decided it, who then stands for the instance; empty if nobody did."""
+    instance = f"{BY_SETTLEMENT}{by}" if by else rules.instance
+    event = event_of(state, name, level, group=rules.names.group, instance=instance, at=now)
     return Copy(rules.names.events, state.id.encode(), encode_event(event), [])

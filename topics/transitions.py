@@ -31,9 +31,10 @@ UNREADABLE = "headers-unreadable"
 
 class Commit(msgspec.Struct, frozen=True):
     """The record is done. `retry_state` is that of the COMMIT event; None, and no event, if the record never failed or
-    in broadcast mode."""
+    in broadcast mode. `by`: the operator who decided it; empty if the service did."""
 
     retry_state: RetryState | None
+    by: str = ""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -45,12 +46,13 @@ class Retry(msgspec.Struct, frozen=True):
 
 class DeadLetter(msgspec.Struct, frozen=True):
     """A copy for the DLQ. `retry_state` keeps the number of retries made: 16, not 17. `deliveries` is the count of
-    KIP-1191."""
+    KIP-1191. `by`: the operator who decided it; empty if nobody did."""
 
     retry_state: RetryState
     reason: str
     deliveries: int
     stray: bool = False  # this instance does not consume the record's topic
+    by: str = ""
 
 
 class Hop(msgspec.Struct, frozen=True):
@@ -77,10 +79,11 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """A copy for the queue topic whose count stays, and its event: it is parked (`retry_state.parked`), or a person has
-    said that it is to be tried now."""
+    """A copy for the queue topic whose count stays, and its event: it is parked (`retry_state.parked`), or the
+    operator `by` has decided that it is tried now."""
 
     retry_state: RetryState
+    by: str = ""
 
 
 Written: TypeAlias = Retry | Requeue | DeadLetter | Hop | Forward
@@ -185,7 +188,7 @@ def parked(record: ReadRecord, failure: Failure, rules: GroupRules, now: int) ->
     return Requeue(state)
 
 
-def tried_now(record: ReadRecord, why: str, nonce: str, now: int) -> Requeue | Hop:
+def tried_now(record: ReadRecord, why: str, nonce: str, now: int, by: str = "") -> Requeue | Hop:
     """Return the copy of a record that waits in a queue and that a person has tried now: it is due, with its count.
 
     One that only waits behind another stays there: nothing else holds it.
@@ -194,20 +197,20 @@ def tried_now(record: ReadRecord, why: str, nonce: str, now: int) -> Requeue | H
     if state.behind:
         return Hop(state, None)
     reason = reason_text(BY_OPERATOR, why)
-    return Requeue(replace(state, due_at=later_than(retry_state_of(record), now), reason=reason, parked=False))
+    return Requeue(replace(state, due_at=later_than(retry_state_of(record), now), reason=reason, parked=False), by)
 
 
-def dead_by_hand(record: ReadRecord, why: str, now: int) -> DeadLetter:
+def dead_by_hand(record: ReadRecord, why: str, now: int, by: str = "") -> DeadLetter:
     """Return the dead letter of a record that waits in a queue, by a person's decision: it did not fail again."""
     before, text = retry_state_of(record), reason_text(BY_OPERATOR, why)
     ended = replace(before, order=None, behind=False, parked=False, settled="", postponed_at=0)
     state = replace(ended, due_at=now, first_failed_at=before.first_failed_at or now, reason=text)
-    return DeadLetter(state, BY_OPERATOR, before.times + before.parked)
+    return DeadLetter(state, BY_OPERATOR, before.times + before.parked, by=by)
 
 
-def done_by_hand(record: ReadRecord, why: str) -> Commit:
+def done_by_hand(record: ReadRecord, why: str, by: str = "") -> Commit:
     """Return the end of a record that waits in a queue and that a person has called done; an event tells of it."""
-    return Commit(replace(retry_state_of(record), reason=reason_text(BY_OPERATOR, why)))
+    return Commit(replace(retry_state_of(record), reason=reason_text(BY_OPERATOR, why)), by)
 
 
 def later_than(before: RetryState, now: int) -> int:

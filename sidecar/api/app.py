@@ -6,34 +6,35 @@ running sidecar through `Operated` (`probes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from reconsume.sidecar.api.holds import shown_to
 from reconsume.sidecar.api.probes import Operated, Scrape, probes
+from reconsume.sidecar.errors import BusyError
 from reconsume.sidecar.http.access import Access, AccessMiddleware
+from reconsume.sidecar.http.calls import Call, Caller, Endpoint
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.problems import problem
 from reconsume.topics.durations import parse_duration
 
 __all__ = ["Access", "build_app", "build_probe_app"]
 
+RETRY_AFTER = {"retry-after": "5"}
 LONGEST_DRAIN = 3600.0
 """Seconds. No caller waits longer for a call, and no pod has a longer grace period."""
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(
     sidecar: Operated,
     scrape: Scrape,
     access: Access,
-    calls: Sequence[Route] = (),
+    calls: Sequence[Call] = (),
 ) -> Starlette:
     """Return the API for the service beside the sidecar.
 
@@ -41,8 +42,8 @@ def build_app(
     """
     routes = [
         *probes(sidecar, scrape),
-        Route("/status", _status(sidecar), methods=["GET"]),
-        Route("/drain", _drain(sidecar), methods=["POST"]),
+        Call("/status", _status(sidecar), Caller.READ),
+        Call("/drain", _drain(sidecar), Caller.SERVICE, "POST"),
         *calls,
     ]
     return _app(routes, access)
@@ -56,11 +57,11 @@ def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:
     return _app(probes(sidecar, scrape), None)
 
 
-def _app(routes: list[Route], access: Access | None) -> Starlette:
+def _app(routes: list[Call], access: Access | None) -> Starlette:
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(AccessMiddleware, access=access)],
-        exception_handlers={HTTPException: _on_http_error, Exception: _on_fault},
+        middleware=[Middleware(AccessMiddleware, access=access, routes=routes)],
+        exception_handlers={HTTPException: _on_http_error, BusyError: _on_busy, Exception: _on_fault},
     )
     app.router.redirect_slashes = False  # the redirect would name the host that the caller sent
     return app
@@ -68,7 +69,7 @@ def _app(routes: list[Route], access: Access | None) -> Starlette:
 
 def _status(sidecar: Operated) -> Endpoint:
     async def status(request: Request) -> Response:
-        return json_answer(sidecar.status())
+        return json_answer(shown_to(request, sidecar.status()))
 
     return status
 
@@ -101,6 +102,10 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         raise error
     details = {404: "There is no such call.", 405: "This call has another method; see the Allow header."}
     return problem(error.status_code, details.get(error.status_code, error.detail), error.headers)
+
+
+async def _on_busy(request: Request, busy: Exception) -> Response:
+    return problem(503, f"{busy}.".capitalize(), RETRY_AFTER)
 
 
 async def _on_fault(request: Request, fault: Exception) -> Response:

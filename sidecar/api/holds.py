@@ -6,18 +6,18 @@ the record is in Kafka; the instances obey within 2 s.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
+from reconsume.sidecar.background import BoundedThreads
+from reconsume.sidecar.errors import BrokerError, BusyError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.hold_keeper import rows_of
 from reconsume.sidecar.group_policy.hold_store import HoldStore, Selection, built
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
+from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from reconsume.sidecar.http.problems import problem
@@ -25,7 +25,9 @@ from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, HoldRecor
 
 PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
-STATUS = {RecordError: 404, ContractError: 409, BrokerError: 503}
+THREADS, MOST_AT_ONCE = 2, 8
+"""Threads for calls that write, and calls in progress with those that wait. Each makes two clients of Kafka."""
+STATUS = {ContractError: 409, BrokerError: 503}
 TEXTS = {"topic": 249, "level": 32, "key": 4_096, "key_base64": 8_192}
 """Fields that say what is held, with their longest text."""
 
@@ -42,10 +44,11 @@ class HoldCalls:
 
     def __init__(self, holding: Holding, store: Callable[[], HoldStore]) -> None:
         self._holding, self._store = holding, store
+        self._writes = BoundedThreads("holds", THREADS, MOST_AT_ONCE)
 
     async def list(self, request: Request) -> Response:
         """Return the holds that this instance obeys."""
-        return json_answer(self._holding.status())
+        return json_answer(shown_to(request, self._holding.status()))
 
     async def begin(self, request: Request) -> Response:
         """Write a hold."""
@@ -63,7 +66,7 @@ class HoldCalls:
             store = self._store()
             return store.begin(selection, lasts, why, who, store.read())
 
-        ident, record = await asyncio.to_thread(write)
+        ident, record = await self._writes(write)
         return json_answer(rows_of({ident: record})[0], 201)
 
     async def release(self, request: Request) -> Response:
@@ -74,29 +77,49 @@ class HoldCalls:
             store = self._store()
             store.release([ident], who, store.read())
 
-        await asyncio.to_thread(write)
+        await self._writes(write)
         return Response(status_code=204)
 
 
-def hold_routes(holding: Holding, store: Callable[[], HoldStore]) -> list[Route]:
+def hold_routes(holding: Holding, store: Callable[[], HoldStore]) -> list[Call]:
     """Return the routes of holds."""
     calls = HoldCalls(holding, store)
     return [
-        Route(PATH, calls.list, methods=["GET"]),
-        Route(PATH, refusing(_telling(calls.begin)), methods=["POST"]),
-        Route(PATH + "/{id}", refusing(_telling(calls.release)), methods=["DELETE"]),
+        Call(PATH, calls.list, Caller.READ),
+        Call(PATH, refusing(_telling(calls.begin)), Caller.OPERATOR, "POST"),
+        Call(PATH + "/{id}", refusing(_telling(calls.release)), Caller.OPERATOR, "DELETE"),
     ]
 
 
-def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _telling(call: Endpoint) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             return await call(request)
+        except BusyError:
+            raise
+        except RecordError:
+            return problem(404, "No such hold is in force; GET /v1/holds lists them.")
         except ReconsumeError as fault:
             status = next((status for kind, status in STATUS.items() if isinstance(fault, kind)), 500)
             return problem(status, f"{fault}.")
 
     return endpoint
+
+
+def shown_to(request: Request, status: dict[str, object]) -> dict[str, object]:
+    """Return a status without the keys and the reasons of its holds, if the caller may not see them."""
+    rows = status.get("holds")
+    if may_see_values(request) or not isinstance(rows, list):
+        return status
+    return {**status, "holds": [_without_values(row) for row in rows]}
+
+
+def _without_values(row: Mapping[str, object]) -> dict[str, object]:
+    hidden = {**row, "key_base64": None, "why": None}
+    if row["key_base64"] is not None:
+        named = [f"{name}={row[name]}" for name in ("topic", "level") if row[name] is not None]
+        hidden["what"] = " ".join([*named, "key=(hidden)"])
+    return hidden
 
 
 def author_of(request: Request) -> str:

@@ -10,7 +10,8 @@ from typing import Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+
+from reconsume.sidecar.http.calls import Call, Caller
 
 
 class Ruled(Protocol):
@@ -23,11 +24,11 @@ class Ruled(Protocol):
         """
 
 
-def policy_routes(ruled: Ruled) -> list[Route]:
+def policy_routes(ruled: Ruled) -> list[Call]:
     """Return the route of the call. It changes nothing."""
 
     async def policy(request: Request) -> Response:
         body = msgspec.json.encode(ruled.policy())
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
-    return [Route("/v1/policy", policy, methods=["GET"])]
+    return [Call("/v1/policy", policy, Caller.READ)]

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.observability.metrics import CONTENT_TYPE
@@ -38,7 +38,7 @@ class Operated(Protocol):
         """
 
 
-def probes(sidecar: Operated, scrape: Scrape) -> list[Route]:
+def probes(sidecar: Operated, scrape: Scrape) -> list[Call]:
     """Return the calls without which no pod runs. Other callers than the service may have them."""
 
     async def alive(request: Request) -> Response:
@@ -58,8 +58,8 @@ def probes(sidecar: Operated, scrape: Scrape) -> list[Route]:
     return [
         # Ready even if Kafka or the service is away. Readiness decides about the pod's own endpoints, which must not go
         # away with Kafka. So both probes ask the same question.
-        Route("/livez", alive, methods=["GET"]),
-        Route("/readyz", alive, methods=["GET"]),
-        Route("/startupz", started, methods=["GET"]),
-        Route("/metrics", metrics, methods=["GET"]),
+        Call("/livez", alive, Caller.PROBE),
+        Call("/readyz", alive, Caller.PROBE),
+        Call("/startupz", started, Caller.PROBE),
+        Call("/metrics", metrics, Caller.PROBE),
     ]

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from reconsume.sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
 from reconsume.sidecar.delivery.envelope import envelope
@@ -17,6 +16,7 @@ from reconsume.sidecar.delivery.outputs import OutputsRefusedError, read_outputs
 from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
 from reconsume.sidecar.delivery.pull.queue import PullQueue, Received
 from reconsume.sidecar.delivery.verdict import VerdictFields, verdict_of
+from reconsume.sidecar.http.calls import MOST, Call, Caller, Endpoint
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import read_fields, refusing
 from reconsume.sidecar.http.problems import problem
@@ -83,7 +83,7 @@ class PullCalls:
         try:
             handle, outputs = _only_handle(fields.handles()), read_outputs(fields["produce"], self._outputs)
         except OutputsRefusedError as fault:
-            return problem(422, f"Nothing is written, and the lease goes on: {fault}.")
+            return problem(422, f"Nothing is written, and the lease goes on: {fault.plain}.")
         status = self._leases.settle(handle, LeaseEnd.ACKED, Committed(outputs))
         return self._results([{"handle": handle, "status": status}])
 
@@ -138,7 +138,7 @@ def _only_handle(handles: Sequence[str]) -> str:
 
 def pull_routes(
     leases: PullQueue, group: str, shortest: int, outputs: OutputTopics | None = None, most_waiting: int = MOST_WAITING
-) -> list[Route]:
+) -> list[Call]:
     """Return the routes of a sidecar in pull mode."""
     calls = PullCalls(leases, group, shortest, outputs, most_waiting)
     endpoints = (
@@ -149,16 +149,22 @@ def pull_routes(
         calls.reconsume_later,
         calls.dead_letter,
     )
-    return [Route(f"/v1/{path}", refusing(call), methods=["POST"]) for path, call in zip(PATHS, endpoints, strict=True)]
+    # Each route has room for the callers of `receive` that wait, which that call itself bounds.
+    most = most_waiting + MOST
+    return [_call(path, refusing(endpoint), most) for path, endpoint in zip(PATHS, endpoints, strict=True)]
 
 
-def no_pull_routes(mode: str) -> list[Route]:
+def no_pull_routes(mode: str) -> list[Call]:
     """Return the same routes for a sidecar in another mode. Each answers why there is nothing to receive."""
 
     async def absent(_request: Request) -> Response:
         return problem(404, f"This call is for pull mode, and this sidecar runs with deliver.mode: {mode}.")
 
-    return [Route(f"/v1/{path}", absent, methods=["POST"]) for path in PATHS]
+    return [_call(path, absent) for path in PATHS]
+
+
+def _call(path: str, endpoint: Endpoint, most: int = MOST) -> Call:
+    return Call(f"/v1/{path}", endpoint, Caller.SERVICE, "POST", most)
 
 
 async def _hang_up(request: Request) -> None:

@@ -39,7 +39,7 @@ def raw_record(headers: Mapping[str, str], body: bytes, wall: Callable[[], int])
     cycle = _number(headers, "reconsume-cycle", MOST_TIMES, 0)
     identity = f"{topic}:{partition}:{offset}"
     if headers.get("reconsume-id", identity) != identity:
-        raise ValueError(f"Reconsume-Id must be {identity}, of the three headers for topic, partition and offset")
+        raise ValueError("Reconsume-Id must be topic:partition:offset, of the three headers for these")
     retry_state = None
     if times or redrives or cycle:
         counts = (times, redrives)

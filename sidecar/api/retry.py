@@ -11,7 +11,6 @@ from typing import Annotated, NamedTuple, Protocol, TypeAlias
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from reconsume.sidecar.api.raw_post import TYPE, raw_record, raw_wish
 from reconsume.sidecar.clock import wall
@@ -22,6 +21,8 @@ from reconsume.sidecar.delivery.relay.posts import NotOursError, PostResult
 from reconsume.sidecar.delivery.verdict import ASKED_DEAD_LETTER, ASKED_RETRY
 from reconsume.sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
 from reconsume.sidecar.http.bodies import LONGEST
+from reconsume.sidecar.http.calls import Call, Caller
+from reconsume.sidecar.http.json_body import fault_of_json
 from reconsume.sidecar.http.problems import problem
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.expiry import Expiry, parse_expiry
@@ -70,7 +71,7 @@ class Posts(Protocol):
         """Write what follows from the failure of a record."""
 
 
-def retry_routes(posts: Posts) -> list[Route]:
+def retry_routes(posts: Posts) -> list[Call]:
     """Return the route of the call."""
 
     async def retry(request: Request) -> Response:
@@ -82,7 +83,11 @@ def retry_routes(posts: Posts) -> list[Route]:
             else:
                 post = _BODY.decode(body)
                 record, failure = record_of(post), failure_of(post)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        except msgspec.MsgspecError as fault:
+            return problem(400, f"The body is not a record to retry: {fault_of_json(fault)}.")
+        except RecursionError:
+            return problem(400, "The body is not a record to retry: it is nested too deep.")
+        except ValueError as fault:
             return problem(400, f"The body is not a record to retry: {fault}.")
         try:
             placed = await posts.post(record, failure)
@@ -98,7 +103,7 @@ def retry_routes(posts: Posts) -> list[Route]:
             return problem(503, f"It is not known whether it was written ({fault}); post it again.", RETRY_AFTER)
         return Response(msgspec.json.encode(placed._asdict()), 201, media_type="application/json")
 
-    return [Route(RETRY, retry, methods=["POST"])]
+    return [Call(RETRY, retry, Caller.SERVICE, "POST")]
 
 
 def longest_post(largest: int) -> int:

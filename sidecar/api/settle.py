@@ -6,19 +6,19 @@ under way.
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from reconsume.sidecar.api.holds import author_of, text_of
+from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
+from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.printable import printable
 from reconsume.topics.policy_record import LONGEST_ID, LONGEST_WHY, WAYS
 from reconsume.topics.retry_headers import ID
 
@@ -44,8 +44,8 @@ class SettleCalls:
     """The endpoint of decisions. `settle`: None if the group has no queues."""
 
     def __init__(self, settle: Settle | None) -> None:
-        self._settle, self._under_way = settle, 0
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "settle")  # starts its threads when they are needed
+        self._settle = settle
+        self._threads = BoundedThreads("settle", MOST_AT_ONCE, MOST_AT_ONCE)
 
     async def settle(self, request: Request) -> Response:
         """Settle one record: 200 if it was carried out, 202 if it is written and not carried out yet."""
@@ -53,24 +53,13 @@ class SettleCalls:
         ident, how, why = wanted_of(fields)
         if settle is None:
             return problem(404, NO_QUEUES)
-        if self._under_way >= MOST_AT_ONCE:
-            return problem(503, f"{MOST_AT_ONCE} calls settle records now.", RETRY_AFTER)
         by = author_of(request)
-        self._under_way += 1
-        # The task outlives a caller that goes away: the thread works on, and counts until it ends.
-        task = asyncio.get_running_loop().run_in_executor(self._threads, _answer, settle, ident, how, why, by)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Future[Response]) -> None:
-        self._under_way -= 1
-        if not task.cancelled():
-            task.exception()  # it is read even if no caller waits any more
+        return await self._threads(lambda: _answer(settle, ident, how, why, by))
 
 
-def settle_routes(settle: Settle | None) -> list[Route]:
+def settle_routes(settle: Settle | None) -> list[Call]:
     """Return the route of the call. `settle`: None if the group has no queues; then the call says so."""
-    return [Route(PATH, refusing(SettleCalls(settle).settle), methods=["POST"])]
+    return [Call(PATH, refusing(SettleCalls(settle).settle), Caller.OPERATOR, "POST")]
 
 
 def _answer(settle: Settle, ident: str, how: str, why: str, by: str) -> Response:
@@ -78,7 +67,7 @@ def _answer(settle: Settle, ident: str, how: str, why: str, by: str) -> Response
     try:
         return answer_of(ident, how, settle(ident, how, why, by))
     except ReconsumeError as fault:
-        return refusal_of(fault)
+        return refusal_of(fault, ident)
 
 
 def wanted_of(fields: Fields) -> tuple[str, str, str]:
@@ -101,14 +90,13 @@ def answer_of(ident: str, how: str, decided: Decided) -> Response:
     return json_answer(fields, 200 if decided.as_decided else 202)
 
 
-def refusal_of(fault: ReconsumeError) -> Response:
-    """Return the response to a call that settles nothing."""
+def refusal_of(fault: ReconsumeError, ident: str) -> Response:
+    """Return the response to a call that settles nothing. `ident`: the caller's word, which the text leaves out."""
     from reconsume.sidecar.dlq.queue_settler import (
         NotWaitingError,  # an import at the top would cost groups without order memory
     )
 
     if isinstance(fault, NotWaitingError):
         return problem(404, "No such record waits in a queue of this group.")
-    if isinstance(fault, BrokerError):
-        return problem(503, f"{fault}.", RETRY_AFTER)
-    return problem(409, f"{fault}.")
+    text = str(fault).replace(printable(ident), "the record")
+    return problem(503, f"{text}.", RETRY_AFTER) if isinstance(fault, BrokerError) else problem(409, f"{text}.")

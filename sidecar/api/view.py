@@ -7,15 +7,15 @@ for these threads.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from reconsume.sidecar.clock import now
+from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
@@ -48,7 +48,8 @@ class ViewCalls:
         if value is None:
             text = "The view has no such message: it never failed, or it is forgotten."
             return problem(404, text, headers_of(origin))
-        return Response(value, media_type=MEDIA_TYPE, headers=headers_of(origin))
+        (shown,) = shown_to(request, [value])
+        return Response(shown, media_type=MEDIA_TYPE, headers=headers_of(origin))
 
     async def messages(self, request: Request) -> Response:
         """Return a page of messages; those that are due first come first."""
@@ -63,7 +64,7 @@ class ViewCalls:
         )
         limit, cursor = read_limit(parameters.get("limit")), parameters.get("cursor")
         page, origin = await self._readers.ask(lambda query: query.messages(filters, limit, cursor))
-        return page_response("messages", page, origin, {})
+        return page_response("messages", page._replace(values=shown_to(request, page.values)), origin, {})
 
     async def stats(self, request: Request) -> Response:
         """Return sums by minute, and whether there is a storm."""
@@ -80,27 +81,27 @@ class ViewCalls:
         return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
 
 
-def view_routes(readers: QueryPool, rule: Rule = RULE) -> list[Route]:
+def view_routes(readers: QueryPool, rule: Rule = RULE) -> list[Call]:
     """Return the routes of the view. The calls change nothing."""
     calls = ViewCalls(readers, rule)
     endpoints = (calls.messages, calls.message, calls.stats)
-    return [_route(path, refusing(_telling(call))) for path, call in zip(PATHS, endpoints, strict=True)]
+    return [_call(path, refusing(_telling(call))) for path, call in zip(PATHS, endpoints, strict=True)]
 
 
-def no_view_routes() -> list[Route]:
+def no_view_routes() -> list[Call]:
     """Return the same routes for a sidecar that follows no view. Each answers why."""
 
     async def absent(_request: Request) -> Response:
         return problem(404, "This sidecar does not follow the group's view: view.enabled is false.")
 
-    return [_route(path, absent) for path in PATHS]
+    return [_call(path, absent) for path in PATHS]
 
 
-def _route(path: str, call: Callable[[Request], Awaitable[Response]]) -> Route:
-    return Route(f"/v1/view/{path}", call, methods=["GET"])
+def _call(path: str, endpoint: Endpoint) -> Call:
+    return Call(f"/v1/view/{path}", endpoint, Caller.READ)
 
 
-def _telling(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _telling(call: Endpoint) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             return await call(request)
@@ -167,6 +168,14 @@ def read_moment(text: str) -> int:
 
 
 # --- answering it -----------------------------------------------------------------------------------------------------
+
+
+def shown_to(request: Request, rows: list[bytes]) -> list[bytes]:
+    """Return rows of the view without the texts of failures, if the caller may not see them."""
+    if may_see_values(request):
+        return rows
+    decoded = [msgspec.json.decode(row, type=dict[str, msgspec.Raw]) for row in rows]
+    return [msgspec.json.encode({name: value for name, value in row.items() if name != "text"}) for row in decoded]
 
 
 def headers_of(origin: Origin) -> dict[str, str]:

@@ -112,20 +112,26 @@ def _many_retries(settings: Settings) -> Iterator[str]:
 
 def token_files(settings: Settings) -> dict[str, Path]:
     """Return the files of tokens, by their settings."""
-    named = {"api.token_file": settings.api.token_file, "ui.token_file": settings.ui.token_file}
-    if not settings.ui.enabled:
-        del named["ui.token_file"]
+    named = {"api.token_file": settings.api.token_file, "operators.token_file": settings.operators.token_file}
     return {name: Path(file) for name, file in named.items() if file is not None}
 
 
 def _token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each file of tokens that is there and cannot be used as a whole."""
+    owners = dict[bytes, str]()
     for name, file in files.items():
         try:
-            if name not in absent and (fault := read_tokens(file).fault):
-                yield f"{name} = {file}: {fault}"
+            content = None if name in absent else read_tokens(file)
         except OSError as error:
             yield f"{name} = {file}: cannot be read: {error.strerror}"
+            continue
+        if content is None:
+            continue
+        if content.fault:
+            yield f"{name} = {file}: {content.fault}"
+        for number, token in enumerate(content.tokens, 1):
+            if (other := owners.setdefault(token.secret, name)) != name:
+                yield f"{name} = {file}: its token number {number} is in {other} too, so it opens no operators' call"
 
 
 def _target_faults(deliver: Deliver) -> Iterator[str]:

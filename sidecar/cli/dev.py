@@ -156,5 +156,6 @@ def tell(options: Options, links: Links) -> None:
     for line in links.moved():
         talk(line)
     talk(f"commands for this group: reconsume dlq list -c {links.file}")
-    talk(f"sign in to the dashboard by this token, to redrive: {links.token}")
+    talk("the link to the dashboard signs you in once; afterwards, and for calls of operators, use this token:")
+    talk(links.token)
     talk("Ctrl-C ends it all")

@@ -21,6 +21,7 @@ from reconsume.sidecar.settings.load import DEFAULT_FILE, load
 if TYPE_CHECKING:
     from reconsume.sidecar.deploy.starter.configuration import Answers
 
+WRITTEN, KEPT = "written: an operator's token", "is there, and stays as it is"
 LIKELY = {"servers": "localhost:9092", "mode": "push", "url": "http://127.0.0.1:8080/events"}
 KEEP = "; without --group and the other values a configuration that is there is taken as it is"
 QUESTIONS = {
@@ -57,7 +58,8 @@ def init(
     Asks for what no option gives, if there is a terminal. Each value is checked as a sidecar checks it, and each line
     of the file is explained in it. -c says where the file goes; a file that is there stays, unless --force is given.
     With --compose or --kubernetes and none of the values, a configuration that is there is taken as it is, and only
-    the files around it are written. At the end it prints the next commands.
+    the files around it are written. Beside it goes a file with an operator's token, for its owner alone, and a line of
+    .gitignore. At the end it prints the next commands.
 
     \b
     Examples:
@@ -86,7 +88,22 @@ def init(
         print_files(texts)
         return
     write_files(texts, force=force, hint=KEEP if around and path in texts else "")
+    write_tokens(path.parent)
     next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes)
+
+
+def write_tokens(folder: Path) -> None:
+    """Write the file with an operator's token, unless it is there, and keep it out of git. Raises ConfigError."""
+    from reconsume.sidecar.deploy.starter.token import TOKENS, ignore_token, write_token
+
+    name = printable(str(folder / TOKENS))
+    try:
+        talk(f"{name}: {WRITTEN if write_token(folder) else KEPT}")
+        if ignore_token(folder):
+            talk(f"{printable(str(folder / '.gitignore'))}: has a line for it")
+    except (OSError, UnicodeDecodeError) as fault:
+        why = fault.strerror if isinstance(fault, OSError) else "its text is not UTF-8"
+        raise ConfigError([f"{name}, or .gitignore there: cannot be written: {why}"]) from None
 
 
 def complete(values: dict[str, str]) -> Answers:

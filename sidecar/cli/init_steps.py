@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.deploy.starter.compose import VARIABLE
+from reconsume.sidecar.deploy.starter.token import TOKENS
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.load import DEFAULT_FILE
@@ -24,10 +26,13 @@ def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path |
             talk(line)
     if compose:
         file = printable(str(path.parent / COMPOSE))
-        talk(f"docker compose -f {file} up   # all of it on this machine; needs Docker Compose 2.23.1")
+        given = f"{VARIABLE}=$(cat {printable(str(path.parent / TOKENS))})"
+        talk(f"{given} docker compose -f {file} up   # all of it on this machine; needs Docker Compose 2.23.1")
     if kubernetes is not None:
         for line in in_a_cluster(servers, kubernetes):
             talk(line)
+    file = printable(str(path.parent / TOKENS))
+    talk(f"kubectl create secret generic reconsume-ui --from-file=token={file}   # operators' token, in a cluster")
 
 
 def by_hand(path: Path) -> Iterator[str]:

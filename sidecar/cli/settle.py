@@ -16,6 +16,7 @@ from reconsume.sidecar.cli.dlq.filters import (
     Topics,
     Yes,
     newest_letter,
+    open_actions,
     open_dlq,
 )
 from reconsume.sidecar.cli.settle_parked import settle_parked, which
@@ -168,7 +169,9 @@ def carry_out(
     if kept is not None and has_event(there, letter, kept):
         talk(before_text(letter.id, kept, why))
         return DONE
-    done = dismiss(there, [letter], settlements, why, by)
+    with open_actions(there).noted("dismiss", by, letter.id, why) as tally:
+        done = dismiss(there, [letter], settlements, why, by)
+        tally.records = len(done.ids)
     if done.event_fault:
         talk(f"dismissed, but {done.event_fault}; the same command tries it again")
         return PARTLY

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from reconsume.sidecar.cli.dlq.filters import open_dlq, unique
+from reconsume.sidecar.cli.dlq.filters import open_actions, open_dlq, unique
 from reconsume.sidecar.cli.retries.blocked import key_fields, remarks
 from reconsume.sidecar.cli.retries.filters import progress_line
 from reconsume.sidecar.cli.settle_waiting import warn_of_holds
@@ -72,7 +72,11 @@ def settle_parked(
     rows = [row_of(key, ENDS[how], why) for key in keys]
     if not is_agreed(options, settler, rows, how, dry_run=dry_run, yes=yes):
         return DONE
-    settled = carry_out(settler, keys, Decision(how, why, author(who)))
+    with open_actions(there).noted(
+        "settle", author(who), f"{plural(len(keys), 'parked record')}: {ENDS[how]}", why
+    ) as tally:
+        settled = carry_out(settler, keys, Decision(how, why, author(who)))
+        tally.records = len(settled.done)
     show_ends(options.output, [{**row, "is": state_of(str(row["id"]), settled, ENDS[how])} for row in rows], ENDS[how])
     talk(outcome_text(settled, len(keys), ENDS[how]))
     if how == RETRY_NOW and settled.done and (failing := settler.parked_anew(settled)):

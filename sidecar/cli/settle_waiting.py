@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.cli.dlq.commands import MOST_EVENTS
-from reconsume.sidecar.cli.dlq.filters import open_dlq
+from reconsume.sidecar.cli.dlq.filters import open_actions, open_dlq
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import is_to_go_on
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
@@ -17,6 +17,7 @@ from reconsume.topics.reasons import reason_class, text_of
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.queue_settler import QueueSettler, Settleable
+    from reconsume.sidecar.dlq.topics import DlqTopics
 
 COLUMNS = ("id", "place", "reason", "was", "is", "why")
 
@@ -30,7 +31,7 @@ def settle_waiting(
     """
     from reconsume.sidecar.dlq.queue_settler import ENDS, NotWaitingError  # the Kafka client is slow to import
 
-    settler = open_settler(options, who)
+    there, settler = open_settler(options, who)
     try:
         record = settler.find(ident, how)
     except NotWaitingError:
@@ -40,7 +41,9 @@ def settle_waiting(
     question = f"Settle {printable(ident)}, so that it is {ENDS[how]}?"
     if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
         return DONE
-    is_done = settler.decide(record, why, author(who)).as_decided
+    with open_actions(there).noted("settle", author(who), f"{ident}: {ENDS[how]}", why) as tally:
+        is_done = settler.decide(record, why, author(who)).as_decided
+        tally.records = int(is_done)
     talk(outcome_text(ident, ENDS[how], is_done=is_done))
     options.output.rows_after([row], COLUMNS, [row])
     return DONE if is_done else PARTLY
@@ -56,13 +59,14 @@ def warn_of_holds(options: Options, how: str) -> None:
         talk(f"warning: {plural(len(live), 'hold')} in force ({held}): what is held is tried once it is released")
 
 
-def open_settler(options: Options, who: str | None) -> QueueSettler:
-    """Return what settles records of the configured group."""
+def open_settler(options: Options, who: str | None) -> tuple[DlqTopics, QueueSettler]:
+    """Return the group's topics, and what settles its records."""
     from reconsume.sidecar.dlq.queue_settler import QueueSettler  # the Kafka client is slow to import
     from reconsume.sidecar.view.journey import events_since
 
     settings, there, policy = open_dlq(options, who)
-    return QueueSettler(there, lambda: policy, settings.order_by, events_since(there.kafka, there.names, MOST_EVENTS))
+    events = events_since(there.kafka, there.names, MOST_EVENTS)
+    return there, QueueSettler(there, lambda: policy, settings.order_by, events)
 
 
 def outcome_text(ident: str, end: str, *, is_done: bool) -> str:

@@ -15,6 +15,7 @@ from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.settings.addresses import Listen
+from reconsume.sidecar.settings.model import is_far
 from reconsume.sidecar.settings.policy import build_policy
 
 if TYPE_CHECKING:
@@ -52,8 +53,10 @@ def ui(
     as a picture; dead letters; the policy and who changed it; instances and lag. It needs no Spark job.
 
     It is read-only, and only this machine reaches it. With --token-file whoever signs in by the token may redrive,
-    dismiss and export dead letters; a plan is shown before, and every action is logged. Outside loopback the token is
-    needed to read, too, and a proxy for TLS. Ends on Ctrl-C; a redrive under way ends between two transactions.
+    dismiss and export dead letters; a plan is shown before, and every action is logged. Keys, values, headers and texts
+    then need a sign-in as well, unless ui.read is open. Outside loopback the token is needed to read anything, and a
+    proxy for TLS. Behind a proxy that serves it below a path, set ui.base_path. Ends on Ctrl-C; a redrive under way
+    ends between two transactions.
 
     \b
     Examples:
@@ -75,9 +78,11 @@ def ui(
     audit = audit_file or state_folder() / AUDIT
     if token_file is not None:
         audit.parent.mkdir(parents=True, exist_ok=True)
-    wanted = DashboardOptions(chosen, token_file, audit, tuple(hosts or ()))
+    # The file's operators.token_file is the sidecar's: here the option says who may sign in.
+    read = settings.ui.read or ("open" if token_file is None and not is_far(chosen) else "signed-in")
+    wanted = DashboardOptions(chosen, token_file, audit, tuple(hosts or ()), read=read, base_path=settings.ui.base_path)
     dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
-    serve(dashboard, lambda server: tell(server, chosen, token_file is None))
+    serve(dashboard, lambda server: tell(server, chosen, settings.ui.base_path, read_only=token_file is None))
     return 0
 
 
@@ -94,8 +99,8 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "reconsume"
 
 
-def tell(server: Server, listen: Listen, read_only: bool) -> None:
+def tell(server: Server, listen: Listen, base_path: str, *, read_only: bool) -> None:
     """Print the address of the dashboard."""
     host = f"[{listen.host}]" if ":" in listen.host else listen.host
-    where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}/"
+    where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}{base_path}/"
     talk(f"the dashboard is on {where}{', read-only' if read_only else ''}; Ctrl-C ends it")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from reconsume.topics.outputs import OutputTopics, header_fault
+from reconsume.topics.outputs import OutputTopics, is_our_header
 from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 from reconsume.topics.transition_records import Copy
 
@@ -29,7 +29,11 @@ FAULT_AT = re.compile(r"(?P<text>.*?) - at `\$\[(?P<number>[0-9]+)\]\.?(?P<rest>
 
 
 class OutputsRefusedError(ValueError):
-    """Why a record of an answer may not be written, as one sentence; nothing of the answer is."""
+    """The records of a response may not be written. `plain`: why, without any word of the response."""
+
+    def __init__(self, text: str, plain: str | None = None) -> None:
+        super().__init__(text)
+        self.plain = plain or text
 
 
 class HeaderForm(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -96,13 +100,15 @@ def _forms(produce: Any) -> list[OutputForm]:
         if named is None or named["number"] is None:
             raise OutputsRefusedError(TOO_MANY) from None
         where = f" - at `{named['rest']}`" if named["rest"] else ""
-        raise OutputsRefusedError(f"produce[{named['number']}]: {named['text']}{where}") from None
+        place, text = f"produce[{named['number']}]", named["text"]
+        plain = "it has a field that is not known" if "unknown field" in text else text
+        raise OutputsRefusedError(f"{place}: {text}{where}", f"{place}: {plain}") from None
 
 
 def _checked(number: int, form: OutputForm, topics: OutputTopics) -> Copy:
     where = f"produce[{number}]"
     if why := topics.fault(form.topic, form.partition):
-        raise OutputsRefusedError(f"{where}: {why}")
+        raise OutputsRefusedError(f"{where}: {why}", f"{where}: no record may be written to its topic")
     try:
         return _copy(form)
     except ValueError as fault:
@@ -144,9 +150,9 @@ def _decoded(name: str, base64: str) -> bytes:
 def _headers(forms: list[HeaderForm]) -> Headers:
     if any("\0" in form.name for form in forms):  # Kafka's client would cut the name there
         raise ValueError("the name of a header has a NUL")
-    if why := next((fault for form in forms if (fault := header_fault(form.name))), ""):
-        raise ValueError(why)
+    if (ours := next((number for number, form in enumerate(forms) if is_our_header(form.name)), None)) is not None:
+        raise ValueError(f"the header {ours} is one that Reconsume writes")
     return [
-        (form.name, None if form.value is None else _decoded(f"the header {form.name[:60]!r}", form.value))
-        for form in forms
+        (form.name, None if form.value is None else _decoded(f"the header {number}", form.value))
+        for number, form in enumerate(forms)
     ]

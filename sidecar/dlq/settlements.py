@@ -22,7 +22,7 @@ from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
 from reconsume.topics.attempt import Attempt, attempt_of
-from reconsume.topics.events import Event, State, encode_event, event_of
+from reconsume.topics.events import BY_SETTLEMENT, Event, State, encode_event, event_of
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
     PARTITION,
@@ -39,8 +39,6 @@ from reconsume.topics.retry_headers import RetryState
 MOST = 10_000
 """Settlements of a group: each has some 300 bytes, which every instance reads when it starts."""
 CLIENT = "reconsume-settle"
-SETTLED_BY = "settle:"
-"""What stands before the author's name in the event of a settlement."""
 BY_KEY = -1
 """The partition that a record's key chooses, as for all events."""
 
@@ -132,7 +130,7 @@ def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group
 
     It depends on the settlement alone, so that written again it is the same.
     """
-    instance = f"{SETTLED_BY}{record.who}"
+    instance = f"{BY_SETTLEMENT}{record.who}"
     event = event_of(retry_state, State.DISMISSED, None, group=group, instance=instance, at=record.at)
     return replace(event, due=0, text=one_line(record.why) or msgspec.UNSET)
 

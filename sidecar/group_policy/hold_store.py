@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Message
 from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
+from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.hold_book import HoldBook
-from reconsume.sidecar.group_policy.topic import read_messages
+from reconsume.sidecar.group_policy.topic import read_messages, write_records
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.client_config import teller_config
-from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
 from reconsume.topics.hold_record import (
@@ -36,7 +33,7 @@ from reconsume.topics.hold_record import (
     render_hold,
 )
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import PARTITION, BadRecord, parse_record
+from reconsume.topics.policy_record import BadRecord, parse_record
 
 CLIENT = "reconsume-hold"
 
@@ -100,22 +97,7 @@ class HoldStore:
         self._write({**ended, **dict.fromkeys(map(hold_key, newer))})
 
     def _write(self, records: Mapping[bytes, bytes | None]) -> None:
-        faults: list[str] = []
-
-        def landed(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                faults.append(error.str())
-
-        config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        with closing(
-            make_client(Producer, {**config, "log_level": 0})
-        ) as producer:  # closed at once, as in dlq/settlements.py
-            for key, value in records.items():
-                producer.produce(self._names.policy, value, key, PARTITION, on_delivery=landed)
-            unsent = producer.flush(ANSWER_SECONDS + 1)
-        if faults or unsent:
-            why = faults[0] if faults else "the broker has not answered"
-            raise BrokerError(f"nothing is known to be written: {why}")
+        write_records(self._kafka, self._names, CLIENT, records)
 
 
 def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:

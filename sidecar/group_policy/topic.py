@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.clients import make_client
-from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.topics.action_record import ActionHeard
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
@@ -27,7 +29,7 @@ from reconsume.topics.policy_record import (
 
 MOST = 2 * 1024 * 1024
 """Bytes of records that are kept. Parsed they take about twenty times as much at worst."""
-POLICY, INSTANCE, HOLD = "policy", "instance/", "hold/"
+POLICY, INSTANCE, HOLD, ACTION = "policy", "instance/", "hold/", "action/"
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ class PolicyTopicRecord(NamedTuple):
 
 
 class Latest:
-    """The last record of the policy, of each instance and of each hold, in the order of writing, within MOST bytes.
+    """The last record of the policy, of each instance, hold and action, in the order of writing, within MOST bytes.
 
     A writer to the topic may name any number of instances. Above the limit, the oldest records of instances are
     dropped.
@@ -59,6 +61,8 @@ class Latest:
                 name = INSTANCE + instance
             case HoldHeard(id=ident):
                 name = HOLD + ident
+            case ActionHeard(id=ident):
+                name = ACTION + ident
             case _:  # no check uses it
                 return
         self._forget(name)
@@ -92,6 +96,27 @@ def living(records: Iterable[PolicyTopicRecord], after: int) -> dict[str, Subscr
     """Return what live instances say, by name. `after`: epoch ms; an older heartbeat says nothing of now."""
     beats = [beat for beat, _ in records if isinstance(beat, InstanceHeard)]
     return {beat.instance: beat.record for beat in beats if beat.record is not None and beat.record.at > after}
+
+
+def write_records(kafka: Mapping[str, str], names: Names, client: str, records: Mapping[bytes, bytes | None]) -> None:
+    """Write records of the policy topic, by key; None deletes one. Raises BrokerError if one is not known to be
+    written."""
+    faults: list[str] = []
+
+    def landed(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            faults.append(error.str())
+
+    config = {**teller_config(kafka, client), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
+    with closing(
+        make_client(Producer, {**config, "log_level": 0})
+    ) as producer:  # closed at once, as in dlq/settlements.py
+        for key, value in records.items():
+            producer.produce(names.policy, value, key, PARTITION, on_delivery=landed)
+        unsent = producer.flush(ANSWER_SECONDS + 1)
+    if faults or unsent:
+        why = faults[0] if faults else "the broker has not answered"
+        raise BrokerError(f"nothing is known to be written: {why}")
 
 
 def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:

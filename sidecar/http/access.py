@@ -1,32 +1,38 @@
 """Check each call of the HTTP API before it reaches its endpoint: its caller and its size (contract 14.4).
 
 The checks come in this order. `Host` refuses a page that rebinds its name to loopback. `Origin` refuses a page that
-posts from elsewhere. Then come the token and the body, which `bodies.py` reads. Bodies must have the type that the app
-reads, because a page may post other types without asking.
+posts from elsewhere. Then come the token, by the kind of the call (`calls.py`), and the body, which `bodies.py` reads.
+Bodies must have the type that the app reads, because a page may post other types without asking.
+
+There are two files of tokens. The service's opens calls of the service and reads, an operator's opens calls of
+operators and reads. Neither opens the calls of the other: whoever may give verdicts on its own records must not settle
+those of the group, and whoever may operate the group must not pass as the service. A token in both files is the
+service's alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from reconsume.sidecar.http.audit import TOKEN_NAME, audited, tell_refused
 from reconsume.sidecar.http.bodies import LONGEST, WITHIN, Bodies, is_too_long, refusal_of, replay, sends_body, values
+from reconsume.sidecar.http.calls import READS, VALUES, Caller, Wanted, wanted_of
 from reconsume.sidecar.http.json_body import MEDIA_TYPE
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.http.tokens import Tokens
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 RAW = "application/octet-stream"
-READS = frozenset({"GET", "HEAD", "OPTIONS"})
-OPEN = frozenset({"/livez", "/readyz", "/startupz", "/metrics"})
-"""Reads that need no token. The kubelet and Prometheus have none, and the probe port answers these to any caller."""
+UNKNOWN_CALLER = (401, 403)
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 OWN_SITE = (b"same-origin", b"none")
 """Values of `Sec-Fetch-Site` that a browser sends for a call of our own page, or of its user."""
@@ -45,6 +51,7 @@ class Access:
     """
 
     token_file: Path | None = None
+    """The service's tokens; None: its calls and reads need none."""
     hosts: tuple[str, ...] = LOOPBACK_NAMES
     schemes: tuple[str, ...] = ("http",)
     media_type: str | None = MEDIA_TYPE
@@ -54,47 +61,72 @@ class Access:
     """Bytes of a body at most."""
     body_within: float = WITHIN
     audit: bool = True
+    operators: Path | None = None
+    """Operators' tokens; None: nobody can make their calls."""
+    read: Literal["open", "signed-in"] = "open"
+    """Who may see keys, values, headers and texts: every caller that may read, or only those with a token."""
+
+
+class Holder(NamedTuple):
+    """Whose token a caller has: the service's or an operator's, and the token's name."""
+
+    caller: Caller
+    name: str
 
 
 class AccessMiddleware:
     """ASGI middleware that answers every call that is not allowed."""
 
-    def __init__(self, app: ASGIApp, access: Access | None) -> None:
+    def __init__(self, app: ASGIApp, access: Access | None, routes: Sequence[BaseRoute] = ()) -> None:
         """Wrap `app`. If `access` is None, any caller may call by any name.
 
-        That is for an app whose answers every caller may know.
+        That is for an app whose answers every caller may know. `routes`: the calls of the app, with their kinds.
         """
-        self._app = app
+        self._app, self._routes = app, routes
         self._access = access
         self._hosts = None if access is None else frozenset(name.lower() for name in access.hosts)
         self._longest = Access().longest if access is None else access.longest
         self._bodies = Bodies() if access is None else Bodies(access.body_within, access.longest)
-        self._tokens = None if access is None or access.token_file is None else Tokens(access.token_file)
+        self._service = None if access is None or access.token_file is None else Tokens(access.token_file)
+        self._operators = None if access is None or access.operators is None else Tokens(access.operators)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a call on with its whole body, or refuse it."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        refusal = self._refusal(scope, headers) or refusal_of(headers, self._longest())
+        wanted = wanted_of(scope, self._routes)
+        refusal = self._refusal(scope, headers, wanted) or refusal_of(headers, self._longest())
         if refusal is not None:
-            await refusal(scope, receive, send)
+            await self._refuse(refusal, wanted)(scope, receive, send)
             return
         async with self._bodies.body(headers, receive) as body:
             if isinstance(body, Response):
-                await body(scope, receive, send)
+                await self._refuse(body, wanted)(scope, receive, send)
             elif body is not None:
                 if self._access is not None and self._access.audit and scope["method"] not in READS:
                     send = audited(scope, send)
                 await self._app(scope, replay(body, receive), send)
 
-    def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
+    def _refuse(self, refusal: Response, wanted: Wanted) -> ASGIApp:
+        """Return what answers with a refusal, and writes its audit line: of each change, and of each missing token."""
+
+        async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+            if self._access is not None and self._access.audit:
+                if scope["method"] not in READS or refusal.status_code in UNKNOWN_CALLER:
+                    by_operator = wanted.caller is Caller.OPERATOR
+                    tell_refused(scope, wanted.path, refusal.status_code, operators=by_operator)
+            await refusal(scope, receive, send)
+
+        return refuse
+
+    def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]], wanted: Wanted) -> Response | None:
         if self._access is None and sends_body(headers):
             return problem(413, "A call of this address has no body.", {"connection": "close"})
         refusal = self._host_refusal(headers)
         if refusal is not None:
             return refusal
         if scope["method"] in READS:
-            return None if scope["path"] in OPEN else self._token_refusal(scope, headers)
-        refused = self._origin_refusal(headers) or self._token_refusal(scope, headers)
+            return self._token_refusal(scope, headers, wanted.caller)
+        refused = self._origin_refusal(headers) or self._token_refusal(scope, headers, wanted.caller)
         return refused or self._type_refusal(headers, scope["path"])
 
     def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
@@ -136,20 +168,48 @@ class AccessMiddleware:
             return None
         return problem(415, f"The body must have Content-Type: {self._access.media_type}.")
 
-    def _token_refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
-        if self._tokens is None:
+    def _token_refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]], caller: Caller) -> Response | None:
+        """Refuse a call that this caller may not make; note the caller's name, and whether it may see values."""
+        if self._access is None or caller is Caller.PROBE:
             return None
+        if caller is Caller.OPERATOR and self._operators is None:
+            return problem(403, "Calls of operators need operators.token_file, which is not set for this sidecar.")
         tokens = values(headers, b"authorization")
-        match = _BEARER.fullmatch(tokens[0]) if len(tokens) == 1 else None
-        name = None if match is None else self._tokens.name_of(match[1])
-        if name is not None:
-            scope[TOKEN_NAME] = name
+        holder = self._holder(tokens)
+        if holder is not None:
+            scope[TOKEN_NAME] = holder.name
+        if caller is Caller.READ:
+            scope[VALUES] = holder is not None or self._access.read == "open"
+            has_files = self._service is not None or self._operators is not None
+            needs_token = self._service is not None or (bool(tokens) and has_files)
+        else:
+            needs_token = caller is Caller.OPERATOR or self._service is not None
+        if not needs_token:
             return None
-        tell_refused(scope)
-        realm, text = 'Bearer realm="reconsume"', "This call needs Authorization: Bearer TOKEN."
-        if match is not None:
-            realm, text = f'{realm}, error="invalid_token"', "The bearer token is not valid."
-        return problem(401, text, {"www-authenticate": realm})
+        if holder is None:
+            return _not_known(tokens)
+        if caller is Caller.OPERATOR and holder.caller is Caller.SERVICE:
+            return problem(403, "The service's token makes no calls of operators; those of operators.token_file do.")
+        if caller is Caller.SERVICE and holder.caller is Caller.OPERATOR:
+            return problem(403, "An operator's token makes no calls of the service; those of api.token_file do.")
+        return None
+
+    def _holder(self, tokens: Sequence[bytes]) -> Holder | None:
+        """Return whose token the caller has; None if it has none that is valid, or more than one."""
+        match = _BEARER.fullmatch(tokens[0]) if len(tokens) == 1 else None
+        if match is None:
+            return None
+        for caller, file in ((Caller.SERVICE, self._service), (Caller.OPERATOR, self._operators)):
+            if file is not None and (name := file.name_of(match[1])) is not None:
+                return Holder(caller, name)
+        return None
+
+
+def _not_known(tokens: Sequence[bytes]) -> Response:
+    realm, text = 'Bearer realm="reconsume"', "This call needs Authorization: Bearer TOKEN."
+    if len(tokens) == 1 and _BEARER.fullmatch(tokens[0]):
+        realm, text = f'{realm}, error="invalid_token"', "The bearer token is not valid."
+    return problem(401, text, {"www-authenticate": realm})
 
 
 def host_name(host: str) -> str | None:

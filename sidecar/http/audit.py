@@ -30,10 +30,17 @@ async def _send(scope: Scope, send: Send, message: Message) -> None:
     await send(message)
 
 
-def tell_refused(scope: Scope) -> None:
-    """Write the audit line of a call without a valid token."""
-    peer = peer_of(scope)
-    _LOG.warning("a call without a valid token is refused", extra={"event": "api-refused", "peer": peer})
+def tell_refused(scope: Scope, path: str, status: int, *, operators: bool) -> None:
+    """Write the audit line of a call that is refused before it is made.
+
+    `path`: of the call as the API defines it, never as the caller wrote it. `operators`: whether it is a call of
+    operators; such lines have a limit of their own.
+    """
+    about = {"action": path, "status": status, "token": scope.get(TOKEN_NAME, NO_TOKEN), "peer": peer_of(scope)}
+    if operators:
+        _LOG.warning("a call of operators is refused", extra={"event": "operator-call-refused", **about})
+    else:
+        _LOG.warning("a call is refused", extra={"event": "api-refused", **about})
 
 
 def peer_of(scope: Scope) -> str:

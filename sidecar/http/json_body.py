@@ -76,6 +76,12 @@ def is_handle(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= LONGEST_HANDLE
 
 
+def fault_of_json(fault: msgspec.MsgspecError) -> str:
+    """Return why a JSON text is not accepted, without any word of it: msgspec quotes the names of unknown fields."""
+    text = str(fault)
+    return "it has a field that this call does not know" if "unknown field" in text else text
+
+
 async def read_fields(request: Request, known: Collection[str]) -> Fields:
     """Return the body's fields. Raises RefusedError if it is not a JSON object of known fields."""
     try:

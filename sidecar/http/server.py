@@ -12,12 +12,13 @@ import errno
 import os
 import socket
 import stat
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from reconsume.sidecar.background import background
+from reconsume.sidecar.background import background, on_own_thread
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.http.protocol import Limits, protocol_of
 from reconsume.sidecar.settings.addresses import Listen
@@ -127,8 +128,8 @@ class Server:
 
 async def _bind_tcp(listen: Listen) -> socket.socket:
     """Return a socket on the first address of the name that can be bound."""
-    loop = asyncio.get_running_loop()
-    addresses = await loop.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    ask = partial(socket.getaddrinfo, listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await on_own_thread("lookup", ask)
     refused: tuple[object, ...] = ("the name has no address",)
     for family, kind, protocol, _, address in addresses:
         listener = socket.socket(family, kind, protocol)

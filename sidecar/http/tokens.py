@@ -6,6 +6,7 @@ import hmac
 import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -16,13 +17,17 @@ UNNAMED = "unnamed"
 LONGEST_NAME = 64
 LONGEST = 64 * 1024
 """Bytes of a token file."""
-FORM = "TOKEN or `NAME: TOKEN`"
+SHORTEST = 16
+"""Characters of a token; a shorter one could be found by trying them all."""
+FORM = f"TOKEN or `NAME: TOKEN`, of at least {SHORTEST} characters and without any of $ {{ }} < > \" ' %"
 
 _LOG = logging.getLogger("reconsume.api")
 # The space makes the difference: no bearer token can hold one, so a bare token with a colon stays what it is. One that
 # ends with a colon is a name whose token was left out, and would be a secret that everybody can guess.
-_NAMED = re.compile(rb"([A-Za-z0-9][\w.@-]{0,%d}):[ \t]+([!-~]+)" % (LONGEST_NAME - 1))
-_BARE = re.compile(rb"[!-~]*[!-9;-~]")
+# The signs that no token has are those of placeholders that were never filled in: ${TOKEN}, "", <token>, %TOKEN%.
+_SECRET = rb"[!#&(-;=?-z|~]{%d,}" % SHORTEST
+_NAMED = re.compile(rb"([A-Za-z0-9][\w.@-]{0,%d}):[ \t]+(%s)" % (LONGEST_NAME - 1, _SECRET))
+_BARE = re.compile(rb"%s(?<!:)" % _SECRET)
 
 Signature: TypeAlias = tuple[int, int, int, int]
 
@@ -44,7 +49,7 @@ class TokenFile(NamedTuple):
     def fault(self) -> str:
         """Why not all of it can be used, as a sentence without any of its content; empty if nothing is wrong."""
         if self.bad_lines:
-            return f"line {', '.join(map(str, self.bad_lines[:5]))} is neither {FORM} nor a comment"
+            return f"line {', '.join(map(str, self.bad_lines[:5]))} is neither {FORM}, nor a comment"
         return "" if self.tokens else "it holds no token, so every call that needs one is refused"
 
 
@@ -72,27 +77,26 @@ class Tokens:
     So two tokens can overlap in a rotation.
     """
 
-    def __init__(self, path: Path, least: int = 1) -> None:
-        """Read tokens from `path`. `least`: characters of a token; a shorter one is not valid."""
-        self._path, self._least = path, least
+    def __init__(self, path: Path) -> None:
+        """Read tokens from `path`."""
+        self._path = path
         self._signature: Signature | None = None
         self._tokens: tuple[Token, ...] = ()
-        self._short = False
 
     def name_of(self, secret: bytes) -> str | None:
         """Return the name of a valid token; None if it is not valid.
 
         If the file is missing, unreadable or empty, no token is.
         """
+        token = self.first(lambda valid: hmac.compare_digest(secret, valid))
+        return None if token is None else token.name
+
+    def first(self, fits: Callable[[bytes], bool]) -> Token | None:
+        """Return the first valid token whose secret fits; None if none does."""
         self._refresh()
         # Always compare all of them: the time it takes must not show which one was nearly right.
-        names = [token.name for token in self._tokens if hmac.compare_digest(secret, token.secret)]
-        return names[0] if names else None
-
-    def too_short(self) -> bool:
-        """Return whether the file holds a token that is too short to be valid."""
-        self._refresh()
-        return self._short
+        found = [token for token in self._tokens if fits(token.secret)]
+        return found[0] if found else None
 
     def _refresh(self) -> None:
         try:
@@ -109,13 +113,9 @@ class Tokens:
             self._tokens, self._signature = (), None
 
     def _take(self, file: TokenFile) -> None:
-        self._tokens = tuple(token for token in file.tokens if len(token.secret) >= self._least)
-        self._short = len(self._tokens) < len(file.tokens)
-        if self._short:
-            text = "a token of the token file is not valid: it has fewer than %d characters"
-            _LOG.error(text, self._least, extra={"event": "token-too-short"})
+        self._tokens = file.tokens
         if file.fault:
-            _LOG.error("the token file: %s", file.fault, extra={"event": "token-malformed"})
+            _LOG.error("the token file %s: %s", self._path, file.fault, extra={"event": "token-malformed"})
 
 
 def _token(line: bytes) -> Token | None:

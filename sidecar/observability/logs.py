@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable, MutableMapping
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -28,6 +28,10 @@ from reconsume.sidecar.printable import printable, printable_json
 
 QUEUE = 2_000
 """Lines that wait for stderr at most. Further ones are lost and counted."""
+LONGEST_LINE = 8 * 1024
+"""Bytes of a line, with an error's trace."""
+SHORTEST_CUT = 64
+"""Characters of a value that is not cut any more."""
 FLUSH_WITHIN_S = 1.0
 
 Format = Literal["json", "text"]
@@ -161,7 +165,7 @@ def _formatter(form: Format) -> logging.Formatter:
             structlog.processors.format_exc_info,
             _stamp,
             ProcessorFormatter.remove_processors_meta,
-            _as_json if form == "json" else _as_text,
+            _Bounded(_as_json if form == "json" else _as_text),
         ],
     )
 
@@ -185,6 +189,29 @@ def _stamp(logger: Any, method: str, event: _Event) -> _Event:
             event[name] = text_without_secrets(text)  # errors of clients and exporters quote the URL that they call
     first = {"timestamp": at, "level": record.levelname.lower(), "logger": record.name, "event": event.pop("event")}
     return {**first, **event}
+
+
+class _Bounded:
+    """Render an event to a line of at most LONGEST_LINE bytes: the longest of its values lose their middle.
+
+    It is the last step of every line, whoever logs it: names that a service or a producer chooses may be many.
+    """
+
+    def __init__(self, render: Callable[[Any, str, _Event], str]) -> None:
+        self._render = render
+
+    def __call__(self, logger: Any, method: str, event: _Event) -> str:
+        line = self._render(logger, method, event)
+        while len(line.encode(errors="surrogatepass")) > LONGEST_LINE:
+            name = max(event, key=lambda name: len(str(event[name])))
+            text = str(event[name])
+            if len(text) <= SHORTEST_CUT:  # so many fields that their names fill the line
+                event = dict(list(event.items())[: len(event) // 2])
+            else:
+                kept = len(text) // 3
+                event = {**event, name: f"{text[:kept]} … {text[-kept:]}"}
+            line = self._render(logger, method, event)
+        return line
 
 
 def _as_json(logger: Any, method: str, event: _Event) -> str:

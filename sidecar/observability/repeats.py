@@ -34,13 +34,13 @@ CALLER = ("action", "token", "peer")
 """The fields of an audit line that tell one caller and action from another."""
 FAILURES = "reconsume.failures"
 """The logger of lines about deliveries."""
-REFUSED = "api-refused"
-"""The event of a refused call."""
+REFUSED = ("api-refused", "operator-call-refused")
+"""The events of a refused call: of the service and of readers, and of operators."""
 OPERATOR = ("settled", "parked")
 """Its events that an operator must see each time."""
 BUDGET = 36
 """Lines about deliveries that are written in a window, of all kinds together, and of refused calls: with the sums they
-are 60 at most. What is beyond is counted for the sums."""
+are 60 at most. Refused calls of operators have as many of their own. What is beyond is counted for the sums."""
 SUMMED = 20
 """Kinds of such lines that are told apart in a window. Further ones have one sum together."""
 NEW_AFTER = 600.0
@@ -113,19 +113,20 @@ class Repeats:
     def __init__(self, window: float = WINDOW) -> None:
         self._window = window
         self._kinds: dict[Kind, _Held] = {}
-        self._budget = _Budget(window)
+        self._budget, self._of_operators = _Budget(window), _Budget(window)
 
     def admit(self, record: logging.LogRecord, now: float) -> bool:
         """Return whether to write a record now. Otherwise it is counted for the next sum of its kind."""
         line = line_of(record)
         shares, first = shares_budget(record), False
+        budget = self._of_operators if line.kind[2] == REFUSED[1] else self._budget
         if shares:
-            first = self._budget.is_first(line.kind, now)
+            first = budget.is_first(line.kind, now)
         held = self._of_kind(self._shared(line.kind) if shares else line.kind, now)
         hashes = {hash(subject) for subject in line.subjects}
         repeats = bool(hashes) and (hashes <= held.logged or len(held.logged) >= MOST)
         held.logged |= hashes if len(held.logged) < MOST else set()
-        if not repeats and (held.written < BURST or first) and (not shares or self._budget.take(now, first=first)):
+        if not repeats and (held.written < BURST or first) and (not shares or budget.take(now, first=first)):
             held.written += 1
             return True
         held.held += 1
@@ -155,7 +156,8 @@ class Repeats:
 
     def _shared(self, kind: Kind) -> Kind:
         """Return the kind under which a line that shares the budget is counted: many have one sum together."""
-        known = sum(1 for one in self._kinds if one[0] == FAILURES or one[2:3] == (REFUSED,))
+        own = REFUSED[1]
+        known = sum(1 for one in self._kinds if (one[2:3] == (own,)) is (kind[2] == own) and is_shared(one))
         return kind if kind in self._kinds or known < SUMMED else kind[:3]
 
     def _of_kind(self, kind: Kind, now: float) -> _Held:
@@ -164,10 +166,15 @@ class Repeats:
         return self._kinds.setdefault(kind, _Held(now))
 
 
+def is_shared(kind: Kind) -> bool:
+    """Return whether lines of a kind share a budget with others."""
+    return kind[0] == FAILURES or (len(kind) > 2 and kind[2] in REFUSED)
+
+
 def shares_budget(record: logging.LogRecord) -> bool:
     """Return whether a record is about a delivery or a refused call, and is no error and no change by an operator."""
     event = getattr(record, "event", None)
-    about = (record.name == FAILURES and hasattr(record, "id")) or event == REFUSED
+    about = (record.name == FAILURES and hasattr(record, "id")) or event in REFUSED
     return about and record.levelno < logging.ERROR and event not in OPERATOR
 
 

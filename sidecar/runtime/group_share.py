@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.pace.instance_rate import Owned
 from reconsume.sidecar.core.record import Partition
 
@@ -53,7 +54,7 @@ class GroupShare:
 
     async def _ask(self) -> float:
         """Ask once; return the seconds until the next question."""
-        counts = await asyncio.to_thread(self._count, self._topics)
+        counts = await on_own_thread("group-share", lambda: self._count(self._topics))
         if any(self._counts.get(topic) != count for topic, count in counts.items()):
             self._counts.update(counts)
             self._changed()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from reconsume.sidecar.api.retry import longest_post
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.errors import BrokerError, ConfigError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import KAFKA_LIMIT
@@ -36,7 +37,7 @@ class LargestRecord:
     async def follow(self) -> None:
         """Look now and then, without end; do nothing where there are no topics."""
         while self._topics:
-            answered = await asyncio.to_thread(self._look)
+            answered = await on_own_thread("largest-record", self._look)
             await asyncio.sleep(LOOK_EVERY if answered else AGAIN)
 
     def _look(self) -> bool:

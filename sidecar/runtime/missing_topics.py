@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from reconsume.sidecar.background import on_own_thread
+
 TOPICS_EVERY = 15.0
 """Seconds between two looks for topics that were missing."""
 AGAIN = 1.0
@@ -31,7 +33,7 @@ class MissingTopics:
         """Log which topics are missing, and how to create them, until none is."""
         while True:
             needed = self._needed()
-            told = await asyncio.to_thread(self._missing, needed)
+            told = await on_own_thread("missing-topics", lambda: self._missing(needed))
             missing = self.names if told is None else told
             if missing - self.names:
                 _LOG.error(

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from starlette.routing import Route
-
 from reconsume.sidecar.api.app import Access, build_app, build_probe_app
 from reconsume.sidecar.api.holds import hold_routes
 from reconsume.sidecar.api.probes import Operated
@@ -30,6 +28,7 @@ from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
 from reconsume.sidecar.group_policy.hold_store import HoldStore
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.sidecar.http.bodies import LONGEST
+from reconsume.sidecar.http.calls import Call
 from reconsume.sidecar.http.protocol import PROBE_LIMITS, Limits
 from reconsume.sidecar.http.server import Server
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
@@ -88,12 +87,12 @@ def _lane_source(runner: LaneRunner) -> LaneSource:
 
 def retry_calls(
     settings: Settings, policy: Callable[[], Policy], post_writer: PostWriter, counters: LaneCounters
-) -> list[Route]:
+) -> list[Call]:
     """Return the API call by which a service posts records that it could not handle."""
     return retry_routes(FailurePosts(policy, settings.retry.understand, post_writer, counters, now))
 
 
-def pull_calls(settings: Settings, delivery: Delivery, outputs: OutputTopics | None) -> list[Route]:
+def pull_calls(settings: Settings, delivery: Delivery, outputs: OutputTopics | None) -> list[Call]:
     """Return the API calls by which a service receives records and answers.
 
     In other modes these calls answer with an error.
@@ -103,14 +102,14 @@ def pull_calls(settings: Settings, delivery: Delivery, outputs: OutputTopics | N
     return no_pull_routes(settings.deliver.mode)
 
 
-def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegistry) -> list[Route]:
+def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegistry) -> list[Call]:
     """Return the API calls for holds. A broadcast follows no policy topic, and has none."""
     if settings.deliver.broadcast:
         return []
     return hold_routes(keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names))
 
 
-def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Route]:
+def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Call]:
     """Return the API call that settles a record that waits. A broadcast has no retries, and so none."""
     if settings.deliver.broadcast:
         return []
@@ -151,7 +150,7 @@ def build_servers(
     settings: Settings,
     sidecar: Operated,
     scrape: Callable[[], bytes],
-    calls: Sequence[Route] = (),
+    calls: Sequence[Call] = (),
     largest: Callable[[], int] = lambda: 0,
 ) -> list[Serving]:
     """Return the API server for the service, and a server of the probes if these have their own address.
@@ -161,7 +160,13 @@ def build_servers(
     scrape = sparing(scrape)
     listen, token = settings.listen, settings.api.token_file
     hosts = (*LOOPBACK_NAMES, *settings.api.hosts, *(() if listen.path is not None else (listen.host,)))
-    access = Access(None if token is None else Path(token), hosts)
+    operators = settings.operators.token_file
+    access = Access(
+        None if token is None else Path(token),
+        hosts,
+        operators=None if operators is None else Path(operators),
+        read=settings.read,
+    )
     if settings.deliver.mode == "relay":
         access = replace(access, raw_paths=frozenset({RETRY}), longest=lambda: longest_post(largest()))
     elif settings.deliver.outputs:

@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 
 from reconsume.sidecar.api.policy import policy_routes
-from reconsume.sidecar.background import background
+from reconsume.sidecar.background import background, on_own_thread
 from reconsume.sidecar.core.counters import strays_in
 from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
@@ -239,7 +239,7 @@ class Sidecar:
         await asyncio.gather(self._tracing.close(), *(server.stop() for server in self._servers))
         if self._view_service is not None:
             await self._view_service.stop()
-        await asyncio.to_thread(self._policy_topic.join, CLOSED_WITHIN)
+        await on_own_thread("stop", lambda: self._policy_topic.join(CLOSED_WITHIN))
 
     # --- called by the API -------------------------------------------------------------------------------------------
 

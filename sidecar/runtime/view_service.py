@@ -6,13 +6,12 @@ it at a stop.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from starlette.routing import Route
-
 from reconsume.sidecar.api.view import no_view_routes, view_routes
+from reconsume.sidecar.background import on_own_thread
+from reconsume.sidecar.http.calls import Call
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.thread_watch import WatchedThread
@@ -38,7 +37,7 @@ class ViewService:
     async def stop(self) -> None:
         self.topic.stop()
         self.readers.close()
-        await asyncio.to_thread(self.topic.join, STOPPED_WITHIN)
+        await on_own_thread("stop", lambda: self.topic.join(STOPPED_WITHIN))
 
     def watched(self) -> list[WatchedThread]:
         """Return the thread that follows the view."""
@@ -78,7 +77,7 @@ def build_view_service(settings: Settings, instance: str, registry: CredentialRe
     return ViewService(topic, QueryPool(topic))
 
 
-def view_calls(view_service: ViewService | None) -> list[Route]:
+def view_calls(view_service: ViewService | None) -> list[Call]:
     """Return the API calls of the view. Without a view they answer that there is none."""
     return no_view_routes() if view_service is None else view_routes(view_service.readers)
 

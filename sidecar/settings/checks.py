@@ -245,11 +245,19 @@ def dashboard_is_guarded(settings: Settings) -> Iterator[Fault]:
         return
     if settings.deliver.broadcast:
         yield Fault(("ui", "enabled"), "has no effect in broadcast mode, which retries nothing; leave it out", True)
-    if ui.address.path is None and not is_loopback(ui.address.host) and ui.token_file is None:
-        yield Fault(("ui", "listen"), "is outside loopback, and needs ui.token_file, and ui.hosts", ui.listen)
-    if ui.token_file is not None and ui.audit_file is None:
-        text = "is required with ui.token_file: what is done on the dashboard is written there first"
-        yield Fault(("ui", "audit_file"), text, has_value=False)
+    if ui.address.path is None and not is_loopback(ui.address.host) and settings.operators.token_file is None:
+        yield Fault(("ui", "listen"), "is outside loopback, and needs operators.token_file, and ui.hosts", ui.listen)
+    operators = settings.operators
+    if operators.token_file is not None and operators.audit_file is None:
+        text = "is required with operators.token_file: what is done on the dashboard is written there first"
+        yield Fault(("operators", "audit_file"), text, has_value=False)
+
+
+def reading_can_be_unlocked(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault if values need a sign-in and nobody can sign in."""
+    if settings.ui.read == "signed-in" and settings.operators.token_file is None:
+        text = "needs operators.token_file: without an operator's token nobody can sign in"
+        yield Fault(("ui", "read"), text, settings.ui.read)
 
 
 def clash(one: Listen, other: Listen) -> bool:
@@ -314,9 +322,13 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
         (("api", "listen"), ("api", "token_file")),
     ),
     (listeners_differ, (("api", "listen"), ("api", "probe_listen"), ("ui", "listen"), ("ui", "enabled"))),
+    (reading_can_be_unlocked, (("ui", "read"), ("operators", "token_file"))),
     (
         dashboard_is_guarded,
-        (("ui", "enabled"), ("ui", "listen"), ("ui", "token_file"), ("ui", "audit_file"), ("deliver", "broadcast")),
+        (
+            *(("ui", "enabled"), ("ui", "listen"), ("deliver", "broadcast")),
+            *(("operators", "token_file"), ("operators", "audit_file")),
+        ),
     ),
 )
 

@@ -17,6 +17,8 @@ from reconsume.sidecar.settings.values import KeyPath, RefusedError
 from reconsume.sidecar.settings.yaml_text import dotted
 
 LONGEST_SHOWN = 60
+RENAMED = {"ui.token_file": "operators.token_file", "ui.audit_file": "operators.audit_file"}
+"""Names that a setting had, and the one that it has."""
 OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)
 
 
@@ -79,6 +81,8 @@ def must_be(path: KeyPath) -> str:
 
 def unknown(path: KeyPath) -> str:
     """Return the sentence about an unknown key, with the most similar known key."""
+    if (newer := RENAMED.get(dotted(path))) is not None:
+        return f"is {newer} now"
     name, known = str(path[-1]), siblings(path)
     if path[0] == "topics" and len(path) > 1 and name == "order":
         return "a group has one order for all its topics: give this topic a group of its own, with its deliver.order"

@@ -83,14 +83,21 @@ def allowed(field: FieldInfo) -> str:
         return checked.allowed
     if section_of(field) is not None:
         return "a mapping"
-    if typing.get_origin(field.annotation) is Literal:
-        return " or ".join(str(choice) for choice in typing.get_args(field.annotation))
+    if choices := choices_of(field):
+        return " or ".join("null" if choice is None else str(choice) for choice in choices)
     if field.annotation is bool:
         return "true or false"
     member = member_of(field)
     if member is None or member is Subscription:
         return f"a list of topics, each a name or {{{', '.join(Subscription.model_fields)}}}"
     return f"a list of {{{', '.join(member.model_fields)}}}"
+
+
+def choices_of(field: FieldInfo) -> list[object]:
+    """Return the values that a field with a closed list accepts, None too if it may be null; none for other fields."""
+    parts = [part for part in (field.annotation, *typing.get_args(field.annotation)) if part is not None]
+    choices = [choice for part in parts if typing.get_origin(part) is Literal for choice in typing.get_args(part)]
+    return [*choices, None] if choices and type(None) in parts else choices
 
 
 def written(field: FieldInfo, value: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 
 from reconsume.sidecar.files import read_given
 from reconsume.sidecar.settings.fields import SWITCH, field_at, is_nullable, section_of, takes_text
-from reconsume.sidecar.settings.masks import is_secret
+from reconsume.sidecar.settings.masks import is_path, is_secret
+from reconsume.sidecar.settings.sections.kafka_secrets import FILED
 from reconsume.sidecar.settings.values import KeyPath
 from reconsume.sidecar.settings.yaml_text import dotted, read_yaml
 
@@ -24,6 +25,18 @@ NOT_SETTINGS = ("RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR")
 """Variables of the Java downloads (`sidecar/java/jars.py`), which have no configuration file."""
 # Kubernetes adds these to every pod for each Service. A Service with the name `reconsume` must not stop the sidecar.
 SERVICE_LINK = re.compile(r"RECONSUME(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+WITH_USER = re.compile(r"://[^/?#\s]*@")
+"""A URL with a user, and perhaps with a password."""
+FILES = {
+    "kafka.ssl.key.pem": "kafka.ssl.key.location",
+    "kafka.ssl.certificate.pem": "kafka.ssl.certificate.location",
+    "kafka.sasl.jaas.config": "kafka_secret",
+    "deliver.bearer_token": "deliver.bearer_token_file",
+    "deliver.signing_secret": "deliver.signing_secret_file",
+    "api.token": "api.token_file",
+    "operators.token": "operators.token_file",
+}
+"""Settings that name the file of a secret, by what would be written for the secret itself."""
 UNDERSCORED = {"log.level": "log_level"}
 """librdkafka's properties with an underscore. A variable's name cannot distinguish it from a dot."""
 
@@ -131,13 +144,41 @@ def read_sets(layers: Layers, sets: Sequence[str]) -> None:
     """Lay each `a.b=value` over the tree, in the given order."""
     for text in sets:
         key, sign, value = text.partition("=")
-        path = tuple(key.strip().split("."))
-        if path[0] == "kafka" and len(path) > 1:
-            path = ("kafka", ".".join(path[1:]))
+        path = path_of(key)
         if not sign or not all(path):
             layers.faults.append(f"--set {key}: must be key=value, like --set retry.max_reconsume_times=3")
         else:
             assign(layers, path, value, "--set")
+
+
+def path_of(key: str) -> tuple[str, ...]:
+    """Return the path of a key of `--set`. All of a property of librdkafka is one name."""
+    path = tuple(key.strip().split("."))
+    return ("kafka", ".".join(path[1:])) if path[0] == "kafka" and len(path) > 1 else path
+
+
+def secret_of(text: str) -> str | None:
+    """Return why a `--set` would show a secret in the list of processes, without the secret; None if it would not."""
+    key, _, value = text.partition("=")
+    path = path_of(key)
+    read = None if is_null(value) else read_yaml(value).value
+    secret = next(secrets_in(path, value if read is None and not is_null(value) else read), None)
+    if secret is None and WITH_USER.search(value) is None:
+        return None
+    name = dotted(secret or path)
+    if name.endswith("file"):
+        return f"--set {name} must be the absolute path of a file; what is not one may be a secret"
+    file = FILES.get(name) or (f"{name}.file" if name.removeprefix("kafka.") in FILED else "the configuration file")
+    return f"--set {name} has a secret, and every process of this machine sees a command line: give it by {file}"
+
+
+def secrets_in(path: KeyPath, value: object) -> Iterator[KeyPath]:
+    """Yield the path of each value that is a secret, at `path` or below it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from secrets_in((*path, str(name)), inner)
+    elif value is not None and is_secret(path) and not is_path(path, value):
+        yield path
 
 
 def assign(layers: Layers, path: tuple[str, ...], text: str, origin: str) -> None:

@@ -8,16 +8,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from reconsume.sidecar.settings.addresses import Listen, parse_listen
+from reconsume.sidecar.settings.addresses import Listen, is_loopback, parse_listen
 from reconsume.sidecar.settings.sections.api import Api
 from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
 from reconsume.sidecar.settings.sections.kafka import KAFKA, MAX_POLL_INTERVAL
 from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.sidecar.settings.sections.operators import Operators
 from reconsume.sidecar.settings.sections.pull import Pull
 from reconsume.sidecar.settings.sections.retry import Retry
 from reconsume.sidecar.settings.sections.retry_rule import Rule
 from reconsume.sidecar.settings.sections.telemetry import Log, Tracing
-from reconsume.sidecar.settings.sections.ui import Ui
+from reconsume.sidecar.settings.sections.ui import Read, Ui
 from reconsume.sidecar.settings.sections.view import FOLDER, View
 from reconsume.sidecar.settings.values import Section, duration, text
 from reconsume.topics.acls import GroupShape
@@ -106,6 +107,10 @@ class Settings(Section):
     ui: Ui = Field(
         default=Ui(),
         description="The dashboard in the sidecar.",
+    )
+    operators: Operators = Field(
+        default=Operators(),
+        description="Who may change the group on the dashboard and by the API.",
     )
     membership: Literal["service", "always"] = Field(
         default="service",
@@ -269,9 +274,20 @@ class Settings(Section):
         return parse_listen(self.api.listen)
 
     @property
+    def read(self) -> Read:
+        """Who may see keys, values, headers and texts: every reader, or only those who have signed in."""
+        guarded = self.operators.token_file is not None or (self.ui.enabled and is_far(self.ui.address))
+        return self.ui.read or ("signed-in" if guarded else "open")
+
+    @property
     def probe_listen(self) -> Listen | None:
         """The address on which the probes listen. None if only the API serves them."""
         return None if self.api.probe_listen is None else parse_listen(self.api.probe_listen)
+
+
+def is_far(listen: Listen) -> bool:
+    """Return whether an address can be reached from outside this machine or pod."""
+    return listen.path is None and not is_loopback(listen.host)
 
 
 def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
@@ -290,7 +306,7 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         view=settings.view.enabled,
         source=settings.view.source,
         ui=settings.ui.enabled,
-        redrives=settings.ui.enabled and settings.ui.token_file is not None,
+        redrives=settings.ui.enabled and settings.operators.token_file is not None,
         direct=direct,
         outputs=tuple(name for name in deliver.outputs if literal_start(name) == name),
         ordered=settings.queued,

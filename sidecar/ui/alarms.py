@@ -53,6 +53,8 @@ class Alarm(NamedTuple):
     reason: str
     who: str
     hold: str = ""
+    text_without_key: str = ""
+    """What a reader who may not see keys is told of a hold."""
 
 
 class LastAlarms:
@@ -116,7 +118,10 @@ def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
     """Return what operators hold, by id. The texts are those of whoever wrote the records."""
     first = list(holds.items())[:MOST_HELD]
     shown = [
-        Alarm("held", f"Held: {record.what}, by {record.who}", record.since, record.why, "", ident)
+        Alarm(
+            *("held", f"Held: {record.what}, by {record.who}", record.since, record.why, "", ident),
+            f"Held: {record.what_without_key}, by {record.who}",
+        )
         for ident, record in first
     ]
     more = len(holds) - len(first)

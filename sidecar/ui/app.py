@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.plan import why
 from reconsume.sidecar.errors import ConfigError
@@ -39,9 +40,10 @@ from reconsume.sidecar.ui.letter_pages import LetterPages
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.redrives import Redrives
-from reconsume.sidecar.ui.security import SHORTEST_TOKEN, Hardened, Sessions, ValueGate
+from reconsume.sidecar.ui.security import Hardened, Sessions, ValueGate
 from reconsume.sidecar.ui.settle_form import SettleForm
 from reconsume.sidecar.ui.templating import ASSETS, FOLDER, Renderer
+from reconsume.sidecar.ui.urls import Urls, WithoutBasePath
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query_pool import QueryPool
 from reconsume.sidecar.view.source import Source
@@ -64,6 +66,8 @@ class DashboardOptions:
     setting: str = "--listen"
     read: Literal["open", "signed-in"] = "open"
     """Who may see keys, values and headers (`ValueGate`)."""
+    base_path: str = ""
+    """The path below which a proxy serves it (`ui.base_path`)."""
 
     @property
     def near(self) -> bool:
@@ -91,6 +95,10 @@ class Dashboard:
             raise ConfigError(
                 [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
             )
+        if wanted.read == "signed-in" and wanted.token_file is None:
+            raise ConfigError(
+                ["ui.read = signed-in: needs --token-file, or operators.token_file: nobody could sign in"]
+            )
         self._looks = Queries(settings, policy, share)
         self._asker, self._scans = ThreadQueries(), ThreadQueries.one_by_one()
         self._topic = topic or ViewFollower(
@@ -100,9 +108,10 @@ class Dashboard:
         self._readers = QueryPool(self._topic)
         self._audit = AuditLog(wanted.audit_file)
         self._redrives = Redrives(self._looks, self._audit)
-        self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file, SHORTEST_TOKEN)
-        self._sessions = Sessions(self._tokens, far=not wanted.near)
-        self._last_alarms = LastAlarms()
+        self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file)
+        url = Urls(wanted.base_path)
+        self._sessions = Sessions(self._tokens, far=not wanted.near, path=url.cookie_path)
+        self._last_alarms, self._gate = LastAlarms(), ValueGate(wanted.read)
         self._render = Renderer(
             {
                 "last_alarms": self._last_alarms.known,
@@ -114,7 +123,9 @@ class Dashboard:
                 "may_change": wanted.token_file is not None,
                 "session": None,
                 "why": why,
-            }
+            },
+            self._gate,
+            url,
         )
         self._wanted = wanted
         self.server = Server(self._app(), wanted.listen, setting=wanted.setting)
@@ -133,33 +144,36 @@ class Dashboard:
         self._readers.close()
         self._asker.close()
         self._scans.close()
-        await asyncio.to_thread(self._redrives.close, within)
-        if self._own is not None and self._own.is_alive():  # it never started if listening failed
-            await asyncio.to_thread(self._own.join, VIEW_WITHIN)
+        await on_own_thread("stop", lambda: self._redrives.close(within))
+        if (own := self._own) is not None and own.is_alive():  # it never started if listening failed
+            await on_own_thread("stop", lambda: own.join(VIEW_WITHIN))
 
     def _app(self) -> Starlette:
         wanted = self._wanted
-        front = Endpoints(self._render, self._sessions, everyone_reads=wanted.near)
+        front = Endpoints(self._render, self._sessions, self._gate, everyone_reads=wanted.near)
         pages = Pages(
-            self._render, self._asker, self._scans, self._looks, self._topic, self._readers, self._last_alarms
+            self._render,
+            self._asker,
+            self._scans,
+            self._looks,
+            self._topic,
+            self._readers,
+            self._last_alarms,
+            self._gate,
         )
-        routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks))]
+        routes = [*_assets(), *_showing(front, pages, LetterPages(self._render, self._scans, self._looks, self._gate))]
         if is_ordered := self._looks.settings.order_by is not None:
             keys = KeyPages(self._render, self._scans, self._looks)
-            routes += _pages(front, {"/keys": keys.keys, "/keys/queue": keys.queue})
-        search = FindPage(self._render, self._scans, self._looks, ValueGate(wanted.read))
+            routes += _pages(front, {"/keys": keys.keys})
+            routes.append(Route("/keys/queue", front(keys.queue, is_private=True), methods=["GET"]))
+        search = FindPage(self._render, self._scans, self._looks, self._gate)
         routes += _pages(front, {"/find": search.find})
         routes += _pages(front, {"/holds": HoldPage(self._render, self._asker, self._looks).holds})
         if self._tokens is not None:
-            if self._tokens.too_short():
-                text = (
-                    f"a token of the dashboard must have at least {SHORTEST_TOKEN} characters: openssl rand -base64 24"
-                )
-                raise ConfigError([f"{wanted.token_file} (ui.token_file, or --token-file): {text}"])
             forms = Forms(self._render, self._asker, self._looks, self._audit, self._sessions, self._tokens)
             shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
             routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
-            holding = HoldForms(self._asker, self._looks, self._audit)
+            holding = HoldForms(self._render, self._asker, self._looks, self._audit)
             acts = {"/holds/begin": holding.begin, "/holds/release": holding.release}
             if is_ordered:
                 acts["/keys/settle"] = SettleForm(self._render, self._scans, self._looks, self._audit).settle
@@ -169,7 +183,11 @@ class Dashboard:
         access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)
         app = Starlette(
             routes=routes,
-            middleware=[Middleware(Hardened), Middleware(AccessMiddleware, access=access)],
+            middleware=[
+                Middleware(Hardened),
+                Middleware(WithoutBasePath, base=wanted.base_path),
+                Middleware(AccessMiddleware, access=access),
+            ],
             exception_handlers={HTTPException: self._on_http_error, Exception: self._on_fault},
         )
         app.router.redirect_slashes = False

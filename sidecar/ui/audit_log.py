@@ -57,7 +57,7 @@ class AuditLog:
                 os.fsync(file.fileno())
         except OSError as error:
             raise SetupError(
-                f"the audit log {self.path} (ui.audit_file) cannot be written: {error.strerror}"
+                f"the audit log {self.path} (operators.audit_file) cannot be written: {error.strerror}"
             ) from error
         who, token, peer = actor
         entry = {"event": "ui-action", "action": action, "who": who, "token": token, "peer": peer}
@@ -87,7 +87,9 @@ class AuditLog:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise SetupError(f"the audit log {self.path} (ui.audit_file) cannot be read: {error.strerror}") from error
+            raise SetupError(
+                f"the audit log {self.path} (operators.audit_file) cannot be read: {error.strerror}"
+            ) from error
         return [row for line in reversed(lines) if (row := _row(line)) is not None]
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.background import BoundedThreads
+from reconsume.sidecar.errors import BusyError, ReconsumeError
 from reconsume.sidecar.ui.letter_form import BadFormError
 from reconsume.sidecar.ui.plans import RefusedError
-from reconsume.sidecar.ui.security import ForgedError, Session, Sessions
+from reconsume.sidecar.ui.security import ForgedError, Session, Sessions, ValueGate
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.query import BadCursorError
 from reconsume.sidecar.view.query_pool import UnknownError
@@ -25,12 +23,7 @@ harm."""
 MOST_SCANS = 6
 """Scans of whole topics at once, with those that wait for each other."""
 
-T = TypeVar("T")
 Page = Callable[[Request, Session | None], Awaitable[Response]]
-
-
-class BusyError(ReconsumeError):
-    """Too many queries at once."""
 
 
 ERRORS: Mapping[type[Exception], tuple[int, str]] = {
@@ -45,22 +38,11 @@ ERRORS: Mapping[type[Exception], tuple[int, str]] = {
 """What a user is told of an error, and by which status; the first that fits."""
 
 
-class ThreadQueries:
-    """Blocking queries on a few threads; at most `most` at once, with those that wait."""
+class ThreadQueries(BoundedThreads):
+    """Blocking queries of pages on a few threads."""
 
     def __init__(self, threads: int = THREADS, most: int = MOST_WAITING) -> None:
-        self._pool = ThreadPoolExecutor(threads, "ui")
-        self._most, self._waiting = most, 0
-
-    async def __call__(self, question: Callable[[], T]) -> T:
-        """Return the result of a query. Raises BusyError if there are too many, and any error of the query itself."""
-        if self._waiting >= self._most:
-            raise BusyError("too many questions at once: try again in a moment")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, question)
-        finally:
-            self._waiting -= 1
+        super().__init__("ui", threads, most)
 
     @classmethod
     def one_by_one(cls) -> ThreadQueries:
@@ -68,26 +50,25 @@ class ThreadQueries:
         share."""
         return cls(1, MOST_SCANS)
 
-    def close(self) -> None:
-        """Finish the queries that run, and drop those that wait."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
 
 class Endpoints:
     """Builds an endpoint from a page: it finds the user's session and turns errors into answers."""
 
-    def __init__(self, render: Renderer, sessions: Sessions, *, everyone_reads: bool) -> None:
-        self._render, self._sessions, self._everyone_reads = render, sessions, everyone_reads
+    def __init__(self, render: Renderer, sessions: Sessions, gate: ValueGate, *, everyone_reads: bool) -> None:
+        self._render, self._sessions, self._gate, self._everyone_reads = render, sessions, gate, everyone_reads
 
-    def __call__(self, page: Page, *, open_to_all: bool = False) -> Callable[[Request], Awaitable[Response]]:
+    def __call__(
+        self, page: Page, *, open_to_all: bool = False, is_private: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a page. `open_to_all`: serve it also to visitors where only signed-in users may
-        read."""
+        read. `is_private`: nothing is left of the page for readers who may not see values."""
 
         async def endpoint(request: Request) -> Response:
             if is_foreign(request):
                 return Response(status_code=403)
             session = self._sessions.of(request)
-            if session is None and not self._everyone_reads and not open_to_all:
+            is_hidden = is_private and not self._gate.opens_to(session)
+            if is_hidden or (session is None and not self._everyone_reads and not open_to_all):
                 return self._ask_to_sign_in(request)
             try:
                 return await page(request, session)
@@ -100,7 +81,7 @@ class Endpoints:
     def _ask_to_sign_in(self, request: Request) -> Response:
         if "hx-request" in request.headers:  # htmx would follow the redirect and put the form into the page
             return self._render("trouble.html", text="You are not signed in any more.")
-        return RedirectResponse("/sign-in", 303)
+        return self._render.redirect("/sign-in")
 
     def _error_page(self, request: Request, session: Session | None, status: int, text: str) -> Response:
         # htmx inserts only successful responses into a page, so the error of a part is sent with status 200.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import shlex
 import time
 import zlib
-from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from reconsume.sidecar.dlq.letters import fault_of_text
 from reconsume.sidecar.find.finder import Bounds, FindResult, Positions, ValuesHiddenError, find
-from reconsume.sidecar.find.match import Match, Query, Where, origin_in
+from reconsume.sidecar.find.match import Query, Where, origin_in
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
@@ -48,10 +49,10 @@ class FindPage:
                 result = await self._scan(lambda: self._find(text, rest, values=values))
             except ValuesHiddenError as error:
                 hidden = str(error)
-        more = result and result.rest and f"/find?{urlencode({'text': text, 'cursor': cursor_of(result.rest)})}"
+        more = {"text": text, "cursor": cursor_of(result.rest)} if result is not None and result.rest else None
         return self._render(
             "find.html", session=session, here="/records", text=text, result=result, hidden=hidden, more=more,
-            values=values, link=link_of, is_id=origin_in(text) is not None,
+            values=values, dead=Where.DEAD, is_id=origin_in(text) is not None, command=command_of(text),
         )  # fmt: skip
 
     def _find(self, text: str, rest: Positions | None, *, values: bool) -> FindResult:
@@ -63,11 +64,27 @@ class FindPage:
         return find(looks.settings, looks.policy, query, bounds, looks.within(LONGEST), values=values, rest=rest)
 
 
-def link_of(match: Match) -> str:
-    """Return the page about a record: its dead letter, the queue of its key, or its journey."""
-    if match.where is Where.DEAD:
-        return f"/dlq/letter?{urlencode({'place': match.position})}"
-    return f"/record?{urlencode({'id': match.id})}"
+def command_of(text: str) -> str:
+    """Return the command that makes the same search, quoted for bash, zsh and ksh; empty if no command can take the
+    text."""
+    if "\0" in text or fault_of_text(text):
+        return ""
+    if origin_in(text) is not None:
+        return f"reconsume find --id {quoted(text)}"
+    return f"reconsume find {'-- ' if text.startswith('-') else ''}{quoted(text)}"
+
+
+def quoted(text: str) -> str:
+    """Return a text as one word of a shell. What cannot be seen is written as its bytes."""
+    if text.isprintable():
+        return shlex.quote(text)
+    signs = (f"\\{sign}" if sign in "\\'" else sign if sign.isprintable() else _octal(sign) for sign in text)
+    return f"$'{''.join(signs)}'"
+
+
+def _octal(sign: str) -> str:
+    # Octal, not hex: a shell reads exactly three digits, whatever follows.
+    return "".join(f"\\{byte:03o}" for byte in sign.encode(errors="surrogatepass"))
 
 
 def cursor_of(rest: Positions) -> str:

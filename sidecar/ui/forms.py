@@ -6,15 +6,17 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.http.audit import peer_of
-from reconsume.sidecar.http.tokens import Tokens
+from reconsume.sidecar.http.tokens import Token, Tokens
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, Sessions, expect_token, name_of, read_form
+from reconsume.sidecar.ui.sign_in_link import SignInLinks
 from reconsume.sidecar.ui.templating import Renderer
 
 NOBODY = "visitor"
@@ -34,10 +36,19 @@ class Forms:
     ) -> None:
         self._render, self._ask, self._looks = render, asker, looks
         self._audit, self._sessions, self._tokens = audit, sessions, tokens
+        self._links = SignInLinks(tokens)
 
     async def ask_token(self, request: Request, session: Session | None) -> Response:
-        """Show the sign-in form."""
-        return self._render("sign_in.html", session=session, here="/sign-in", fault="")
+        """Show the sign-in form, or sign in by a link that was made for this (`sign_in_link.py`)."""
+        if "proof" not in request.query_params:
+            return self._render("sign_in.html", session=session, here="/sign-in", fault="")
+        by_link = self._links.use(request.query_params, wall() / 1000)
+        who = None if by_link is None else name_of(by_link.who)
+        if by_link is None or who is None:
+            fault = "This link was used already, or is too old. Sign in with the token."
+            return await self._refused(Actor("", "", peer_of(request.scope)), fault)
+        await self._ask(lambda: self._audit.write("sign-in", Actor(who, by_link.token.name, peer_of(request.scope))))
+        return self._opened(who, by_link.token, "/")
 
     async def sign_in(self, request: Request, session: Session | None) -> Response:
         """Check the token and open a session."""
@@ -49,25 +60,35 @@ class Forms:
         token = self._tokens.name_of(secret)
         actor = Actor(who, token or "", peer_of(request.scope))
         if token is None:
-            if self._sessions.failed(actor.peer):
-                fault = "This is not the token, and neither were many others from your address."
-                return self._render("sign_in.html", 429, session=None, here="/sign-in", fault=fault)
-            await self._ask(lambda: self._audit.write("sign-in-refused", actor))
-            return self._render("sign_in.html", 403, session=None, here="/sign-in", fault="This is not the token.")
+            return await self._refused(actor, "This is not the token.")
         await self._ask(lambda: self._audit.write("sign-in", actor))
-        opened = self._sessions.open(who, token, secret)
-        answer = RedirectResponse("/dlq", 303)
+        return self._opened(who, Token(token, secret), "/dlq")
+
+    async def _refused(self, actor: Actor, fault: str) -> Response:
+        """Write down that a user was refused, within limits, and show the form again."""
+        if self._sessions.failed(actor.peer):
+            fault = "This is not the token, and neither were many others from your address."
+            return self._render("sign_in.html", 429, session=None, here="/sign-in", fault=fault)
+        await self._ask(lambda: self._audit.write("sign-in-refused", actor))
+        return self._render("sign_in.html", 403, session=None, here="/sign-in", fault=fault)
+
+    def _opened(self, who: str, token: Token, page: str) -> Response:
+        """Open a session, and lead to a page."""
+        opened = self._sessions.open(who, token.name, token.secret)
+        answer = self._render.redirect(page)
         sessions = self._sessions
-        answer.set_cookie(sessions.cookie, opened.id, httponly=True, samesite="strict", path="/", secure=sessions.far)
+        answer.set_cookie(
+            sessions.cookie, opened.id, httponly=True, samesite="strict", path=sessions.path, secure=sessions.far
+        )
         return answer
 
     async def sign_out(self, request: Request, session: Session | None) -> Response:
         signed_in = expect_token(session, (await read_form(request)).fields)
         self._sessions.close(signed_in)
         await self._ask(lambda: self._audit.write("sign-out", actor_of(request, signed_in)))
-        answer = RedirectResponse("/", 303)
+        answer = self._render.redirect("/")
         sessions = self._sessions
-        answer.delete_cookie(sessions.cookie, path="/", httponly=True, samesite="strict", secure=sessions.far)
+        answer.delete_cookie(sessions.cookie, path=sessions.path, httponly=True, samesite="strict", secure=sessions.far)
         return answer
 
     async def activity(self, request: Request, session: Session | None) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.hold_store import Selection, built
@@ -58,15 +58,15 @@ class HoldPage:
 class HoldForms:
     """The endpoints of the forms; created only if there is a token file."""
 
-    def __init__(self, asker: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
-        self._ask, self._looks, self._audit = asker, looks, audit
+    def __init__(self, render: Renderer, asker: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
+        self._render, self._ask, self._looks, self._audit = render, asker, looks, audit
 
     async def begin(self, request: Request, session: Session | None) -> Response:
         """Begin a hold, then show the page of holds."""
         fields = (await read_form(request)).fields
         actor, wanted = actor_of(request, expect_token(session, fields)), hold_in(fields)
         await self._ask(lambda: self._begin(wanted, actor))
-        return RedirectResponse(PAGE, 303)
+        return self._render.redirect(PAGE)
 
     def _begin(self, wanted: WantedHold, actor: Actor) -> None:
         """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
@@ -92,7 +92,7 @@ class HoldForms:
                 raise RefusedError(str(fault)) from fault
 
         await self._ask(write)
-        return RedirectResponse("/", 303)
+        return self._render.redirect("/")
 
 
 def planned_hold(wanted: WantedHold, actor: Actor) -> HoldRecord:

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings.model import Settings
@@ -69,7 +70,7 @@ class DashboardThread:
         """
         await self._there(self._dashboard.stop(grace))
         self._end()
-        await asyncio.to_thread(self._thread.join, grace)
+        await on_own_thread("stop", lambda: self._thread.join(grace))
 
     def watched(self) -> list[WatchedThread]:
         """Return its thread, for the thread watch."""
@@ -99,7 +100,16 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
         DashboardOptions,
     )  # not loaded without a dashboard: templates and the like use memory
 
-    tokens = None if ui.token_file is None else Path(ui.token_file)
+    operators = settings.operators
+    tokens = None if operators.token_file is None else Path(operators.token_file)
     # Without a token no action is possible, so nothing is written to the audit log.
-    wanted = DashboardOptions(ui.address, tokens, Path(ui.audit_file or "/dev/null"), ui.hosts, "ui.listen")
+    wanted = DashboardOptions(
+        ui.address,
+        tokens,
+        Path(operators.audit_file or "/dev/null"),
+        ui.hosts,
+        "ui.listen",
+        settings.read,
+        ui.base_path,
+    )
     return [DashboardThread(Dashboard(settings, policy, wanted, topic, SHARE))]

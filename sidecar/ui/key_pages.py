@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -60,16 +59,14 @@ class KeyPages:
         """Show the keys of which records wait, those with the longest queues first."""
         scan = await self._scan(self._queries.keys)
         keys = sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
-        rows = [(key, self._address(key)) for key in keys[:MOST_KEYS]]
+        rows = [(key, self._coded(key)) for key in keys[:MOST_KEYS]]
         return self._render(
             "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key
         )
 
-    def _address(self, key: WaitingKey) -> str:
-        """Return where the queue of a key is shown; that of its first record if the key cannot be named."""
-        if key.whole is None or not self._by_key:
-            return f"/record?{urlencode({'id': key.first.id})}"
-        return f"/keys/queue?{urlencode({'base64': _coded(key.whole)})}"
+    def _coded(self, key: WaitingKey) -> str | None:
+        """Return the key in Base64, by which its page is found; None if the key cannot be named."""
+        return None if key.whole is None or not self._by_key else _coded(key.whole)
 
     async def queue(self, request: Request, session: Session | None) -> Response:
         """Show the queue of one key: its first record, and what is behind it."""

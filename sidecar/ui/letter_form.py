@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, fault_of_text
-from reconsume.sidecar.dlq.search import LISTED
 from reconsume.sidecar.dlq.topics import position_in
 
 FIELDS = ("state", "reason", "topic", "key", "contains", "id", "since")
@@ -20,13 +19,11 @@ OPEN = "open"
 # A redrive from a list of another state than ready is refused: a state changes, so it is no condition of a filter, and
 # the redrive would take letters that the list does not show.
 STATES: Mapping[str, frozenset[Eligibility]] = {
-    "": LISTED,
     OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED},
     **{str(state): frozenset({state}) for state in Eligibility},
     "all": frozenset(Eligibility),
 }
-"""What can be chosen as the state of dead letters; without a choice, all but the dismissed ones, and
-`open`: those that wait for somebody."""
+"""What can be chosen as the state of dead letters. `open`, the default: those that nobody has redriven or dismissed."""
 MOST_PICKED = 100
 """Letters that can be ticked at once: as many as a page shows."""
 ALL, PICKED = "all", "picked"
@@ -53,11 +50,11 @@ def parse_search(form: Mapping[str, str], now: int) -> LetterSearch:
     for text in fields.values():
         if fault := fault_of_text(text):
             raise BadFormError(fault)
-    since, state = fields.get("since", ""), fields.get("state", "")
+    since, state = fields.get("since", ""), fields.get("state", OPEN)
     if since and since not in SINCE:
         raise BadFormError(f"the age is one of {', '.join(SINCE)}")
     if state not in STATES:
-        raise BadFormError(f"the state is one of {', '.join(filter(None, STATES))}")
+        raise BadFormError(f"the state is one of {', '.join(STATES)}")
 
     def one(name: str) -> tuple[str, ...]:
         return (fields[name],) if name in fields else ()

@@ -5,14 +5,15 @@ What an action is for is chosen on the list of dead letters: the ticked ones, or
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import IO
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
+from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.http.calls import MOST
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.dismissals import Dismissals
 from reconsume.sidecar.ui.endpoint import ThreadQueries
@@ -26,6 +27,7 @@ from reconsume.sidecar.ui.security import Session, expect_token, read_form
 from reconsume.sidecar.ui.templating import Renderer
 
 CHUNK = 64 * 1024
+"""Bytes of an export that are read at once; each connection reads one chunk at a time."""
 
 
 class LetterForms:
@@ -39,6 +41,7 @@ class LetterForms:
         self._audit, self._topics, self._group = audit, looks.letters.topics, looks.settings.group
         self._letters = LetterQueries(looks)
         self._dismissals = Dismissals(looks, self._letters, audit)
+        self._files = BoundedThreads("export", 1, MOST)
 
     async def plan(self, request: Request, session: Session | None) -> Response:
         """Make a dry run of a redrive and show its plan."""
@@ -52,7 +55,7 @@ class LetterForms:
         signed_in = expect_token(session, fields)
         actor, rate = actor_of(request, signed_in), parse_rate(fields.get("rate", ""))
         job = await self._ask(lambda: self._redrives.carry_out(fields.get("plan", ""), actor, rate))
-        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+        return self._render.redirect(f"/dlq/redrives/{job.id}")
 
     async def job(self, request: Request, session: Session | None) -> Response:
         """Show the progress of a redrive, as a page or as the part of it that reloads."""
@@ -69,7 +72,7 @@ class LetterForms:
         if job is None or job.ended is not None:
             raise RefusedError("it has ended already")
         await self._ask(lambda: self._redrives.stop(job, actor_of(request, signed_in)))
-        return RedirectResponse(f"/dlq/redrives/{job.id}", 303)
+        return self._render.redirect(f"/dlq/redrives/{job.id}")
 
     async def plan_dismissal(self, request: Request, session: Session | None) -> Response:
         """Show what would be dismissed, and ask for the reason."""
@@ -98,7 +101,7 @@ class LetterForms:
         export = await self._scan(write)
         name = f"{self._group}-dead-letters{'' if export.complete else '-incomplete'}.jsonl"
         headers = {"content-disposition": f'attachment; filename="{name}"', "content-length": str(export.size)}
-        return StreamingResponse(_chunks(export.file), media_type="application/jsonl", headers=headers)
+        return StreamingResponse(self._chunks(export.file), media_type="application/jsonl", headers=headers)
 
     async def _selection(self, request: Request, session: Session | None) -> tuple[Session, Actor, LetterSearch]:
         """Return who asks, and for which dead letters."""
@@ -107,11 +110,10 @@ class LetterForms:
         query = parse_selection(form.fields, form.positions, self._topics, wall())
         return signed_in, actor_of(request, signed_in), query
 
-
-async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
-    """Yield the content of a file, and close it, also if the reader goes away."""
-    try:
-        while chunk := await asyncio.to_thread(file.read, CHUNK):
-            yield chunk
-    finally:
-        file.close()
+    async def _chunks(self, file: IO[bytes]) -> AsyncIterator[bytes]:
+        """Yield the content of a file, and close it, even if the reader goes away."""
+        try:
+            while chunk := await self._files(lambda: file.read(CHUNK)):
+                yield chunk
+        finally:
+            file.close()

@@ -8,14 +8,16 @@ from starlette.responses import Response
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.preview import one_line, preview
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.letter_form import SINCE, STATES, parse_search
+from reconsume.sidecar.ui.letter_form import OPEN, SINCE, STATES, parse_search
 from reconsume.sidecar.ui.letter_queries import LetterQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.security import Session, ValueGate
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.ui.text import cut
 
+SEARCHED = frozenset({"key", "contains"})
+"""Fields of a search that would tell what is in a record."""
 MOST_HEADERS, LONGEST_NAME = 200, 256
 """Headers of a letter that are shown, and characters of their names. A record of 900 KB may have 200 000 headers."""
 
@@ -23,17 +25,21 @@ MOST_HEADERS, LONGEST_NAME = 200, 256
 class LetterPages:
     """The endpoints of these pages."""
 
-    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries) -> None:
+    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries, gate: ValueGate) -> None:
         self._render, self._scan, self._letters = render, scans, LetterQueries(looks)
+        self._gate = gate
 
     async def letters(self, request: Request, session: Session | None) -> Response:
         """Show the dead letters that match a search."""
         query = parse_search(request.query_params, wall())
+        if SEARCHED & query.fields.keys() and not self._gate.opens_to(session):
+            text = "Sign in to search by key or value: they are for readers who have signed in."
+            return self._render("error.html", 403, session=session, here="/dlq", text=text)
         matches = await self._scan(lambda: self._letters.find(query))
         reasons = sorted({letter.reason for letter, _ in matches.letters if letter.reason})
         return self._render(
             "letters.html", session=session, here="/dlq", matches=matches, asked=query.fields, reasons=reasons,
-            since=list(SINCE), states=list(STATES),
+            since=list(SINCE), states=list(STATES), state=query.fields.get("state", OPEN),
         )  # fmt: skip
 
     async def letter(self, request: Request, session: Session | None) -> Response:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
@@ -19,7 +18,7 @@ from reconsume.sidecar.ui.charts import due_picture, minutes_picture
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.journey_chart import journey_picture
 from reconsume.sidecar.ui.queries import GroupNews, Queries
-from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.security import Session, ValueGate
 from reconsume.sidecar.ui.summary import MINUTES, summarize
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.follower import ViewFollower
@@ -46,9 +45,11 @@ class Pages:
         topic: ViewFollower,
         readers: QueryPool,
         last_alarms: LastAlarms,
+        gate: ValueGate,
     ) -> None:
         self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
         self._topic, self._readers, self._last_alarms = topic, readers, last_alarms
+        self._gate = gate
         view = looks.settings.view
         self._source, self._delays = view.source, looks.settings.delays
 
@@ -59,7 +60,7 @@ class Pages:
 
     async def group_part(self, request: Request, session: Session | None) -> Response:
         """Render the part of the overview that reloads."""
-        return self._render("group_part.html", **await self._group())
+        return self._render("group_part.html", session=session, **await self._group())
 
     async def _group(self) -> dict[str, Any]:
         now = wall()
@@ -80,10 +81,8 @@ class Pages:
         }
 
     async def records(self, request: Request, session: Session | None) -> Response:
-        """Search for records by id, state, level, topic, reason."""
-        fields = fields_of(request.query_params, ("id", "state", "level", "topic", "reason", "cursor"))
-        if "id" in fields:
-            return RedirectResponse(f"/record?{urlencode({'id': fields['id']})}", 303)
+        """Filter the records of the view by state, level, topic, reason."""
+        fields = fields_of(request.query_params, ("state", "level", "topic", "reason", "cursor"))
         state = fields.get("state", str(State.WAITING_RETRY))
         filters = Filters(
             State(state) if state in list(State) else None,
@@ -94,7 +93,7 @@ class Pages:
         page, origin = await self._readers.ask(lambda query: query.messages(filters, ROWS, fields.get("cursor")))
         rows = [msgspec.json.decode(value) for value in page.values]
         kept = {name: value for name, value in fields.items() if name != "cursor"}
-        more = None if page.cursor is None else f"/records?{urlencode({**kept, 'cursor': page.cursor})}"
+        more = None if page.cursor is None else {**kept, "cursor": page.cursor}
         return self._render(
             "records.html", session=session, here="/records", rows=rows, asked=fields, state=state, states=list(State),
             more=more, origin=origin,
@@ -108,10 +107,7 @@ class Pages:
         except UnknownError:  # the journey may still be readable
             value, origin = None, None
         row = None if value is None else msgspec.json.decode(value)
-        query = urlencode({"id": key, **({} if row is None else {"since": row["first_failed_at"]})})
-        return self._render(
-            "record.html", session=session, here="/records", key=key, row=row, query=query, origin=origin,
-        )  # fmt: skip
+        return self._render("record.html", session=session, here="/records", key=key, row=row, origin=origin)
 
     async def journey(self, request: Request, session: Session | None) -> Response:
         """Show a record's journey, as a part of a page or as a page of its own."""
@@ -119,6 +115,8 @@ class Pages:
         first = int(since) if since.isascii() and since.isdecimal() and len(since) <= 15 else None
         scan = await self._scan(lambda: self._looks.journey(key, first))
         page = "journey_part.html" if "hx-request" in request.headers else "journey.html"
+        if not self._gate.opens_to(session):
+            scan = scan._replace(events=tuple(msgspec.structs.replace(event, text=None) for event in scan.events))
         picture = journey_picture(scan.events, wall()) if scan.events else None
         return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
 
@@ -134,7 +132,7 @@ class Pages:
 
     async def instances_part(self, request: Request, session: Session | None) -> Response:
         """Render the part of the instances page that reloads."""
-        return self._render("instances_part.html", **await self._running())
+        return self._render("instances_part.html", session=session, **await self._running())
 
     async def alarms_part(self, request: Request, session: Session | None) -> Response:
         """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""

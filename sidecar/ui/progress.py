@@ -63,7 +63,8 @@ class Progress:
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups, one row per topic, as far as this user may see it."""
         settings, names = self._settings, self._settings.names
-        levels = names.levels_of(settings.delays, settings.topic_names)
+        delays = {names.level(delay, topic): delay for delay in settings.delays for topic in settings.topic_names}
+        levels = sorted(delays, key=lambda level: (delays[level], level))
         rows, unseen, behind = list[Lag](), list[str](), dict[tuple[str, PartitionName], int]()
         unled = list[str]()
         for group, topics in ((names.group, settings.topic_names), (names.retry_group, (*levels, names.ready))):

@@ -5,8 +5,9 @@ Every call ends within seconds or raises BrokerError or ContractError. Call them
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from msgspec import UNSET
@@ -15,6 +16,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.group_policy.action_store import ActionStore
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.hold_book import HoldBook
 from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
@@ -23,10 +25,12 @@ from reconsume.sidecar.group_policy.topic import read_policy_topic
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
 from reconsume.sidecar.kafka.client_config import client_id_of
+from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import flow, origins, overridden, policy_values
 from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
+from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
 from reconsume.topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, ReleaseTold, SubscriptionRecord
 
@@ -42,11 +46,15 @@ MOST_CHANGES = 50
 """Changes of the policy that are shown."""
 
 
+_LOG = logging.getLogger("reconsume.ui")
+
+
 class Instance(NamedTuple):
     """An instance, from its heartbeat on the policy topic (epoch ms) and its membership in the consumer groups.
 
     `pace` and `overdue` (ms) are as old as the heartbeat; None and 0 if it did not report them. `holds`: the partitions
-    that Kafka has assigned to it, by consumer group. `release`: what it runs; None if it did not report that.
+    that Kafka has assigned to it, by consumer group; `reads`: these in words. `release`: what it runs; None if it did
+    not report that.
     """
 
     name: str
@@ -58,11 +66,7 @@ class Instance(NamedTuple):
     holds: frozenset[tuple[str, PartitionName]]
     overdue: int = 0
     release: ReleaseTold | None = None
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The topics of which it has a partition."""
-        return tuple(sorted({topic for _, (topic, _) in self.holds}))
+    reads: tuple[str, ...] = ()
 
 
 class GroupNews(NamedTuple):
@@ -96,6 +100,24 @@ class Rules(NamedTuple):
     record: PolicyRecord | None
     history: tuple[Entry, ...]
     fault: str
+
+
+def reads_of(topics: Set[str], mains: Sequence[str], levels: Mapping[str, int]) -> tuple[str, ...]:
+    """Return in words what an instance reads: its main topics, then its levels by their delay, then the others.
+
+    `levels`: the delay (ms) of each level topic of the group.
+    """
+    own = sorted(topics & levels.keys(), key=lambda topic: (levels[topic], topic))
+    names = [render_duration(levels[topic]) for topic in own]
+    words = []
+    if own and len(own) == len(levels):
+        words = [f"all {plural(len(own), 'level')}" if len(own) > 1 else f"level {names[0]}"]
+    elif own and len(set(levels.values())) == len(levels):
+        words = [f"{noun_of(len(own), 'level')} {', '.join(names)}"]
+    elif own:  # each main topic has levels of its own
+        words = own
+    others = sorted(topics - levels.keys() - set(mains))
+    return (*(topic for topic in mains if topic in topics), *words, *others)
 
 
 def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
@@ -132,6 +154,8 @@ class Queries:
         names, now = self.settings.names, wall()
         rows = []
         groups = self.cluster.groups((names.group, names.retry_group))
+        mains = self.settings.topic_names
+        levels = {names.level(delay, topic): delay for delay in self.settings.delays for topic in mains}
         for name, record in sorted(heartbeats.items()):
             own = members_of(name, groups)
             holds = frozenset((group, partition) for group, member in own for partition in member.partitions)
@@ -148,6 +172,7 @@ class Queries:
                     holds,
                     record.overdue,
                     record.release,
+                    reads_of({topic for _, (topic, _) in holds}, mains, levels),
                 )
             )
         return rows
@@ -200,7 +225,7 @@ class Queries:
         return NotDelivered(sum(row.lag for row in rows), max((lag.oldest for lag in lags), default=0))
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return who changed the policy and began the holds in force, from wherever, as rows of the activity page."""
+        """Return who changed the policy, began the holds in force, and ran commands, as rows of the activity page."""
         settings = self.settings
         entries = PolicyStore(settings.kafka, settings.names).entries()[-MOST_CHANGES:]
         policies = [
@@ -220,7 +245,21 @@ class Queries:
             }
             for ident, hold in self.heartbeats().holds.items()
         ]
-        return [*policies, *holds]
+        actions = [
+            {
+                **NOT_HERE,
+                "at": one.at,
+                "who": one.who,
+                "action": one.action,
+                "what": one.what,
+                "why": one.why,
+                "records": one.records,
+                "error": one.error,
+                "end": "" if one.ended else "not known (yet)",
+            }
+            for one in ActionStore(settings.kafka, settings.names, _LOG.warning).read().values()
+        ]
+        return [*policies, *holds, *actions]
 
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""

@@ -26,6 +26,7 @@ from reconsume.sidecar.ui.letter_form import LetterSearch, audit_facts
 from reconsume.sidecar.ui.letter_queries import until
 from reconsume.sidecar.ui.plans import MOST_KEPT, Plans, RefusedError, new_id
 from reconsume.sidecar.ui.queries import Queries
+from reconsume.topics.events import BY_REDRIVE
 
 MOST_RESULTS = 1_000
 """Records whose results are shown; all records are counted."""
@@ -164,7 +165,7 @@ class Redrives:
 
     def _run(self, job: Job) -> None:
         plan, error = job.plan, ""
-        policy = replace(self._looks.policy, instance=f"redrive:{plan.actor.who}@ui")
+        policy = replace(self._looks.policy, instance=f"{BY_REDRIVE}{plan.actor.who}@ui")
         try:
             with Redriver(self._looks.letters, policy, plan.request, job.stop) as redriver:
                 redriver.counts = job.counts

@@ -27,8 +27,6 @@ COOKIE = "reconsume-ui"
 IDLE, LONGEST = 1_800.0, 28_800.0
 """Seconds after which a session ends: without a request, and in any case."""
 MOST_SESSIONS = 64
-SHORTEST_TOKEN = 16
-"""Characters; a shorter token could be found by trying all of them."""
 MOST_TRIES, TRIES_WITHIN = 10, 60.0
 """Wrong tokens from one address that are logged, and the seconds in which they are counted; more are only refused.
 
@@ -113,13 +111,15 @@ class Sessions:
     A session ends with its token: who takes a token out of the file wants nobody to act by it any more.
     """
 
-    def __init__(self, tokens: Tokens | None, *, far: bool = False) -> None:
+    def __init__(self, tokens: Tokens | None, *, far: bool = False, path: str = "/") -> None:
         self._tokens = tokens
         self.far = far
         """Whether pages go over a network; the cookie is then sent over TLS only."""
-        self.cookie = f"__Host-{COOKIE}" if far else COOKIE
-        """The cookie's name. Because of the prefix, browsers accept it only from this host, and only over TLS (RFC
-        6265bis)."""
+        self.path = path
+        """The path of the cookie: `ui.base_path`, so that no other tool below the same host name gets it."""
+        self.cookie = f"{('__Host-' if path == '/' else '__Secure-') if far else ''}{COOKIE}"
+        """The cookie's name. Because of the prefix, browsers accept it only over TLS, and with `__Host-` only from this
+        host (RFC 6265bis). `__Host-` requires the path /."""
         self._sessions: dict[str, Session] = {}
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 

@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.printable import printable
+from reconsume.sidecar.printable import noun_of, plural, printable
 from reconsume.sidecar.ui import charts as drawing
 from reconsume.sidecar.ui import text as words
+from reconsume.sidecar.ui.security import ValueGate
+from reconsume.sidecar.ui.urls import Urls
 from reconsume.topics.durations import render_duration
+from reconsume.topics.events import author_of
 
+HIDDEN = Markup('<span class="small">(hidden)</span>')
+"""What stands for what a reader may not see."""
 FOLDER = Path(__file__).parent
 ASSETS: Mapping[str, str] = {
     "style.css": "text/css",
@@ -28,7 +34,7 @@ ASSETS: Mapping[str, str] = {
 """The files that are served unchanged; no other file is served."""
 
 
-def environment() -> Environment:
+def environment(url: Urls) -> Environment:
     """Return the environment of the templates: an unknown name is an error, and all output is escaped."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
@@ -46,11 +52,22 @@ def environment() -> Environment:
         due=words.due,
         iso=words.iso,
         begins=words.begins,
+        plural=plural,
+        noun=noun_of,
+        fact=words.fact,
         short=drawing.short,
         duration=render_duration,
+        private=private,
     )
-    made.globals["bar"] = drawing.bar
+    made.globals.update(bar=drawing.bar, url=url, author=author_of)
     return made
+
+
+@pass_context
+def private(context: Context, shown: object) -> object:
+    """Return what a page shows of a key, a value, a header, a text or a reason of an operator: itself, or that it is
+    hidden from this reader."""
+    return shown if context["values"] else HIDDEN
 
 
 def harmless(value: object) -> object:
@@ -62,13 +79,22 @@ def harmless(value: object) -> object:
 
 
 class Renderer:
-    """Renders a template with the values that every page has."""
+    """Renders a template with the values that every page has, and sends a browser to another page.
 
-    def __init__(self, shared: Mapping[str, Any]) -> None:
-        self._templates = environment()
-        self._shared = dict(shared)
+    `gate`: which readers may see what the templates mark as `private`.
+    """
+
+    def __init__(self, shared: Mapping[str, Any], gate: ValueGate, url: Urls) -> None:
+        self._templates = environment(url)
+        self._shared, self._gate, self._url = dict(shared), gate, url
 
     def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """Render a template to a response. Every page has `now`, in epoch ms."""
+        """Render a template to a response. Every page has `now`, in epoch ms, and `values`: whether its reader may
+        see what is private."""
         known = {"now": wall(), **self._shared, **values}
+        known["values"] = self._gate.opens_to(known["session"])
         return HTMLResponse(self._templates.get_template(name).render(known), status)
+
+    def redirect(self, path: str, **query: object) -> RedirectResponse:
+        """Return the response that has the browser show another page of the dashboard (303: by GET)."""
+        return RedirectResponse(self._url(path, **query), 303)

@@ -6,6 +6,8 @@ Python escapes. HTML is escaped where a page is rendered, not here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.dlq.preview import BEGINNING, snippet
 from reconsume.sidecar.printable import printable
@@ -59,6 +61,26 @@ def due(at: int, now: int) -> str:
 def iso(at: int) -> str:
     """Format epoch ms as a browser's script reads it; an empty text for what is no time."""
     return utc(at, "%Y-%m-%dT%H:%M:%SZ") if 0 < at < LAST else ""
+
+
+def fact(value: object) -> str:
+    """Format a value of an action, of a policy or of the audit log in words: no brackets, no quotes of a programmer."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case Mapping():
+            return ", ".join(f"{name} {_field(name, one)}" for name, one in value.items())
+        case list() | tuple():
+            return " or ".join(map(fact, value))
+        case None:
+            return "none"
+        case _:
+            return printable(str(value))
+
+
+def _field(name: str, value: object) -> str:
+    """Format a field of a filter; its times are epoch ms."""
+    return f"{moment(value)} UTC" if name in ("since", "until") and isinstance(value, int) else fact(value)
 
 
 def begins(data: bytes | None) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, TypeVar
 
+from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.view.follower import CopyStatus
 from reconsume.sidecar.view.query import ViewQuery, questions
@@ -51,33 +50,27 @@ class QueryPool:
 
     def __init__(self, view: Followed) -> None:
         self._view = view
-        self._pool = ThreadPoolExecutor(THREADS, "view-reader")
-        self._waiting = 0
+        self._threads = BoundedThreads("view-reader", THREADS, MOST_WAITING)
 
     async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, Origin]:
-        """Return the result of a query, and where it comes from. Raises UnknownError."""
+        """Return the result of a query, and where it comes from. Raises UnknownError, and BusyError if there are too many."""
         status = self._view.status
         if status.as_of is None or status.path is None:
             raise UnknownError(status.problem or "the local copy is being made anew")
-        if self._waiting >= MOST_WAITING:
-            raise UnknownError("too many calls ask for the view at once")
         path, origin = status.path, Origin(status.as_of, status.source, status.since, status.shortfall)
 
         def asked() -> T:
             with questions(path) as query:
                 return question(query)
 
-        self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, asked), origin
+            return await self._threads(asked), origin
         except sqlite3.Error as fault:
             raise UnknownError(f"the local copy cannot be read: {fault}") from fault
-        finally:
-            self._waiting -= 1
 
     def close(self) -> None:
         """Finish the queries that are running, cancel the others, and accept no more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def age(as_of: int) -> float:

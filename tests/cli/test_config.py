@@ -45,7 +45,7 @@ def test_check_refuses_a_group_that_another_group_would_share_with(tmp_path: Pat
 
 def test_a_file_that_is_not_there_is_a_warning_of_check_and_a_fault_of_run(tmp_path: Path) -> None:
     """A CI machine checks a configuration, and has none of its secrets."""
-    more = "ui: {enabled: true, token_file: /nowhere/ui, audit_file: /tmp/audit}\napi: {token_file: /nowhere/api}\n"
+    more = "ui: true\noperators: {token_file: /nowhere/ui, audit_file: /tmp/audit}\napi: {token_file: /nowhere/api}\n"
     sets = [
         *("--set", "kafka.sasl.password.file=/nowhere/password"),
         *("--set", "kafka.ssl.ca.location=/nowhere/ca.crt"),
@@ -57,7 +57,7 @@ def test_a_file_that_is_not_there_is_a_warning_of_check_and_a_fault_of_run(tmp_p
     guarded = reconsume("run", "-c", write_good(tmp_path, more))
     assert (started.exit_code, guarded.exit_code) == (78, 78)
     told = [f"kafka.{name} = /nowhere/" for name in ("sasl.password.file", "ssl.ca.location", "ssl.key.location")]
-    for file in (*told, "api.token_file = /nowhere/api", "ui.token_file = /nowhere/ui"):
+    for file in (*told, "api.token_file = /nowhere/api", "operators.token_file = /nowhere/ui"):
         assert file in shown.stderr, file
         assert file in started.stderr + guarded.stderr, file
     assert shown.stderr.count("warning: ") == 5
@@ -209,28 +209,42 @@ def test_check_reads_no_device_to_its_end_and_waits_for_no_pipe(tmp_path: Path) 
     assert "kafka.ssl.key.location = /dev/zero: cannot be read: it is a device, and no plain file" in shown.stderr
 
 
+@pytest.mark.parametrize("setting", ["api.token_file", "operators.token_file"])
 @pytest.mark.parametrize(
     ("held", "says"),
     [
         ("ops: \n", "line 1 is neither TOKEN or"),
-        ("# ours\n\nalice: secret-secret\nbob:\n", "line 4 is neither TOKEN or"),
+        ("# ours\n\nalice: secret-secret-secret\nbob:\n", "line 4 is neither TOKEN or"),
         ("two words here\n", "line 1 is neither TOKEN or"),
         ("ops: two words\n", "line 1 is neither TOKEN or"),
         ("sécret\n", "line 1 is neither TOKEN or"),
         ("a\x00b\n", "line 1 is neither TOKEN or"),
+        ("fifteen-letters\n", "line 1 is neither TOKEN or"),
+        ("ops: ${OPERATORS_TOKEN}\n", "line 1 is neither TOKEN or"),
+        ("good-enough-for-operators\n<the-token-goes-here>\n", "line 2 is neither TOKEN or"),
         ("# nothing yet\n", "it holds no token"),
         ("", "it holds no token"),
     ],
 )
 def test_check_names_the_line_of_a_token_file_that_is_no_token_and_shows_nothing_of_it(
-    tmp_path: Path, held: str, says: str
+    tmp_path: Path, setting: str, held: str, says: str
 ) -> None:
     file = tmp_path / "tokens"
     file.write_text(held, encoding="utf-8")
-    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"api.token_file={file}")
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"{setting}={file}")
     assert (shown.exit_code, shown.stdout) == (78, "")
-    assert f"api.token_file = {file}: {says}" in shown.stderr
+    assert f"{setting} = {file}: {says}" in shown.stderr
     assert not any(word in shown.stderr for word in held.split() if len(word) > 3)
+
+
+def test_check_refuses_a_token_that_the_service_and_operators_share(tmp_path: Path) -> None:
+    (tmp_path / "service").write_text("the-services-own-token\nthe-shared-token-of-both\n")
+    (tmp_path / "operators").write_text("ann: the-shared-token-of-both\n")
+    sets = [f"{name}.token_file={tmp_path / file}" for name, file in (("api", "service"), ("operators", "operators"))]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", sets[0], "--set", sets[1])
+    assert shown.exit_code == 78
+    assert "its token number 1 is in api.token_file too" in shown.stderr
+    assert "shared-token" not in shown.stderr
 
 
 def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> None:
@@ -247,7 +261,7 @@ def test_show_gives_each_value_as_written_with_its_origin(tmp_path: Path) -> Non
 
 
 def test_show_masks_secrets(tmp_path: Path) -> None:
-    shown = reconsume("config", "show", "-c", write_good(tmp_path), "--set", "kafka.sasl.password=hunter2")
+    shown = reconsume("config", "show", "-c", write_good(tmp_path), RECONSUME_KAFKA__SASL_PASSWORD="hunter2")
     assert "hunter2" not in shown.stdout
     assert "kafka.sasl.password" in shown.stdout
 
@@ -300,3 +314,53 @@ def test_properties_that_fight_with_each_other_end_every_command_with_their_sent
     shown = reconsume(*command, "-c", write_good(tmp_path), *sets)
     assert (shown.exit_code, shown.stdout) == (78, "")
     assert "`retries` must be set >= 1 when `enable.idempotence` is true" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [
+        ("kafka.sasl.password=hunter2", "kafka.sasl.password.file"),
+        ("kafka.ssl.key.password=hunter2", "kafka.ssl.key.password.file"),
+        ("kafka={sasl.password: hunter2}", "kafka.sasl.password.file"),
+        ("kafka.sasl.oauthbearer.client.secret=hunter2", "kafka.sasl.oauthbearer.client.secret.file"),
+        ("kafka.ssl.key.pem=hunter2", "kafka.ssl.key.location"),
+        ("kafka.sasl.jaas.config=hunter2", "kafka_secret"),
+        ("deliver.bearer_token=hunter2", "deliver.bearer_token_file"),
+        ("api.token=hunter2", "api.token_file"),
+        ("operators.token=hunter2", "operators.token_file"),
+        ("deliver.url=https://user:hunter2@service.example/", "the configuration file"),
+    ],
+)
+def test_a_secret_on_the_command_line_is_refused_with_the_setting_for_a_file(
+    tmp_path: Path, given: str, file: str
+) -> None:
+    """Given a secret in --set, which every process of the machine could read, then no command takes it or repeats it."""
+    for command in (("config", "check"), ("config", "show"), ("run",), ("topics", "plan")):
+        shown = reconsume(*command, "-c", write_good(tmp_path), "--set", given)
+        assert (shown.exit_code, shown.stdout) == (2, "")
+        assert f"give it by {file}" in " ".join(shown.stderr.replace("│", " ").split())
+        assert "hunter2" not in shown.stderr
+
+
+@pytest.mark.parametrize("given", ["deliver.bearer_token_file=hunter2", "deliver={bearer_token_file: hunter2}"])
+def test_what_may_be_a_secret_in_place_of_its_file_is_refused_too(tmp_path: Path, given: str) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", given)
+    assert shown.exit_code == 2
+    assert "deliver.bearer_token_file must be the absolute path" in " ".join(shown.stderr.split())
+    assert "hunter2" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "kafka.sasl.password=null",
+        "kafka.sasl.username=billing",
+        "api.token_file=/run/token",
+        "operators.token_file=null",
+        "deliver.bearer_token_file=/run/token",
+        "kafka.sasl.oauthbearer.token.endpoint.url=https://login.example/oauth2/token",
+        "deliver.url=http://127.0.0.1:8080/a@b?at=c@d",
+    ],
+)
+def test_what_is_no_secret_may_be_on_the_command_line(tmp_path: Path, given: str) -> None:
+    assert reconsume("config", "show", "-c", write_good(tmp_path), "--set", given).exit_code != 2

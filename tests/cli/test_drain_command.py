@@ -39,7 +39,7 @@ def port(sidecar: Operation, tmp_path: Path) -> Iterator[str | int]:
 
 @pytest.fixture
 def token_file(tmp_path: Path) -> Path:
-    (tmp_path / "token").write_text("\n secret \nolder\n")
+    (tmp_path / "token").write_text("\n the-newer-secret \nthe-older-secret\n")
     return tmp_path / "token"
 
 
@@ -85,7 +85,7 @@ def test_a_sidecar_of_another_group_is_not_drained(sidecar: Operation, port: int
 
 
 def test_the_name_of_a_token_is_not_sent_with_it(sidecar: Operation, guarded: int, token_file: Path) -> None:
-    token_file.write_text("preStop: secret\n")
+    token_file.write_text("preStop: the-newer-secret\n")
     assert reconsume("drain", "--api", f"127.0.0.1:{guarded}", "--token-file", token_file).exit_code == 0
     assert sidecar.drains == [None]
 

@@ -11,6 +11,7 @@ import yaml
 from click.testing import Result
 
 from reconsume.sidecar.deploy.starter.configuration import Answers, configuration, faults_of
+from reconsume.sidecar.http.tokens import read_tokens
 from tests.support.sidecar.cli import reconsume
 
 URL = "http://127.0.0.1:8080/events"
@@ -161,3 +162,35 @@ def test_a_name_that_yaml_could_misread_stays_a_name() -> None:
         assert faults_of(answers) == []
         said = yaml.safe_load(configuration(answers))
         assert (said["group"], said["topics"]) == (name, [name])
+
+
+def test_an_operators_token_is_in_a_file_of_its_own_and_nowhere_else(tmp_path: Path) -> None:
+    """Given all that `init` can write, then the token is in a file for its owner alone, which git ignores, and the
+    Secret's command is printed; run again, it keeps token and .gitignore."""
+    Path(".gitignore").write_text("*.pyc", "utf-8")
+    shown = reconsume("init", *COMMON, *MODES["push"], "--compose", "--kubernetes", "k8s")
+    assert shown.exit_code == 0, shown.stderr
+    file = Path("reconsume-operators.token")
+    token = file.read_text("ascii").strip()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not read_tokens(file).fault
+    assert f"kubectl create secret generic reconsume-ui --from-file=token={file}" in shown.stderr
+    assert Path(".gitignore").read_text("utf-8") == f"*.pyc\n{file}\n"
+    others = [path for path in tmp_path.rglob("*") if path.is_file() and path != tmp_path / file]
+    assert [path for path in others if token in path.read_text("utf-8")] == []
+    assert token not in shown.stdout + shown.stderr
+    again = reconsume("init", *COMMON, *MODES["push"], "--force")
+    assert again.exit_code == 0, again.stderr
+    assert file.read_text("ascii").strip() == token
+    assert Path(".gitignore").read_text("utf-8").count(str(file)) == 1
+
+
+def test_a_dry_run_makes_no_token(tmp_path: Path) -> None:
+    assert reconsume("init", *COMMON, *MODES["push"], "--dry-run").exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_token_file_can_be_named_at_once() -> None:
+    assert reconsume("init", *COMMON, *MODES["push"]).exit_code == 0
+    named = ("--set", "operators.token_file=reconsume-operators.token")
+    assert reconsume("config", "check", *named).exit_code == 0

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from reconsume.sidecar.ui.security import SHORTEST_TOKEN
+from reconsume.sidecar.http.tokens import tokens_in
 from tests.support.kubernetes.kubectl import (
     K8S,
     Object,
@@ -144,7 +144,7 @@ def test_no_pod_of_ours_gets_a_token_or_the_host() -> None:
 
 def test_the_dashboard_of_the_try_out_takes_its_own_token() -> None:
     (secret,) = (one for one in of_kind(overlay("dev"), "Secret") if one["metadata"]["name"].startswith("reconsume-ui"))
-    assert len(base64.b64decode(secret["data"]["token"])) >= SHORTEST_TOKEN
+    assert not tokens_in(base64.b64decode(secret["data"]["token"])).fault
 
 
 def test_the_dev_namespace_enforces_the_restricted_profile() -> None:

@@ -17,7 +17,7 @@ from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.view import store
-from reconsume.topics import hold_record, json_bounds, levels, reasons, retry_headers, specs
+from reconsume.topics import action_record, hold_record, json_bounds, levels, reasons, retry_headers, specs
 
 HEAD = """\
 # Limits
@@ -232,6 +232,12 @@ def sections() -> dict[str, Sequence[Limit]]:
                 number(settlements.MOST),
                 "",
                 "`settle` refuses; `dlq purge` makes room",
+            ),
+            Limit(
+                "runs of commands in the list of actions",
+                str(action_record.MOST_ACTIONS),
+                "",
+                "the oldest are deleted",
             ),
             Limit(
                 "holds of a group that are in force",

@@ -18,6 +18,7 @@ from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
 from reconsume.sidecar.dlq.archive import export_line
 from reconsume.sidecar.dlq.letters import Filter, Letter
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
+from reconsume.topics.action_record import ActionRecord, action_key, render_action
 from reconsume.topics.events import Event, State, encode_event, event_of
 from reconsume.topics.policy_record import (
     KEY,
@@ -176,7 +177,7 @@ def events() -> Any:
 
 
 def policies() -> Any:
-    """Records of the policy topic: policies and heartbeats."""
+    """Records of the policy topic: policies, heartbeats, settlements and an action."""
     values = {"max_reconsume_times": 3, "ladder": ["10s", "1m"], "timeout": "30s"}
     pace = PaceTold("outage", NOW, 1, 1, "connection-refused")
     found = {
@@ -194,7 +195,11 @@ def policies() -> Any:
             1, 2, "retry-now", "mended", "ann@host", NOW, "00ff", cycle=3
         ),
     }
-    return [{"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()]
+    action = ActionRecord("redrive", "ann@host", NOW, "reason bad-sku", ended=NOW + 1_000, records=3)
+    return [
+        *({"key": key.decode(), "value": render_record(record).decode()} for key, record in found.items()),
+        {"key": action_key("00ff").decode(), "value": render_action(action).decode()},
+    ]
 
 
 def view() -> Any:

@@ -227,12 +227,13 @@ def dashboard(
     token: bool = True,
     listen: str = "127.0.0.1:0",
     read: Literal["open", "signed-in"] = "open",
+    base_path: str = "",
 ) -> Iterator[Scene]:
     """Serve the group's dashboard."""
     tokens, audit = folder / "token", folder / "audit.jsonl"
     tokens.write_text(f"{TOKEN}\n")
     settings = settings_of(group, folder)
-    wanted = DashboardOptions(parse_listen(listen), tokens if token else None, audit, read=read)
+    wanted = DashboardOptions(parse_listen(listen), tokens if token else None, audit, read=read, base_path=base_path)
     loop = Loop()
     served = Dashboard(settings, build_policy(settings, "ui"), wanted)
     try:

@@ -16,7 +16,7 @@ from tests.support.rings import inner
 from tests.support.view_rows import out, view_row, wall
 from tests.ui.conftest import MS, Open
 from tests.ui.hostile import TOGETHER
-from tests.ui.scene import AWAY, TOKEN, Scene, heartbeats
+from tests.ui.scene import AWAY, DELAYS, TOKEN, Scene, heartbeats
 from tests.ui.web import Visitor
 
 PAGES = ("/", "/records", "/dlq", "/holds", "/policy", "/instances", "/sign-in", "/activity")
@@ -76,13 +76,14 @@ def test_a_record_is_found_by_its_id_level_and_reason(open_page: Open, scene: Sc
     page = open_page("/records")
     page.get_by_label("Level").fill("5m")
     page.get_by_label("Reason").fill("bad-sku")
-    page.get_by_role("button", name="Search").click()
+    page.get_by_role("button", name="Filter").click()
     page.wait_for_url("**/records?*level=5m*")  # a click waits until the next page begins, not until all of it is there
     rows = page.locator("tbody tr").all_inner_texts()
     assert rows
     assert all("5m" in row and "bad-sku" in row for row in rows)
-    page.get_by_label("Id", exact=True).fill(scene.story)
-    page.get_by_role("button", name="Search").click()
+    page.get_by_label("Find a record").fill(scene.story)
+    page.get_by_role("button", name="Find").click()
+    page.get_by_role("link", name="Its journey").click()
     page.wait_for_selector("svg.journey")
     assert page.locator("svg.journey .sign").all_text_contents() == ["✕", "✕", "✕", "†", "↺", "✕", "✓"]
 
@@ -121,6 +122,9 @@ def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open,
     assert "silent" in page.locator("tr", has_text="billing-6b1d-old").inner_text()
     lag = page.locator("tr", has=page.get_by_text(scene.group.names.ready, exact=True)).last
     assert int(lag.locator("td").nth(2).inner_text()) >= 12
+    rows = page.locator("section[aria-label='Pace and lag'] tbody tr td:first-child").all_inner_texts()
+    names = scene.group.names
+    assert rows == [*scene.group.mains, *(names.level(delay, scene.group.main) for delay in DELAYS), names.ready]
 
 
 @pytest.mark.parametrize("path", inner("/records", ["/", "/records", "/dlq", "/policy"]))

@@ -44,15 +44,15 @@ def test_an_address_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 def test_it_serves_without_kafka_and_ends_on_a_signal(tmp_path: Path) -> None:
     words = ["-m", "reconsume.sidecar", "ui", "-c", str(write_good(tmp_path)), "--listen", "127.0.0.1:0"]
-    words += ["--set", "kafka.bootstrap.servers=127.0.0.1:1"]
+    words += ["--set", "kafka.bootstrap.servers=127.0.0.1:1", "--set", "ui.base_path=/tools"]
     with subprocess.Popen([sys.executable, *words], env=environ(), stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             told = process.stderr.readline()
-            found = re.search(r"http://127\.0\.0\.1:(\d+)/, read-only", told)
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/tools/, read-only", told)
             assert found is not None, told
             with Client(int(found[1])) as client:
-                answer = client.call("GET", "/")
+                answer = client.call("GET", "/tools/")
             assert (answer.status, b"Nothing is known of the view" in answer.body) == (200, True)
             began = time.monotonic()
             process.send_signal(signal.SIGINT)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from reconsume.sidecar.ui import find_page
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import Out, produce
+from tests.support.rings import EXAMPLES
+from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.redrive import dead_letter
 from tests.ui.conftest import Open
 from tests.ui.scene import Scene, dashboard
@@ -40,7 +47,7 @@ def page(visitor: Visitor, **query: str) -> str:
 def test_a_record_is_found_from_the_page_of_records_by_a_text_in_it(open_page: Open, scene: Scene) -> None:
     produce(scene.group.bootstrap, scene.group.main, [Out(b'{"note": "blue door"}', b"<b>customer-7</b>", (), 0)])
     browser = open_page("/records")
-    browser.get_by_label("Find in keys, values and headers, or by id").fill("blue door")
+    browser.get_by_label("Find a record by its id, or by a text in its key, value or headers").fill("blue door")
     browser.get_by_role("button", name="Find").click()
     browser.wait_for_url("**/find?text=blue+door")
     row = browser.locator("#found tbody tr")
@@ -49,6 +56,32 @@ def test_a_record_is_found_from_the_page_of_records_by_a_text_in_it(open_page: O
     assert "<b>customer-7</b>" in row.inner_text()
     row.get_by_role("link").click()
     browser.wait_for_url(f"**/record?id={scene.group.main}*")
+
+
+@given(text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40))
+@settings(max_examples=EXAMPLES, deadline=None)
+@example('it\'s \\ $HOME `id` "x" !! \u202e\n\x1b[31m7')
+@example("-o")
+@example("orders:3:1024")
+def test_the_command_that_a_page_shows_has_the_same_text_in_a_shell(text: str) -> None:
+    shell = ["bash", "-c", f"reconsume() {{ printf '%s\\0' \"$@\"; }}; {find_page.command_of(text)}"]
+    words = subprocess.run(shell, capture_output=True, check=True, timeout=60).stdout.split(b"\0")[:-1]
+    assert words[0] == b"find"
+    assert words[-1] == text.encode()
+    assert words[1:-1] == ([b"--id"] if text == "orders:3:1024" else [b"--"] if text.startswith("-") else [])
+
+
+def test_a_text_that_no_command_can_take_has_none() -> None:
+    assert [find_page.command_of(text) for text in ("a\0b", "\ud800", "x" * 100_000)] == ["", "", ""]
+
+
+def test_the_command_line_finds_what_the_page_finds(shown: Visitor, group: GroupTopics, tmp_path: Path) -> None:
+    produce(group.bootstrap, group.main, [Out(b'it\'s -- "blue" & green', None, (), 0)])
+    text = page(shown, text='it\'s -- "blue" &')
+    command = html.unescape(text.partition('<code id="command">')[2].partition("</code>")[0])
+    words = [*shlex.split(command)[1:], "-c", str(tmp_path / "reconsume.yaml"), "-o", "json"]
+    found = reconsume(*words)
+    assert (found.exit_code, f"{group.main}:0:0" in found.stdout, f"{group.main}:0:0" in text) == (0, True, True)
 
 
 def test_a_dead_letter_that_is_found_leads_to_its_page(shown: Visitor, group: GroupTopics) -> None:

@@ -50,10 +50,12 @@ def pod(group: GroupTopics, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("pod")
     tokens, audit = folder / "token", folder / "audit.jsonl"
     tokens.write_text(f"{TOKEN}\n")
-    ui = {"enabled": True, "listen": "127.0.0.1:0", "token_file": str(tokens), "audit_file": str(audit)}
+    operators = {"token_file": str(tokens), "audit_file": str(audit)}
+    ui = {"enabled": True, "listen": "127.0.0.1:0", "base_path": "/reconsume"}
+    overrides = {"ui": ui, "operators": operators}
     with ExitStack() as stack:
         service = stack.enter_context(Service(folder / "ledger.jsonl", lives_once_redriven))
-        sidecar = SidecarProcess(group, service.url, folder, pod=POD, overrides={"ui": ui})
+        sidecar = SidecarProcess(group, service.url, folder, pod=POD, overrides=overrides)
         stack.enter_context(sidecar)
         sidecar.wait_ready()
         line = sidecar.wait_log("the dashboard listens on port ", SECONDS)
@@ -76,6 +78,11 @@ def test_it_has_an_address_of_its_own_and_answers_nothing_else_there(pod: Pod) -
     assert {status_of(pod.port, path) for path in ("/livez", "/metrics", "/status", "/v1/policy")} == {404}
     assert {status_of(pod.sidecar.port, path) for path in ("/", "/dlq", "/sign-in")} == {404}
     assert status_of(pod.port, "/", host="evil.example") == 421
+
+
+def test_it_is_served_below_its_base_path_too(pod: Pod) -> None:
+    until(lambda: status_of(pod.port, "/reconsume/policy") == 200, SECONDS, "the page is shown")
+    assert 'href="/reconsume/dlq"' in Visitor(pod.scene).get("/policy").body.decode()
 
 
 def test_a_dead_letter_is_brought_back_to_the_service_and_written_down(pod: Pod, group: GroupTopics) -> None:
@@ -107,6 +114,7 @@ def test_a_group_that_is_a_minute_old_shows_what_waits_what_died_and_who_runs(po
     """Given a level without any committed offset, then it is shown what waits there and when it is due; and of each
     reason of dead letters how many there are, and the newest text."""
     visitor, at = Visitor(pod.scene), wall()
+    assert visitor.sign_in().status == 303
     dead = [(10, "bad-sku", "A-1 is not sold"), (11, "bad-sku", "A-2 is not sold"), (12, "no-price", "")]
     told = [
         event(group.group, number, State.DLQ, level=None, due=0, reason=reason, at=at - 1_000 + number, text=text)

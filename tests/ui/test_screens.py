@@ -95,11 +95,28 @@ def test_times_are_in_the_readers_zone_and_utc_without_a_script(open_page: Open,
     assert "UTC" not in here.inner_text("#levels")
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("path", ["/dlq", "/records"])
+def test_no_choice_of_a_select_is_cut(open_page: Open, path: str, width: int) -> None:
+    page = open_page(path, viewport={"width": width, "height": 800})
+    cut = """all => all.flatMap(one => [...one.options].map(option => {
+        const probe = one.cloneNode(false), has = one.offsetWidth;
+        probe.append(option.cloneNode(true));
+        probe.style.width = "max-content";
+        one.parentNode.append(probe);
+        const needs = probe.offsetWidth;
+        probe.remove();
+        return needs > has ? `${option.text}: ${needs} of ${has}` : "";
+    })).filter(Boolean)"""
+    assert page.locator("select").count() > 0
+    assert page.locator("select").evaluate_all(cut) == []
+
+
 def test_ticking_a_letter_makes_the_action_one_for_the_ticked_ones(open_page: Open) -> None:
     page = open_page("/dlq?key=customer-4")
     assert page.locator("input[type=checkbox]").count() == 0, "a visitor can choose nothing"
     sign_in(page)
-    page.goto("/dlq?reason=timeout")
+    page.goto("/dlq?reason=timeout&state=all")
     picked, every = page.get_by_label("ticked"), page.get_by_label("all 3 that match")
     assert every.is_checked()
     page.locator("input[name=place]").nth(1).focus()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -21,8 +22,11 @@ from reconsume.sidecar.cli.dlq.filters import (
     Since,
     Topics,
     Until,
+    Who,
     Yes,
     filter_of,
+    in_words,
+    open_actions,
     open_dlq,
     progress_line,
 )
@@ -155,8 +159,14 @@ def import_(
         )
     words = PLANNED if dry_run else DONE_WORDS
     counts = Counter[str]()
-    with stop_signal() as stop:
-        options.output.rows(IMPORT, import_rows(there, policy, file, None if dry_run else stop, author(who), counts))
+    noted = nullcontext(None) if dry_run else open_actions(there).noted("import", author(who), file.name)
+    with noted as tally, stop_signal() as stop:
+        try:
+            rows = import_rows(there, policy, file, None if dry_run else stop, author(who), counts)
+            options.output.rows(IMPORT, rows)
+        finally:
+            if tally is not None:
+                tally.records = counts[words.imported] + counts[words.redriven]
     if stop.is_set():
         raise KeyboardInterrupt
     done = [words.imported, words.redriven, THERE, BEFORE]
@@ -250,6 +260,7 @@ def purge(
     until: Before,
     since: Since = None,
     confirm: Confirm = None,
+    who: Who = None,
     dry_run: DryRun = False,
 ) -> int:
     """Delete dead letters for good.
@@ -263,7 +274,7 @@ def purge(
       reconsume dlq purge --until 2026-10-01T00:00:00Z
     """
     letter_filter = filter_of(FilterOptions(since=since, until=until))
-    settings, there, policy = open_dlq(options)
+    settings, there, policy = open_dlq(options, who)
     if confirm not in (None, settings.group):
         raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
     from reconsume.sidecar.dlq.purge import Purge
@@ -277,8 +288,9 @@ def purge(
     options.output.talk_rows(PURGE, plan)
     if confirm is None:
         ask(f"Type {settings.group} to delete {plural(planned.total, 'dead letter')} for good", settings.group)
-    with stop_signal():
+    with open_actions(there).noted("purge", author(who), in_words(letter_filter)) as tally, stop_signal():
         planned.carry_out()
+        tally.records = sum(one.deleted for one in planned.deletions.values() if not one.error)
         forget_settled(there)
     options.output.rows_after(plan, PURGE, rows_of(planned))
     return code_of(planned)

@@ -10,19 +10,21 @@ import typer
 from reconsume.sidecar.cli.terminal.arguments import author, before, record_id
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
-from reconsume.sidecar.cli.terminal.output import each_second, talk
+from reconsume.sidecar.cli.terminal.output import clock, each_second, talk
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, fault_of_text
 from reconsume.sidecar.errors import LetterError
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.events import BY_REDRIVE
 from reconsume.topics.retry_headers import LARGEST_LONG
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.scan import Scan
     from reconsume.sidecar.dlq.search import SearchResult
     from reconsume.sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.group_policy.action_store import ActionStore
 
 SCANNED = 1_000_000
 
@@ -56,6 +58,7 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Died before; written like --since.")]
 ScanMost = Annotated[int, typer.Option("--scan", min=1, metavar="N", help="Look at the newest N dead letters at most.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
+Who = Annotated[str | None, typer.Option("--who", help="Who does it; user@host by default.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
 
@@ -109,8 +112,29 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
     from reconsume.sidecar.dlq.topics import DlqTopics  # the Kafka client is slow to import, and --help needs none
 
     settings = settings_for_kafka(options)
-    policy = build_policy(settings, f"redrive:{author(who)}")
+    policy = build_policy(settings, f"{BY_REDRIVE}{author(who)}")
     return settings, DlqTopics(settings.kafka, settings.names, settings.topic_names, talk), policy
+
+
+def open_actions(there: DlqTopics) -> ActionStore:
+    """Return what writes which action was carried out, for the dashboard's page Activity."""
+    from reconsume.sidecar.group_policy.action_store import ActionStore  # the Kafka client is slow to import
+
+    return ActionStore(there.kafka, there.names, talk)
+
+
+def in_words(conditions: Filter) -> str:
+    """Return the conditions of a filter in words, for the list of actions; `all` if it has none.
+
+    Keys, headers and texts of values are counted and not named: they may be personal data.
+    """
+    named = {"id": conditions.ids, "reason": conditions.reasons, "topic": conditions.topics}
+    counted = {"key": conditions.keys, "text in the value": conditions.contains, "header": conditions.headers}
+    words = [f"{name} {' or '.join(texts)}" for name, texts in named.items() if texts]
+    words += [plural(len(texts), name) for name, texts in counted.items() if texts]
+    words += [f"since {clock(conditions.since)}"] if conditions.since else []
+    words += [f"until {clock(conditions.until)}"] if conditions.until < LARGEST_LONG else []
+    return ", ".join(words) or "all"
 
 
 def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:

@@ -18,12 +18,16 @@ from reconsume.sidecar.cli.dlq.filters import (
     Since,
     Topics,
     Until,
+    Who,
     Yes,
     filter_of,
+    in_words,
+    open_actions,
     open_dlq,
     progress_line,
 )
 from reconsume.sidecar.cli.dlq.rows import PLAN, plan_rows
+from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
@@ -63,6 +67,7 @@ def redrive(
     rate: Rate = None,
     most_redrives: MostRedrives = MOST_REDRIVES,
     forgotten: Forgotten = False,
+    who: Who = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -84,14 +89,21 @@ def redrive(
     """
     letter_filter = filter_of(FilterOptions(ids, reasons, topics, headers, since, until, keys, contains))
     request = RedriveRequest(letter_filter, most_redrives, forgotten)
-    return plan_and_redrive(options, request, most, rate, yes=yes, dry_run=dry_run)
+    return plan_and_redrive(options, request, most, rate, who, yes=yes, dry_run=dry_run)
 
 
 def plan_and_redrive(
-    options: Options, request: RedriveRequest, most: int | None, rate: float | None, *, yes: bool, dry_run: bool
+    options: Options,
+    request: RedriveRequest,
+    most: int | None,
+    rate: float | None,
+    who: str | None,
+    *,
+    yes: bool,
+    dry_run: bool,
 ) -> int:
     """Show the plan, ask the user to agree, and carry it out."""
-    _, there, policy = open_dlq(options)
+    _, there, policy = open_dlq(options, who)
     from reconsume.sidecar.dlq.plan import plan_redrive
     from reconsume.sidecar.dlq.redriver import Redriver  # the Kafka client is slow to import, and --help needs none
 
@@ -106,8 +118,12 @@ def plan_and_redrive(
     options.output.talk_rows(PLAN, rows)
     if not yes:
         ask(f"Redrive {plural(count, 'dead letter')} to {ready}?")
-    with stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
-        return carry_out(options, redriver, request, most, rate, stop)
+    noted = open_actions(there).noted("redrive", author(who), in_words(request.filter))
+    with noted as tally, stop_signal() as stop, Redriver(there, policy, request, stop) as redriver:
+        try:
+            return carry_out(options, redriver, request, most, rate, stop)
+        finally:
+            tally.records = redriver.redriven
 
 
 def carry_out(

@@ -12,11 +12,11 @@ from reconsume.sidecar.printable import plural
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import Failures, Rule, storm_of
 from reconsume.topics.durations import render_duration
-from reconsume.topics.events import Event, State
+from reconsume.topics.events import Event, State, author_of
 
 LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
 STATS = ("minute", "topic", "level", "reason", "retries", "committed", "dead", "redriven")
-JOURNEY = ("at", "state", "times", "after", "waits", "reason", "text", "level", "due", "redrives", "instance")
+JOURNEY = ("at", "state", "times", "after", "waits", "reason", "text", "who", "level", "due", "redrives", "instance")
 """What tells the story stands first: a narrow terminal leaves out columns from the end."""
 CUT = ("reason", "text", "instance")
 """Columns of long texts, which a narrow table cuts."""
@@ -112,6 +112,7 @@ def journey(events: Sequence[Event]) -> Iterator[Row]:
             "due": event.due,
             "reason": event.reason,
             "text": event.text or "",
+            "who": author_of(event),
             "instance": event.instance,
         }
         before = event.at

@@ -18,6 +18,7 @@ import typer
 
 from reconsume.sidecar.cli.terminal.exit_codes import exit_code
 from reconsume.sidecar.cli.terminal.output import Format, Output
+from reconsume.sidecar.settings.layers import secret_of
 
 P = ParamSpec("P")
 
@@ -78,7 +79,10 @@ def common(
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> Options:
-    """The common options from what the command line gave."""
+    """The common options from what the command line gave. Raises BadParameter if that has a secret."""
+    for text in sets or ():
+        if fault := secret_of(text):
+            raise typer.BadParameter(fault)
     return Options(config, tuple(sets or ()), output, no_color, debug, wide, utc)
 
 

@@ -58,10 +58,10 @@ def meant_for(settlements: Mapping[str, SettlementRecord], state: RetryState) ->
 def decided_by_hand(record: Record, settlement: SettlementRecord, now: Now) -> Commit | Written:
     """Return what follows for a record that waits in a queue from a person's decision about it."""
     if settlement.how == DEAD_LETTER:
-        return transitions.dead_by_hand(record, settlement.why, now.wall_ms)
+        return transitions.dead_by_hand(record, settlement.why, now.wall_ms, settlement.who)
     if settlement.how == COMMIT:
-        return transitions.done_by_hand(record, settlement.why)
-    return transitions.tried_now(record, settlement.why, settlement.nonce, now.wall_ms)
+        return transitions.done_by_hand(record, settlement.why, settlement.who)
+    return transitions.tried_now(record, settlement.why, settlement.nonce, now.wall_ms, settlement.who)
 
 
 def unparked(record: Record, policy: Policy, now: Now) -> Written | None:

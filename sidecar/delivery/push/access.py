@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.delivery.push.credentials import Credentials, digest_of_files, files_of, read_credentials
 from reconsume.sidecar.delivery.push.signature import SIGNED_ROOM, authenticated
@@ -44,7 +45,7 @@ class ServiceCredentials:
         while self._files:
             await asyncio.sleep(every)
             try:
-                newer = await asyncio.to_thread(self._newer)
+                newer = await on_own_thread("service-credentials", self._newer)
             except ConfigError as fault:
                 self.problem = "; ".join(fault.problems)
                 text = "credentials for the service cannot be used; the former stay in use: %s"

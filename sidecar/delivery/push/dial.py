@@ -10,15 +10,24 @@ that it has passed, and so the connection and its request: an outage would fill 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.delivery.push.target import Target
 from reconsume.sidecar.open_files import USED_UP, is_used_up
 
+Addresses: TypeAlias = Sequence[tuple[Any, ...]]
+"""What the system says of a name, as `socket.getaddrinfo` returns it."""
+_LOOKUPS = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], "asyncio.Future[Addresses | str]"]]()
+"""The lookups in progress on each event loop, by host and port."""
 LOOK_AGAIN_S = 0.01
 """Seconds until a Unix socket with a full backlog is tried again."""
 
@@ -57,12 +66,9 @@ async def _dial_hosts(
     """Try each host in turn. If all fail, the first error is the one to report: `::1` may not exist on this host."""
     first = ""
     for host in target.hosts:
-        try:
-            # Not left to create_connection: if the dial is given up meanwhile, nothing reads the error of a lookup that
-            # fails later (uvloop 0.23). It would end the process.
-            addresses = await loop.getaddrinfo(host, target.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as fault:
-            first = first or reason_of(fault)
+        addresses = await _look_up(host, target.port)
+        if isinstance(addresses, str):
+            first = first or addresses
             continue
         for *_, address in addresses:
             reason = await _dial_address(loop, target, str(address[0]), protocol, context)
@@ -70,6 +76,29 @@ async def _dial_hosts(
                 return ""
             first = first or reason
     return first
+
+
+async def _look_up(host: str, port: int) -> Addresses | str:
+    """Return the addresses of a host, or why it has none.
+
+    Not left to create_connection: if the dial is given up meanwhile, nothing reads the error of a lookup that fails
+    later (uvloop 0.23). It would end the process. Dials of one host share one lookup and its thread, so that a name
+    server that does not respond holds one thread for each host, and delays no other work.
+    """
+    lookups = _LOOKUPS.setdefault(asyncio.get_running_loop(), {})
+    if (lookup := lookups.get((host, port))) is None:
+        lookup = lookups[host, port] = asyncio.ensure_future(_ask_names(host, port))
+        lookup.add_done_callback(lambda _ended: lookups.pop((host, port), None))
+    return await asyncio.shield(lookup)
+
+
+async def _ask_names(host: str, port: int) -> Addresses | str:
+    try:
+        with contextlib.suppress(socket.gaierror):  # a name; an address needs no thread
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        return await on_own_thread("lookup", partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError) as fault:
+        return reason_of(fault)
 
 
 async def _dial_address(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import secrets
 import textwrap
 
 from reconsume.sidecar.deploy.container import FILE, PROBE_PORT, image
 from reconsume.sidecar.deploy.starter import placeholder
 from reconsume.sidecar.deploy.starter.configuration import Answers
 from reconsume.sidecar.deploy.starter.template import fill
+from reconsume.sidecar.deploy.starter.token import TOKENS
 
 KAFKA_IMAGE = "apache/kafka:4.3.1"
 INSIDE = "kafka:19092"
@@ -26,7 +26,7 @@ TEMPLATE = """\
 #
 #   docker compose exec kafka /opt/kafka/bin/kafka-console-producer.sh --bootstrap-server @inside@ --topic @topic@
 #   > refused
-#   http://127.0.0.1:@dashboard@/   # sign in with the token @token@ to redrive dead letters
+#   http://127.0.0.1:@dashboard@/   # sign in with the token in @tokens@ to redrive dead letters
 #   docker compose exec dashboard reconsume retries list -c @file@
 
 services:
@@ -96,7 +96,7 @@ services:
     volumes: [{type: bind, source: @source@, target: @file@, read_only: true}]
     stop_grace_period: 40s
 
-  # The dashboard: http://127.0.0.1:@dashboard@/. Its token was made for this file; who has it may redrive and dismiss.
+  # The dashboard: http://127.0.0.1:@dashboard@/. Whoever signs in by the token sees values, and may redrive and dismiss.
   dashboard:
     image: @image@
     depends_on: {group-topics: {condition: service_completed_successfully}}
@@ -107,10 +107,11 @@ services:
     ports: ["127.0.0.1:@dashboard@:@dashboard@"]
 
 configs:
-  token: {content: "@token@"}
+  token: {environment: @variable@}
 """
 DASHBOARD_PORT = 8473
-TOKEN_BYTES = 24
+VARIABLE = "RECONSUME_OPERATORS_TOKEN"
+"""The variable from which Compose takes the token, so that it is in no file but its own."""
 
 
 def compose(answers: Answers, file: str) -> str:
@@ -128,7 +129,8 @@ def compose(answers: Answers, file: str) -> str:
         "probes": str(PROBE_PORT),
         "topic": answers.topics[0],
         "dashboard": str(DASHBOARD_PORT),
-        "token": secrets.token_urlsafe(TOKEN_BYTES),
+        "tokens": TOKENS,
+        "variable": VARIABLE,
     }
     return fill(TEMPLATE, values)
 

@@ -95,6 +95,11 @@ LINES = (
     Line(("api",), "Where the sidecar itself listens."),
     Line(("api", "listen"), "The API for the service beside it."),
     Line(("api", "probe_listen"), "Probes and metrics for the kubelet and Prometheus."),
+    Line(("operators",), "Who may change the group by the API and the dashboard: hold, settle, redrive."),
+    Line(
+        ("operators", "token_file"),
+        "The file with their tokens; `reconsume init` wrote reconsume-operators.token. null: nobody may.",
+    ),
 )
 SECTIONS = frozenset(line.path[:-1] for line in LINES)
 HEAD = """\

@@ -22,6 +22,7 @@ from reconsume.sidecar.dev.demo.traffic import Traffic
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.files import open_private, write_private
 from reconsume.sidecar.java.spark_job import prepare
+from reconsume.sidecar.ui.sign_in_link import query_of_link
 
 LADDER = "10s,30s,1m"
 """Long enough that a user sees records wait on the dashboard, short enough that their end comes while they look."""
@@ -37,7 +38,7 @@ VALUE = '{"sku": "A-17"}'
 
 
 class Links(NamedTuple):
-    """The addresses of what runs. `token` signs in to the dashboard, `file` is the sidecar's configuration.
+    """The addresses of what runs. `token` signs in to the dashboard and makes calls of operators, `file` is the sidecar's configuration.
 
     `is_own`: whether the service is the user's own, and not the sample service. `log`: the file with the sidecar's log.
     `displaced`: the usual ports that other programs have, so that parts of this one have others. `key`: of the record
@@ -57,7 +58,7 @@ class Links(NamedTuple):
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the address of each part."""
-        yield "dashboard", f"{self.dashboard}/"
+        yield "dashboard", f"{self.dashboard}/sign-in?{query_of_link(self.token, 'dev', time.time())}"
         yield "api", f"{self.api}/status"
         yield "metrics", f"{self.api}/metrics"
         yield "brokers", self.brokers
@@ -180,10 +181,10 @@ def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> M
     file = home / "token"
     write_private(file, token)
     api, dashboard = ports
-    listen = {"enabled": True, "listen": f"{HOST}:{dashboard}"}
     return {
         "api": {"listen": f"{HOST}:{api}", "probe_listen": None},
-        "ui": {**listen, "token_file": str(file), "audit_file": str(home / "audit.jsonl")},
+        "ui": {"enabled": True, "listen": f"{HOST}:{dashboard}"},
+        "operators": {"token_file": str(file), "audit_file": str(home / "audit.jsonl")},
         "view": {"enabled": view},
     }
 

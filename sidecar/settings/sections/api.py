@@ -23,9 +23,9 @@ class Api(Section):
     token_file: Annotated[str | None, text("the path of a file", r".{1,4096}").or_null()] = Field(
         default=None,
         description=(
-            "A file with bearer tokens, one a line. Every call but the probes must carry one of them. A line "
-            "`NAME: TOKEN` names its token for the audit; one that begins with # is a comment. Read when it is "
-            "needed, so that a rotated secret takes effect."
+            "A file with the service's bearer tokens, one a line, of at least 16 characters. Every call but the probes "
+            "must carry one of them, or an operator's. A line `NAME: TOKEN` names its token for the audit; one that "
+            "begins with # is a comment. Read when it is needed, so that a rotated secret takes effect."
         ),
     )
     hosts: Annotated[tuple[str, ...], many(HOST, "names of hosts", most=64)] = Field(

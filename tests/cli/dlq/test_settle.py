@@ -11,6 +11,7 @@ import pytest
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.names import Kind
 from reconsume.topics.policy_record import (
+    SETTLE,
     SettlementHeard,
     SettlementRecord,
     parse_record,
@@ -19,7 +20,7 @@ from reconsume.topics.policy_record import (
 )
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
-from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.kafka.topic_io import Out, Row, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.dlq_calls import Call, now, plant, rows
 from tests.support.sidecar.redrive import dead_letter
@@ -68,7 +69,7 @@ def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
     assert actions(call("redrive", "--yes")) == [("redriven", 1), ("dismissed", 1)]
     assert actions(call("redrive", "--id", ident, "--yes")) == [("dismissed", 1)]
     assert len(dump(group.bootstrap, group.dlq)) == 2
-    (row,) = dump(group.bootstrap, group.names.policy)
+    (row,) = decisions(group)
     heard = parse_record(row.key, row.value)
     assert isinstance(heard, SettlementHeard)
     record = heard.record
@@ -84,6 +85,16 @@ def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
     assert [(step["instance"], step["waits"]) for step in shown["journey"]] == [("settle:ann", None)]
     table = call("show", ident, "-o", "table").stdout
     assert "dismissed: why" in table
+
+
+def decisions(group: GroupTopics) -> list[Row]:
+    """The records of decisions in the policy topic."""
+    return [row for row in dump(group.bootstrap, group.names.policy) if (row.key or b"").startswith(SETTLE)]
+
+
+def written(group: GroupTopics) -> int:
+    """How many records the policy topic has."""
+    return len(dump(group.bootstrap, group.names.policy))
 
 
 def test_it_is_about_this_death_alone(call: Call, settle: Call, group: GroupTopics) -> None:
@@ -102,10 +113,12 @@ def test_a_second_time_writes_nothing_and_keeps_the_first_reason(settle: Call, g
     plant(group, dead_letter(group, 1))
     ident = f"{group.main}:0:1"
     assert settle(ident, "--commit", "--why", "x", "--who", "ann", "--yes").exit_code == 0
+    before, told = decisions(group), written(group)
     again = settle(ident, "--commit", "--why", "y", "--who", "bob", "--yes")
     assert (again.exit_code, rows(again)[0]["why"]) == (0, "x")
     assert f"{ident} was dismissed before by ann, because x: the new reason is not kept" in again.stderr
-    assert len(dump(group.bootstrap, group.names.policy)) == 1
+    assert (decisions(group), written(group)) == (before, told)
+    assert len(before) == 1
     assert len(dump(group.bootstrap, group.names.events)) == 1
 
 
@@ -144,7 +157,7 @@ def test_at_ten_thousand_it_is_refused_and_a_purge_makes_room(call: Call, settle
     assert purged.exit_code == 0, purged.stderr
     assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 0
     kept: dict[bytes | None, bytes | None] = {}
-    for row in dump(group.bootstrap, group.names.policy):
+    for row in decisions(group):
         kept[row.key] = row.value
     assert [key for key, value in kept.items() if value is not None] == [settlement_key(ident)]
 

@@ -128,6 +128,28 @@ def test_a_service_that_hangs_does_not_hold_up_the_end_and_no_attempt_is_counted
     assert (report.committed, report.waiting) == (RECORDS, 0)
 
 
+def test_a_kill_in_a_drain_repeats_only_what_the_service_has_not_answered(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    let_go = threading.Event()
+    group = create_group(new_group())
+    service = start_service(lambda request: HANG if request.value == b"hang" else Answer(until=let_go))
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"timeout": "60s"}, "drain_timeout": "60s"})
+    produce(group.bootstrap, group.main, [b"hang", b"a", b"b", b"c"])
+    sidecar.until(lambda: service.in_flight == 4, 20, "all are out")
+    sidecar.signal(signal.SIGTERM)
+    sidecar.until(lambda: sidecar.status()["state"] == "draining", 5, "the drain has begun")
+    let_go.set()
+    sidecar.until(lambda: done(group) == 3, 20, "what was answered is committed although the drain goes on")
+    sidecar.kill()
+    service.script = lambda _request: OK
+    heir = start_sidecar(group, service.url, "pod-1")
+    heir.until(lambda: len(service.ledger.taken()) == 4, 20, "the next owner delivers the last one")
+    assert heir.stop().code == 0
+    report = check(collect(group, service.ledger))
+    assert (report.committed, report.waiting, report.duplicates) == (4, 0, 1), report
+
+
 def test_a_second_sigterm_ends_at_once(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:

@@ -13,8 +13,18 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from reconsume.topics.action_record import ActionHeard
+from reconsume.topics.events import Event, author_of, decode_event
 from reconsume.topics.names import Kind
-from reconsume.topics.policy_record import DEAD_LETTER, MOST_OPEN, SettlementRecord, render_record, settlement_key
+from reconsume.topics.policy_record import (
+    DEAD_LETTER,
+    MOST_OPEN,
+    SettlementRecord,
+    parse_record,
+    render_record,
+    settlement_key,
+)
+from reconsume.topics.transitions import BY_OPERATOR
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, dump, produce
@@ -44,7 +54,9 @@ def settle(group: GroupTopics, tmp_path: Path) -> Settle:
     """`settle("--parked", …)`: `reconsume settle` for the group."""
     file = tmp_path / "settle.json"
     file.write_text(json.dumps(config_of(group, "http://127.0.0.1:1/", 8471, PARK)), encoding="utf-8")
-    return lambda *words: reconsume("settle", *words, "--why", "seen", "--yes", "-o", "json", "-c", str(file))
+    return lambda *words: reconsume(
+        "settle", *words, "--why", "seen", "--who", "ann@laptop", "--yes", "-o", "json", "-c", str(file)
+    )
 
 
 @pytest.fixture
@@ -77,6 +89,14 @@ def open_decisions(group: GroupTopics) -> set[bytes | None]:
     return {key for key, value in found.items() if (key or b"").startswith(b"settle/") and value is not None}
 
 
+def actions(group: GroupTopics) -> list[tuple[str, str, str, int]]:
+    """What each run of a command has noted: the action, who and why, and how many records."""
+    last = {row.key: row.value for row in dump(group.bootstrap, group.names.policy) if row.value is not None}
+    read = [parse_record(key, value) for key, value in last.items()]
+    noted = [one.record for one in read if isinstance(one, ActionHeard) and one.record is not None]
+    return [(one.action, one.who, one.why, one.records) for one in noted]
+
+
 def test_what_was_mended_is_tried_at_once_whatever_it_is(
     group: GroupTopics, settle: Settle, bad: BadFails, sidecar: SidecarProcess, tmp_path: Path
 ) -> None:
@@ -96,6 +116,10 @@ def test_what_was_mended_is_tried_at_once_whatever_it_is(
     tried = settle("--parked", "--retry-now")
     assert (tried.exit_code, len(rows(tried)), "failed again" in tried.stderr) == (0, KEYS, False), tried.stderr
     assert open_decisions(group) == set()
+    told = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
+    by_hand = {author_of(event) for event in told if isinstance(event, Event) and event.reason == BY_OPERATOR}
+    assert by_hand - {""} == {"ann@laptop"}, "an end after the retry keeps the reason, and nobody decided it"
+    assert actions(group) == [("settle", "ann@laptop", "seen", KEYS)] * 2
     await_quiet(group, 30)
     assert parked_keys(sidecar, group) == 0
     assert sidecar.stop().code == 0

@@ -281,7 +281,7 @@ def test_the_api_of_any_instance_holds_and_releases_for_all(
     obeyed(pods, 1)
     produce(group.bootstrap, group.main, [b"good:%d" % n for n in range(20)])
     rows = pods[1].request("GET", "/v1/holds").json["holds"]
-    assert [(row["id"], row["what"], row["who"]) for row in rows] == [(made.json["id"], "level=main", "api:none")]
+    assert [(row["id"], row["what"], row["who"]) for row in rows] == [(made.json["id"], "level=main", "api:ops")]
     assert pods[1].metric("reconsume_holds") == 1
     assert values(service) == []
     assert pods[1].request("DELETE", f"/v1/holds/{made.json['id']}").status == 204

@@ -34,7 +34,7 @@ def guarded(sidecar: Operation, token_file: Path) -> Iterator[str | int]:
 @pytest.fixture
 def token_file(tmp_path: Path) -> Path:
     path = tmp_path / "token"
-    path.write_text("first-secret\n")
+    path.write_text("the-first-secret\n")
     return path
 
 

@@ -91,14 +91,14 @@ def test_every_changing_call_needs_the_token_from_wherever_it_comes(sidecar: Ope
         assert_problem(answer, 401)
         assert answer.headers["www-authenticate"].startswith("Bearer")
     assert sidecar.drains == []
-    assert call(guarded, "POST", "/drain", {"Authorization": "Bearer first-secret"}).status == 200
+    assert call(guarded, "POST", "/drain", {"Authorization": "Bearer the-first-secret"}).status == 200
 
 
 def test_reads_need_the_token_too_and_probes_need_none(guarded: int) -> None:
     """Given a token file, then what is told of records and policy is not told to every container of the pod."""
     for target in ("/status", "/v1/policy", "/v1/view/messages", "/nowhere"):
         assert_problem(call(guarded, "GET", target), 401)
-    assert call(guarded, "GET", "/status", {"Authorization": "Bearer first-secret"}).status == 200
+    assert call(guarded, "GET", "/status", {"Authorization": "Bearer the-first-secret"}).status == 200
     assert [call(guarded, "GET", target).status for target in ("/livez", "/readyz", "/startupz", "/metrics")] == [
         200
     ] * 4
@@ -106,14 +106,22 @@ def test_reads_need_the_token_too_and_probes_need_none(guarded: int) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["Bearer wrong", "Bearer first-secre", "Bearer first-secretx", "Bearer", "first-secret", "Basic first-secret", ""],
+    [
+        "Bearer wrong",
+        "Bearer the-first-secre",
+        "Bearer the-first-secretx",
+        "Bearer",
+        "the-first-secret",
+        "Basic the-first-secret",
+        "",
+    ],
 )
 def test_a_wrong_token_is_refused(guarded: int, given: str) -> None:
     assert_problem(call(guarded, "POST", "/v1/ack", {"Authorization": given}), 401)
 
 
 def test_two_authorizations_are_refused(guarded: int) -> None:
-    headers = {"Authorization": "Bearer first-secret", "authorization": "Bearer first-secret"}
+    headers = {"Authorization": "Bearer the-first-secret", "authorization": "Bearer the-first-secret"}
     assert_problem(call(guarded, "POST", "/v1/ack", headers), 401)
 
 
@@ -126,15 +134,15 @@ def test_a_rotated_token_is_valid_at_once_and_the_old_one_as_long_as_it_is_liste
         return call(guarded, "POST", "/v1/ack", {"Authorization": f"bearer {token}"}).status
 
     valid = 404  # let in, and then there is no such call yet
-    assert [status("first-secret"), status("second-secret")] == [valid, 401]
-    token_file.write_text("second-secret\r\n\nfirst-secret\n")
-    assert [status("first-secret"), status("second-secret")] == [valid, valid]
+    assert [status("the-first-secret"), status("the-second-secret")] == [valid, 401]
+    token_file.write_text("the-second-secret\r\n\nthe-first-secret\n")
+    assert [status("the-first-secret"), status("the-second-secret")] == [valid, valid]
     swapped = token_file.with_name("new")
-    swapped.write_text("second-secret\n")
+    swapped.write_text("the-second-secret\n")
     swapped.rename(token_file)
-    assert [status("first-secret"), status("second-secret")] == [401, valid]
+    assert [status("the-first-secret"), status("the-second-secret")] == [401, valid]
     token_file.unlink()
-    assert status("second-secret") == 401
+    assert status("the-second-secret") == 401
 
 
 def test_an_empty_token_file_lets_nobody_in(guarded: int, token_file: Path) -> None:

@@ -6,21 +6,23 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from reconsume.sidecar.api.app import Access, build_app
-from reconsume.sidecar.api.holds import hold_routes
+from reconsume.sidecar.api.holds import MOST_AT_ONCE, THREADS, hold_routes
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection, built
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Names
+from tests.support.deadline import until
 from tests.support.sidecar.api_calls import assert_problem
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 GOOD = {"topic": "orders", "for": "1h", "why": "the ledger is mended"}
-AUTH = {"Authorization": "Bearer secret"}
+AUTH = {"Authorization": "Bearer a-secret-long-enough"}
 
 
 class Keeper:
@@ -36,8 +38,13 @@ class Topic(HoldStore):
         self.there: dict[str, HoldRecord] = {}
         self.released: list[tuple[str, str]] = []
         self.fault: Exception | None = None
+        self.reads = 0
+        self.go = Event()
+        self.go.set()
 
     def read(self) -> HoldsThere:
+        self.reads += 1
+        assert self.go.wait(60)
         if self.fault is not None:
             raise self.fault
         return HoldsThere(self.there)
@@ -62,8 +69,13 @@ def topic() -> Topic:
 @pytest.fixture(scope="module")
 def place(topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
     token: Path = tmp_path_factory.mktemp("holds") / "token"
-    token.write_text("ann: secret\n")
-    app = build_app(Operation(), lambda: b"", Access(token, LOOPBACK_NAMES), calls=hold_routes(Keeper(), lambda: topic))
+    token.write_text("ann: a-secret-long-enough\n")
+    app = build_app(
+        Operation(),
+        lambda: b"",
+        Access(None, LOOPBACK_NAMES, operators=token),
+        calls=hold_routes(Keeper(), lambda: topic),
+    )
     with serving(app) as place:
         yield place
 
@@ -73,7 +85,7 @@ def call(place: str | int, method: str, path: str, body: object = None) -> Answe
         if body is None:
             return client.call(method, path, AUTH)
         text = json.dumps(body)
-        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Authorization: Bearer secret"]
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Authorization: Bearer a-secret-long-enough"]
         lines += ["Content-Type: application/json", f"Content-Length: {len(text)}", "", text]
         client.send("\r\n".join(lines).encode())
         return client.answer(method)
@@ -147,7 +159,31 @@ def test_a_broker_or_a_topic_that_is_away_is_named(
         assert_problem(answer, status)
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/holds"), ("DELETE", "/v1/holds/a"), ("GET", "/v1/holds")])
-def test_each_call_needs_the_token(place: str | int, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/holds"), ("DELETE", "/v1/holds/a")])
+def test_each_change_needs_the_token(place: str | int, method: str, path: str) -> None:
     with Client(place) as client:
         assert client.call(method, path).status == 401
+
+
+def test_callers_that_hang_up_in_a_loop_get_no_more_than_the_calls_own_threads(place: str | int, topic: Topic) -> None:
+    """Given a caller that begins releases and hangs up each time while Kafka is slow, then its calls still count: a few
+    run, a few wait, the next one is told to come again, and reads and probes are answered as ever."""
+    head = "\r\n".join(["DELETE /v1/holds/x HTTP/1.1", "Host: localhost", f"Authorization: {AUTH['Authorization']}"])
+    before = topic.reads
+    topic.go.clear()
+    try:
+        for _ in range(5 * MOST_AT_ONCE):
+            with Client(place) as client:
+                client.send(f"{head}\r\n\r\n".encode())
+        until(lambda: call(place, "DELETE", "/v1/holds/x").status == 503, 30, "the calls are bounded")
+        refused = call(place, "DELETE", "/v1/holds/x")
+        assert_problem(refused, 503)
+        assert refused.headers["retry-after"] == "5"
+        assert topic.reads - before == THREADS
+        assert call(place, "GET", "/v1/holds").status == 200
+        with Client(place) as client:
+            assert client.call("GET", "/livez").status == 200
+    finally:
+        topic.go.set()
+    until(lambda: call(place, "DELETE", "/v1/holds/x").status == 404, 30, "there is room again")
+    assert topic.reads - before <= MOST_AT_ONCE + 1, "a call that was refused was never begun"

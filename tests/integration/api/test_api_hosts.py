@@ -31,14 +31,14 @@ NAMES = "api.hosts=[billing.shop.svc, BILLING]"
 )
 def test_outside_loopback_a_call_needs_a_listed_name_and_a_token(tmp_path: Path, host: str, status: int) -> None:
     """Given `api.listen: 0.0.0.0`, which answered 421 to every real name."""
-    (tmp_path / "token").write_text("secret\n", encoding="utf-8")
+    (tmp_path / "token").write_text("a-secret-long-enough\n", encoding="utf-8")
     port = free_port()
     sets = (f"api.listen=0.0.0.0:{port}", f"api.token_file={tmp_path / 'token'}", "api.probe_listen=null", NAMES)
     [server] = build_servers(good(tmp_path, *sets), Operation(), lambda: METRICS)
     loop = Loop()
     try:
         loop.run(server.start)
-        found = call(port, "GET", "/status", {"Authorization": "Bearer secret"}, host=host)
+        found = call(port, "GET", "/status", {"Authorization": "Bearer a-secret-long-enough"}, host=host)
         assert found.status == status
         assert call(port, "GET", "/status", host=host).status == (401 if status == 200 else 421)
     finally:
@@ -48,7 +48,7 @@ def test_outside_loopback_a_call_needs_a_listed_name_and_a_token(tmp_path: Path,
 
 @pytest.mark.parametrize(("names", "warns"), [((), True), (("--set", NAMES), False)])
 def test_config_check_says_that_calls_by_name_are_refused(tmp_path: Path, names: tuple[str, ...], warns: bool) -> None:
-    (tmp_path / "token").write_text("secret\n", encoding="utf-8")
+    (tmp_path / "token").write_text("a-secret-long-enough\n", encoding="utf-8")
     sets = ("--set", "api.listen=0.0.0.0:8471", "--set", f"api.token_file={tmp_path / 'token'}", *names)
     shown = reconsume("config", "check", "-c", write_good(tmp_path), *sets)
     assert shown.exit_code == 0

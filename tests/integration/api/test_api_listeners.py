@@ -39,7 +39,7 @@ def test_a_unix_socket_is_for_owner_and_group_alone_and_gone_after_the_stop(side
 def test_a_unix_socket_spares_nobody_the_token(sidecar: Operation, tmp_path: Path, token_file: Path) -> None:
     with serving(the_app(sidecar, Access(token_file)), f"unix:{tmp_path / 'api.sock'}") as place:
         assert_problem(call(place, "POST", "/drain"), 401)
-        assert call(place, "POST", "/drain", {"Authorization": "Bearer first-secret"}).status == 200
+        assert call(place, "POST", "/drain", {"Authorization": "Bearer the-first-secret"}).status == 200
 
 
 def test_a_socket_that_a_dead_process_left_is_replaced(sidecar: Operation, tmp_path: Path) -> None:

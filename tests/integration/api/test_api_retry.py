@@ -160,11 +160,11 @@ def test_a_body_over_the_limit_of_its_topics_is_413_and_says_the_limit(port: int
 
 def test_with_a_token_file_a_post_needs_the_token(notes: Notes, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text("secret\n")
+    file.write_text("a-secret-long-enough\n")
     with serving(build_app(Operation(), bytes, Access(file), calls=retry_routes(notes))) as place:
         assert post(place, GOOD).status == 401
         assert notes.posts == []
-        assert post(place, GOOD, {"Authorization": "Bearer secret"}).status == 201
+        assert post(place, GOOD, {"Authorization": "Bearer a-secret-long-enough"}).status == 201
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -63,19 +63,21 @@ def port(settler: Settler, tmp_path: Path) -> Iterator[str | int]:
 
 def served(settle: Settle | None, folder: Path) -> AbstractContextManager[str | int]:
     token = folder / "token"
-    token.write_text("ann: secret\n")
-    app = build_app(Operation(), lambda: b"", Access(token, LOOPBACK_NAMES), calls=settle_routes(settle))
+    token.write_text("ann: a-secret-long-enough\n")
+    app = build_app(
+        Operation(), lambda: b"", Access(None, LOOPBACK_NAMES, operators=token), calls=settle_routes(settle)
+    )
     return serving(app)
 
 
-def call_of(body: object, token: str = "secret") -> bytes:
+def call_of(body: object, token: str = "a-secret-long-enough") -> bytes:
     text = json.dumps(body)
     lines = ["POST /v1/settle HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
     lines += ["Content-Type: application/json", f"Content-Length: {len(text)}", "", text]
     return "\r\n".join(lines).encode()
 
 
-def settle(port: str | int, body: object, token: str = "secret") -> Answer:
+def settle(port: str | int, body: object, token: str = "a-secret-long-enough") -> Answer:
     with Client(port) as client:
         client.send(call_of(body, token))
         return client.answer("POST")
@@ -166,7 +168,7 @@ def test_a_group_without_queues_says_so(tmp_path: Path) -> None:
 def test_the_call_needs_the_token_and_is_a_post(port: str | int, settler: Settler) -> None:
     assert_problem(settle(port, GOOD, "wrong"), 401)
     with Client(port) as client:
-        assert client.call("GET", "/v1/settle", {"Authorization": "Bearer secret"}).status == 405
+        assert client.call("GET", "/v1/settle", {"Authorization": "Bearer a-secret-long-enough"}).status == 405
     assert settler.calls == []
 
 

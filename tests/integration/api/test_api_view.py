@@ -12,10 +12,11 @@ import pytest
 
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.view import no_view_routes, view_routes
+from reconsume.sidecar.errors import BusyError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.sidecar.view.follower import CopyStatus
 from reconsume.sidecar.view.query import ViewQuery
-from reconsume.sidecar.view.query_pool import MOST_WAITING, QueryPool, UnknownError
+from reconsume.sidecar.view.query_pool import MOST_WAITING, QueryPool
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import ViewStore
 from reconsume.sidecar.view.store_file import open_store
@@ -213,7 +214,7 @@ def test_slow_questions_stand_neither_in_the_loops_way_nor_without_end_in_line(v
         asked = [asyncio.ensure_future(readers.ask(slow)) for _ in range(MOST_WAITING + 5)]
         await asyncio.sleep(0)  # each has come as far as it can: the loop itself waits for nobody
         refused = [call for call in asked if call.done()]
-        assert all(isinstance(call.exception(), UnknownError) for call in refused)
+        assert all(isinstance(call.exception(), BusyError) for call in refused)
         let_go.set()
         await asyncio.gather(*(call for call in asked if call not in refused))
         readers.close()

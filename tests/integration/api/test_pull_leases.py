@@ -155,12 +155,12 @@ def test_all_calls_work_over_a_unix_socket(tmp_path: Path) -> None:
 @pytest.mark.parametrize("over", ["tcp", "unix"])
 def test_every_call_changes_something_and_needs_the_token(tmp_path: Path, over: str) -> None:
     token = tmp_path / "token"
-    token.write_text("secret\n")
+    token.write_text("a-secret-long-enough\n")
     with pull_api("127.0.0.1:0" if over == "tcp" else f"unix:{tmp_path}/api.sock", Access(token)) as api:
         for name in PATHS:
             assert_refused(api.call(name, {}), 401)
         api.add(0)
-        answer = api.call("receive", {"wait": "0s"}, {"Authorization": "Bearer secret"})
+        answer = api.call("receive", {"wait": "0s"}, {"Authorization": "Bearer a-secret-long-enough"})
         assert len(answer.json["records"]) == 1
 
 

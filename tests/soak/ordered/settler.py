@@ -12,6 +12,7 @@ from reconsume.topics.events import Event, State, decode_event, latest
 from tests.soak.cluster import Cluster
 from tests.soak.pods import Pods
 from tests.soak.service import luck
+from tests.support.sidecar.config import AS_OPERATOR
 
 WAYS = ("retry-now", "dead-letter", "retry-now", "commit")
 ANSWER = 20.0
@@ -82,7 +83,7 @@ def _call(port: int, ident: str, how: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER)
     body = json.dumps({"id": ident, "how": how, "why": "soak"})
     try:
-        connection.request("POST", "/v1/settle", body, {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/settle", body, {"Content-Type": "application/json", **AS_OPERATOR})
         return connection.getresponse().status
     except (OSError, http.client.HTTPException):
         return 0

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.support.proof.ledger import BROKEN, FAILED, KEPT, TOOK, Delivery, Ledger
-from tests.support.sidecar.config import Config
+from tests.support.sidecar.config import AS_OPERATOR, Config
 from tests.support.sidecar.process import Reply, SidecarProcess
 
 PULL: Config = {"deliver": {"mode": "pull"}, "pull": {"min_invisible": "100ms"}}
@@ -45,7 +45,9 @@ class Puller:
         """Make a call and do not wait: the answer is asked for inside. Raises OSError while the sidecar is down."""
         connection = http.client.HTTPConnection("127.0.0.1", self._sidecar.port, timeout=seconds)
         try:
-            connection.request("POST", f"/v1/{name}", json.dumps(body), {"Content-Type": "application/json"})
+            connection.request(
+                "POST", f"/v1/{name}", json.dumps(body), {"Content-Type": "application/json", **AS_OPERATOR}
+            )
             yield lambda: _reply(connection.getresponse())
         finally:
             connection.close()

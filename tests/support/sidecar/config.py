@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.support.kafka.broker import group_protocol
@@ -34,6 +35,20 @@ def config_of(group: GroupTopics, url: str, port: int, overrides: Config | None 
         "log": {"format": "text"},
     }
     return by_protocol(_merged(base, overrides or {}), group_protocol())
+
+
+OPERATOR = "an-operators-token-for-tests"
+"""The token of an operator of a test's sidecar, with the name `ops`."""
+AS_OPERATOR = {"Authorization": f"Bearer {OPERATOR}"}
+
+
+def with_operators(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The configuration with a file of operators' tokens, unless it has one, or a dashboard, which needs more."""
+    if "operators" in config or config.get("ui"):
+        return config
+    file = folder / "operators"
+    file.write_text(f"ops: {OPERATOR}\n", encoding="utf-8")
+    return {**config, "operators": {"token_file": str(file)}}
 
 
 def by_protocol(config: dict[str, Any], protocol: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from reconsume.sidecar.observability.cached_answer import LONGEST_HELD
 from reconsume.sidecar.runtime.lane_checks import SWITCH
 from tests.support.deadline import T, until
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.sidecar.config import Config, config_of
+from tests.support.sidecar.config import AS_OPERATOR, Config, config_of, with_operators
 from tests.support.sidecar.forked import MAIN, Forked, nursery
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -86,7 +86,7 @@ class SidecarProcess:
         self.port, self._reservation = _reserved_port()
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / f"{pod}.yaml"
-        self._file.write_text(yaml.safe_dump(config_of(group, url, self.port, overrides)))
+        self._file.write_text(yaml.safe_dump(with_operators(config_of(group, url, self.port, overrides), folder)))
         self._log = folder / f"{pod}.log"
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._scraped = -LONGEST_HELD
@@ -167,11 +167,11 @@ class SidecarProcess:
         if self.running:
             self.process.send_signal(number)
 
-    def request(self, method: str, path: str, seconds: float = 30.0) -> Reply:
-        """Call the sidecar's API. Raises OSError while it does not listen."""
+    def request(self, method: str, path: str, seconds: float = 30.0, *, token: bool = True) -> Reply:
+        """Call the sidecar's API as an operator, or without a token. Raises OSError while it does not listen."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
-            connection.request(method, path)
+            connection.request(method, path, headers=AS_OPERATOR if token else {})
             answer = connection.getresponse()
             return Reply(answer.status, answer.read())
         finally:

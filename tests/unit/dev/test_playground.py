@@ -33,9 +33,9 @@ def test_the_configuration_is_sound_and_its_token_is_private(tmp_path: Path) -> 
         settings, faults = validate({**tree, **sections(tmp_path, (8471, 8473), "t" * 16, view=view)})
         assert settings is not None, faults
         assert (settings.listen.port, settings.ui.address.port, settings.view.enabled) == (8471, 8473, view)
-        assert settings.ui.token_file is not None
-        assert Path(settings.ui.token_file).read_text("utf-8") == "t" * 16
-        assert Path(settings.ui.token_file).stat().st_mode & 0o077 == 0
+        assert settings.operators.token_file is not None
+        assert Path(settings.operators.token_file).read_text("utf-8") == "t" * 16
+        assert Path(settings.operators.token_file).stat().st_mode & 0o077 == 0
 
 
 def links(topic: str = "orders", *, is_own: bool = False) -> Links:
@@ -55,7 +55,9 @@ def test_the_hint_is_a_short_command_for_each_answer_of_the_service() -> None:
 
 
 def test_the_first_page_is_that_of_the_group() -> None:
-    assert dict(links().rows())["dashboard"] == "http://127.0.0.1:8473/"
+    dashboard = dict(links().rows())["dashboard"]
+    assert dashboard.startswith("http://127.0.0.1:8473/sign-in?who=dev&")
+    assert links().token not in dashboard, "a link that stays on a screen opens nothing once it was used"
 
 
 def test_a_second_one_in_the_same_folder_writes_a_log_of_its_own(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import pytest
 import structlog
 
-from reconsume.sidecar.observability.logs import QUEUE, Format, LineHandler, configure
+from reconsume.sidecar.observability.logs import LONGEST_LINE, QUEUE, Format, LineHandler, configure
 from reconsume.sidecar.observability.repeats import BURST, WINDOW
 from tests.support.deadline import until
 
@@ -243,3 +243,38 @@ def test_no_line_turns_a_terminal_or_the_direction_of_its_text(start: Start, for
     assert "u202e" in written
     if form == "json":
         assert json.loads(written)["message"] == f"the policy by {evil}"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize(
+    "logged",
+    [
+        {"msg": "%s", "args": (", ".join(f"topic-{number}" for number in range(1_000)),)},
+        {"msg": "x" * 100_000},
+        {"msg": "\u202e" * 20_000},
+        {"msg": "é" * 20_000},
+        {"msg": "names", "extra": {"topics": [f"topic-{number}" for number in range(1_000)]}},
+        {"msg": "names", "extra": {"names": {f"name-{number}": "x" * 100 for number in range(300)}}},
+        {"msg": "many", "extra": {f"field_{number}": "x" * 50 for number in range(500)}},
+        {"msg": "failed", "exc_info": ValueError("y" * 50_000)},
+    ],
+)
+def test_no_line_is_longer_than_8_kib_whoever_chose_its_words(
+    start: Start, form: Format, logged: dict[str, Any]
+) -> None:
+    """Given a service's thousand topics, then the line still parses, says which kind it is, and loses only a middle."""
+    stream = io.StringIO()
+    handler = start(stream, form)
+    extra = {"event": "long", **logged.get("extra", {})}
+    fault = logged.get("exc_info")
+    logging.getLogger("reconsume.test").error(logged["msg"], *logged.get("args", ()), extra=extra, exc_info=fault)
+    structlog.get_logger("reconsume.test").error("z" * 50_000)
+    handler.flush()
+    text = stream.getvalue()
+    lines = text.splitlines() if form == "json" else [f"{part}" for part in re.split(r"\n(?! )", text.rstrip("\n"))]
+    assert len(lines) == 2
+    assert all(len(line.encode()) <= LONGEST_LINE for line in lines)
+    if form == "json":
+        assert json.loads(lines[0])["event"] == "long"
+    else:
+        assert "long" in lines[0]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.outcome import Failed
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.topics import transitions
-from reconsume.topics.events import Event, State, decode_event, order
+from reconsume.topics.events import Event, State, author_of, decode_event, order
 from reconsume.topics.partition import Partition
 from reconsume.topics.policy_record import SettlementRecord, fault_of_settlement
 from reconsume.topics.render_headers import render_retry_headers
@@ -122,6 +122,17 @@ def test_a_parked_record_that_was_never_retried_has_an_event_when_it_succeeds() 
     """`max_reconsume_times: 0`: its parked event must have an end."""
     tried = transitions.tried_now(waits(life(times=0, order=Order(7), parked=True, due_at=0)), "x", "n1", WALL)
     assert transitions.after_success(waits(tried.retry_state)).retry_state == tried.retry_state
+
+
+def test_the_event_of_a_decision_names_who_made_it_and_every_other_event_names_nobody() -> None:
+    state = replace(WAITING, parked=True, due_at=0)
+    told = [
+        transitions.dead_by_hand(waits(state), "seen", WALL, "ann@laptop"),
+        transitions.done_by_hand(waits(state), "paid", "ann@laptop"),
+        transitions.tried_now(waits(state), "unlocked", "n1", WALL, "ann@laptop"),
+    ]
+    assert [author_of(event_in(state, decision)) for decision in told] == ["ann@laptop"] * 3
+    assert author_of(event_in(WAITING, after_failure(waits(WAITING), Failed("no"), PARKS, WALL))) == ""
 
 
 @pytest.mark.parametrize(

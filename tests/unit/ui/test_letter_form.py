@@ -8,9 +8,10 @@ import pytest
 
 from reconsume.sidecar.dlq.letters import LONGEST_FILTER, Eligibility, Filter
 from reconsume.sidecar.dlq.preview import BEGINNING, snippet
-from reconsume.sidecar.dlq.search import LISTED
 from reconsume.sidecar.ui.letter_form import (
     MOST_PICKED,
+    OPEN,
+    STATES,
     BadFormError,
     LetterSearch,
     audit_facts,
@@ -40,7 +41,7 @@ MEANT: dict[str, tuple[dict[str, str], Filter]] = {
 @pytest.mark.parametrize(("given", "meant"), MEANT.values(), ids=MEANT)
 def test_a_search_means_what_its_form_says(given: dict[str, str], meant: Filter) -> None:
     asked = parse_search(given, NOW)
-    assert (asked.filter, asked.states) == (meant, LISTED)
+    assert (asked.filter, asked.states) == (meant, STATES[OPEN])
     assert parse_search(asked.fields, NOW) == asked, "the form that is shown again means the same"
 
 
@@ -108,7 +109,7 @@ def test_a_rate_that_is_none_is_refused(text: str) -> None:
 def test_the_audit_log_has_each_condition_and_nothing_else() -> None:
     asked = parse_search({"key": "k", "contains": "v", "state": "ready", "since": "1h"}, NOW)
     assert audit_facts(asked) == {"key": ["k"], "contains": ["v"], "state": "ready", "since": NOW - 3_600_000}
-    assert audit_facts(LetterSearch({}, Filter(ids=(PLACE,)), LISTED)) == {"id": [PLACE]}
+    assert audit_facts(LetterSearch({}, Filter(ids=(PLACE,)), frozenset(Eligibility))) == {"id": [PLACE]}
 
 
 SNIPPETS: dict[str, tuple[bytes | None, str]] = {

@@ -15,6 +15,7 @@ from reconsume.sidecar.core.progress_codec import decode, unread
 from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
 from reconsume.sidecar.dlq.archive import import_line
 from reconsume.sidecar.dlq.redrive_history import NewerPast, decode_past
+from reconsume.topics.action_record import ActionHeard, ActionRecord, render_action
 from reconsume.topics.events import decode_event
 from reconsume.topics.headers_fast import parse_rendered
 from reconsume.topics.policy_record import InstanceHeard, PolicyHeard, SettlementHeard, parse_record, render_record
@@ -70,9 +71,10 @@ def test_its_events_are_read() -> None:
 def test_its_policies_and_heartbeats_are_read() -> None:
     for one in golden("policies"):
         heard = parse_record(one["key"].encode(), one["value"].encode())
-        assert isinstance(heard, PolicyHeard | InstanceHeard | SettlementHeard)
+        assert isinstance(heard, PolicyHeard | InstanceHeard | SettlementHeard | ActionHeard)
         assert heard.record is not None
-        assert render_record(heard.record).decode() == one["value"], "and nothing of it is lost"
+        read = render_action(heard.record) if isinstance(heard.record, ActionRecord) else render_record(heard.record)
+        assert read.decode() == one["value"], "and nothing of it is lost"
 
 
 def test_its_rows_are_read() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.dev.demo.ledger import Verdict, digest_of
 from reconsume.sidecar.dev.demo.shop.behaviour import Answer, answer_to
 from reconsume.sidecar.dev.demo.shop.order_log import Order, OrderLog, case_of
@@ -109,7 +111,7 @@ class RelayFront:
         pages: deque[Page] = deque()
         while self._open or pages:
             if self._open and len(pages) < PAGES:
-                messages = await asyncio.to_thread(consumer.consume, MOST, READ_SECONDS)
+                messages = await on_own_thread("relay", lambda: consumer.consume(MOST, READ_SECONDS))
                 if messages:
                     pages.append(Page(asyncio.gather(*map(self._handle, messages)), messages))
             else:
@@ -117,8 +119,8 @@ class RelayFront:
             while pages and pages[0].work.done():
                 page = pages.popleft()
                 page.work.result()
-                await asyncio.to_thread(consumer.commit, offsets=page.ends, asynchronous=False)
-        await asyncio.to_thread(consumer.close)
+                await on_own_thread("relay", partial(consumer.commit, offsets=page.ends, asynchronous=False))
+        await on_own_thread("relay", consumer.close)
 
     async def _handle(self, message: Message) -> None:
         error = message.error()

@@ -26,6 +26,7 @@ def test_a_revoked_partition_waits_for_what_is_out_and_is_committed_clean() -> N
     rig.answer()
     assert rig.out_offsets() == [1]  # nothing more is released
     assert not given_up
+    assert rig.conclude().commits[ORDERS].progress == Progress(1, clean=True), "it does not wait for the other answer"
     rig.answer()
     assert not given_up
     assert rig.conclude().commits[ORDERS].progress == Progress(2, clean=True)

@@ -1,0 +1,36 @@
+"""The file with an operator's token that `init` writes beside the configuration.
+
+The token is in this file alone: never in the configuration, the Compose file or a manifest, which people commit. The
+file has the mode 0600, and a line of `.gitignore` keeps it out of the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+TOKENS = "reconsume-operators.token"
+TOKEN_BYTES = 24
+
+
+def write_token(folder: Path) -> bool:
+    """Write the file with a new token; return whether it was not there. Raises OSError."""
+    try:
+        handle = os.open(folder / TOKENS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(f"{secrets.token_urlsafe(TOKEN_BYTES)}\n")
+    return True
+
+
+def ignore_token(folder: Path) -> bool:
+    """Add the file to the folder's `.gitignore`; return whether its line was missing. Raises OSError."""
+    path = folder / ".gitignore"
+    text = path.read_text("utf-8") if path.exists() else ""
+    if TOKENS in (line.strip().removeprefix("/") for line in text.splitlines()):
+        return False
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{TOKENS}\n")
+    return True
