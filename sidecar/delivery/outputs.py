@@ -100,9 +100,9 @@ def _forms(produce: Any) -> list[OutputForm]:
         if named is None or named["number"] is None:
             raise OutputsRefusedError(TOO_MANY) from None
         where = f" - at `{named['rest']}`" if named["rest"] else ""
-        place, text = f"produce[{named['number']}]", named["text"]
+        record_name, text = f"produce[{named['number']}]", named["text"]
         plain = "it has a field that is not known" if "unknown field" in text else text
-        raise OutputsRefusedError(f"{place}: {text}{where}", f"{place}: {plain}") from None
+        raise OutputsRefusedError(f"{record_name}: {text}{where}", f"{record_name}: {plain}") from None
 
 
 def _checked(number: int, form: OutputForm, topics: OutputTopics) -> Copy:
