@@ -73,7 +73,7 @@ class BoundedThreads:
         """Calls whose work has not ended."""
 
     async def __call__(self, work: Callable[[], T]) -> T:
-        """Run blocking work, and return its result. Raises BusyError if there are too many, and what the work raises."""
+        """Run blocking work, and return its result. Raises BusyError if there are too many, and whatever it raises."""
         if self.in_progress >= self._most:
             raise BusyError("too many calls of this kind are in progress: try again in a moment")
         self.in_progress += 1

@@ -68,21 +68,28 @@ class PolicyRecord(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
 
 
-class PaceTold(msgspec.Struct, frozen=True):
+# With `omit_defaults` only what a factory makes is always written.
+ALWAYS_0: Any = msgspec.field(default_factory=int)
+ALWAYS_1: Any = msgspec.field(default_factory=lambda: 1)
+ALWAYS_EMPTY: Any = msgspec.field(default_factory=str)
+
+
+class PaceTold(msgspec.Struct, frozen=True, omit_defaults=True):
     """The pace of an instance's deliveries. `state`: open, throttled, outage, waiting, or a word of a newer version.
 
     With `waiting` nothing is delivered, as the service is not there; `reason` holds its address and the cause.
 
     `since` is epoch ms. When the record was written, `in_flight` deliveries were in flight, of at most `limit`.
-    `reason` says why the pace is not open, and `cause` what an outage is: unreachable, failing or unwell.
+    `reason` says why the pace is not open, and `cause` what an outage is: unreachable, failing or unwell; None without
+    one. A field that is None is not written.
     """
 
     state: Annotated[str, msgspec.Meta(max_length=32)]
     since: Long
-    in_flight: Long = 0
-    limit: Long = 0
-    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
-    cause: Annotated[str, msgspec.Meta(max_length=32)] | msgspec.UnsetType = msgspec.UNSET
+    in_flight: Long = ALWAYS_0
+    limit: Long = ALWAYS_0
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ALWAYS_EMPTY
+    cause: Annotated[str, msgspec.Meta(max_length=32)] | None = None
 
 
 class RefusedTold(msgspec.Struct, frozen=True):
@@ -108,32 +115,28 @@ class ReleaseTold(msgspec.Struct, frozen=True):
     librdkafka: Annotated[str, msgspec.Meta(max_length=64)]
 
 
-class SubscriptionRecord(msgspec.Struct, frozen=True):
+class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
+    What the instance does not know is not written: None, or no `all_refused`.
+
     `pace`: None if nothing is delivered. `overdue`: by how many ms the most overdue retry was late. `well`: it is a
-    member of the group, and its service can be reached; unset where that is not known, which counts as well.
-    `release`: None if the instance does not know it. `all_refused`: the topics whose records its service rejects; unset
-    if there is none. `lock_timeout`, `drain_timeout`: ms for which the release of a partition, and a stop, wait at most
-    for a delivery; None if it does not say. `sums`: what it saw in the last minutes.
+    member of the group, and its service can be reached; None, where that is not known, counts as well. `release`: what
+    it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
+    the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
     at: Long
     pace: PaceTold | None = None
-    overdue: Long = 0
-    v: Literal[1] = 1
-    well: bool | msgspec.UnsetType = msgspec.UNSET
-    sums: InstanceSums | msgspec.UnsetType = msgspec.UNSET
+    overdue: Long = ALWAYS_0
+    v: Literal[1] = ALWAYS_1
+    well: bool | None = None
+    sums: InstanceSums | None = None
     release: ReleaseTold | None = None
-    all_refused: Annotated[tuple[RefusedTold, ...], msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+    all_refused: Annotated[tuple[RefusedTold, ...], msgspec.Meta(max_length=64)] = ()
     lock_timeout: Long | None = None
     drain_timeout: Long | None = None
-
-    @property
-    def refused(self) -> tuple[RefusedTold, ...]:
-        """The topics whose records its service rejects."""
-        return () if self.all_refused is msgspec.UNSET else self.all_refused
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -152,7 +155,7 @@ class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     at: Long
     nonce: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default_factory=str)
-    v: Literal[1] = msgspec.field(default_factory=lambda: 1)  # a default would be omitted
+    v: Literal[1] = ALWAYS_1
     cycle: Long = 0
 
 

@@ -76,17 +76,7 @@ def retry_routes(posts: Posts) -> list[Call]:
 
     async def retry(request: Request) -> Response:
         try:
-            body = await request.body()
-            if is_raw(request):
-                headers = {name: request.headers[name] for name in request.headers}
-                record, failure = raw_record(headers, body, wall), failure_of(RetryRequest(**raw_wish(headers)))
-            else:
-                post = _BODY.decode(body)
-                record, failure = record_of(post), failure_of(post)
-        except msgspec.MsgspecError as fault:
-            return problem(400, f"The body is not a record to retry: {fault_of_json(fault)}.")
-        except RecursionError:
-            return problem(400, "The body is not a record to retry: it is nested too deep.")
+            record, failure = await read_post(request)
         except ValueError as fault:
             return problem(400, f"The body is not a record to retry: {fault}.")
         try:
@@ -104,6 +94,21 @@ def retry_routes(posts: Posts) -> list[Call]:
         return Response(msgspec.json.encode(placed._asdict()), 201, media_type="application/json")
 
     return [Call(RETRY, retry, Caller.SERVICE, "POST")]
+
+
+async def read_post(request: Request) -> tuple[Record, Failed]:
+    """Return the record of a post, and the failure that it reports. Raises ValueError, without a word of the post."""
+    body = await request.body()
+    if is_raw(request):
+        headers = {name: request.headers[name] for name in request.headers}
+        return raw_record(headers, body, wall), failure_of(RetryRequest(**raw_wish(headers)))
+    try:
+        post = _BODY.decode(body)
+    except msgspec.MsgspecError as fault:
+        raise ValueError(fault_of_json(fault)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    return record_of(post), failure_of(post)
 
 
 def longest_post(largest: int) -> int:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.audit.event_rules import ended_twice, no_copy, no_event, told_twice, wrong_event
 from reconsume.sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms, histories_of
 from reconsume.sidecar.audit.retry_chains import last_below, retry_chains
+from reconsume.sidecar.printable import plural
 from reconsume.topics.events import State
 
 Findings: TypeAlias = Iterator[Finding]
@@ -66,7 +67,7 @@ def counted_twice(history: RecordHistory, terms: Terms) -> Findings:
         if len(found) <= 1:
             continue
         if not terms.relay or 0 < told < len(found):
-            yield history.finding(Breach.TWICE, times, f"{len(found)} copies count one attempt", *copies)
+            yield history.finding(Breach.TWICE, times, f"{plural(len(found), 'copy')} count one attempt", *copies)
         else:
             yield history.finding(Breach.REPEATED, times, f"a service posted one failure {len(found)} times", *copies)
 
@@ -92,7 +93,7 @@ def dead_gap(history: RecordHistory, terms: Terms, made: int) -> Findings:
     """Check that the DLQ has the number of retries that were made. Only the DLQ knows of retries in memory."""
     for dead in history.dead:
         if dead.times < made or (dead.times > made and not (terms.in_memory or terms.foreign)):
-            text = f"the DLQ says {dead.times} retries, and {made} were made"
+            text = f"the DLQ says {plural(dead.times, 'retry')}, and {made} were made"
             yield history.finding(
                 Breach.GAP, dead.times, text, dead, *(copy for copy in history.copies if copy.times == made)
             )

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from reconsume.sidecar.audit.facts import Breach, Fact, Finding, RecordHistory, Terms
 from reconsume.sidecar.audit.retry_chains import retry_chains
+from reconsume.sidecar.printable import plural
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.events import State
 
@@ -78,7 +79,7 @@ def told_twice(history: RecordHistory, terms: Terms) -> Findings:
         by_times.setdefault(fact.times, []).append(fact)
     for times, facts in sorted(by_times.items()):
         if len(facts) > 1 and not terms.relay:
-            yield history.finding(Breach.TWICE, times, f"{len(facts)} events count one attempt", *facts)
+            yield history.finding(Breach.TWICE, times, f"{plural(len(facts), 'event')} count one attempt", *facts)
 
 
 def ended_twice(history: RecordHistory, terms: Terms) -> Findings:
@@ -90,11 +91,11 @@ def ended_twice(history: RecordHistory, terms: Terms) -> Findings:
         return
     ends = history.tells(State.COMMIT, State.DLQ)
     if len(ends) > 1:
-        yield history.finding(Breach.ENDED_TWICE, ends[0].times, f"{len(ends)} events tell of its end", *ends)
+        yield history.finding(Breach.ENDED_TWICE, ends[0].times, f"{plural(len(ends), 'event')} tell of its end", *ends)
     for end in ends[:1]:
         after = [fact for fact in (*history.copies, *history.tells(*OPENS)) if fact.times > end.times]
         if after:
-            text = f"{end.state} ended it after {end.times} retries, and it goes on"
+            text = f"{end.state} ended it after {plural(end.times, 'retry')}, and it goes on"
             yield history.finding(Breach.ENDED_TWICE, end.times, text, end, *after[:10])
 
 

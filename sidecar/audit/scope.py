@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from reconsume.sidecar.audit.facts import Known, Number, Terms, topics_of
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.names import Kind
 
@@ -41,7 +42,7 @@ def survey_of(settings: Settings, there: Mapping[str, int]) -> Survey:
         raise ContractError("a broadcast retries nothing, and has no topics to audit")
     absent = [kind for kind in (Kind.EVENTS, Kind.READY, Kind.DLQ) if kind not in own]
     if absent:
-        raise ContractError(f"the group has no {' and no '.join(absent)} topic; `reconsume topics apply` makes them")
+        raise ContractError(f"the group has no {' and no '.join(absent)} topic; `{hint('topics apply')}` makes them")
     relay, levels = settings.deliver.mode == "relay", own.get(Kind.LEVEL, {})
     lane = levels if relay else {**levels, **own[Kind.READY]}
     queues = tuple(own.get(Kind.ORDERED, {}))

@@ -74,7 +74,7 @@ def audit(
         if ask.since is not None:
             talk(f"what failed before {clock(ask.since)} was not looked at, as --since says")
         seconds = time.monotonic() - began
-        found_of = f"{plural(run.judged_records, 'record')} that failed ({run.read} copies and events)"
+        found_of = f"{plural(run.judged_records, 'record')} that failed (copies and events read: {run.read})"
         also = f", and {plural(run.outputs, 'output')}" if run.outputs else ""
         talk(f"{found_of}{also}, read in {seconds:.1f} s")
         return sum_up(counts, len(run.unknown), most)

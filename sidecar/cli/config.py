@@ -15,6 +15,7 @@ from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.open_files import highest_limit, needed_for
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.checks_of_topics import without_effect
@@ -78,7 +79,8 @@ def _too_few_files(deliver: Deliver) -> Iterator[str]:
     most, needed = highest_limit(), needed_for(deliver.concurrency)
     if deliver.mode == "push" and most < needed:
         yield (
-            f"deliver.concurrency = {deliver.concurrency} needs {needed} open files, and a process may have {most} "
+            f"deliver.concurrency = {deliver.concurrency} needs {plural(needed, 'open file')}, and a process may have "
+            f"{most} "
             "here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or lower it"
         )
 

@@ -18,6 +18,7 @@ from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.dev.kafka.releases import RELEASES, USUAL
 from reconsume.sidecar.dev.main_topics import create_main_topics, parse_wanted
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings import load_with_origins
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def tell(options: Options, links: Links) -> None:
         talk(f"the service's answer depends on order-case: {', '.join(links.cases)}")
     for line in links.moved():
         talk(line)
-    talk(f"commands for this group: reconsume dlq list -c {links.file}")
+    talk(f"commands for this group: {hint('dlq list', links.file)}")
     talk("the link to the dashboard signs you in once; afterwards, and for calls of operators, use this token:")
     talk(links.token)
     talk("Ctrl-C ends it all")

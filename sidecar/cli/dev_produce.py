@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import Annotated
 
 import typer
 
+from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.hints import hint
 
 COLUMNS = ("id", "topic", "partition", "offset")
 LARGEST = 32 * 1024 * 1024
@@ -29,6 +30,7 @@ def produce(
         str | None,
         typer.Option("--brokers", metavar="HOST:PORT", help="Where Kafka is, instead of a configuration's."),
     ] = None,
+    _yes: NeverAsks = False,
 ) -> None:
     """Write one record to a topic.
 
@@ -47,8 +49,7 @@ def produce(
 
     produced = dev.produce(kafka, topic, None if key is None else encoded(key, "--key"), data, pairs)
     options.output.rows(COLUMNS, [{"id": produced.id, **produced._asdict()}])
-    file = "" if options.config is None else f" -c {shlex.quote(str(options.config))}"
-    talk(f"written; if it fails: reconsume retries show {produced.id}{file}")
+    talk(f"written; if it fails: {hint(f'retries show {produced.id}')}")
 
 
 def header_of(text: str) -> tuple[str, bytes]:

@@ -10,9 +10,11 @@ import typer
 from reconsume.sidecar.cli.drain_client import drain as call
 from reconsume.sidecar.cli.drain_client import shown, token_in
 from reconsume.sidecar.cli.terminal.arguments import address, duration
+from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.addresses import parse_listen
 
@@ -34,6 +36,7 @@ def drain(
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="Its token; else api.token_file, without --api."),
     ] = None,
+    _yes: NeverAsks = False,
 ) -> int:
     """Drain the sidecar of this pod.
 
@@ -61,5 +64,5 @@ def drain(
     options.output.rows(("drained", "left"), [answer._asdict()])
     if answer.drained:
         return DONE
-    talk(f"{shown(listen)}: {answer.left} deliveries were still out; the next owner of their partitions delivers them")
+    talk(f"{shown(listen)}: {plural(answer.left, 'delivery')} still in flight, for the partitions' next owner")
     return FAILED

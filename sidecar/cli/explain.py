@@ -21,6 +21,7 @@ from reconsume.sidecar.cli.explain_timeline import (
 from reconsume.sidecar.cli.policy.commands import governed
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
@@ -88,7 +89,8 @@ def cut(rows: Iterator[Row], settings: Settings, terms: FailureTerms) -> Iterato
     end = "a person decides" if parks_in(settings) else "the DLQ"
     if ends or (retries or 0) + 2 <= MOST_ROWS:  # the first delivery, the retries, the dead letter
         return rows
-    talk(f"{(retries or 0) + 2 - MOST_ROWS} more retries, each after {render_duration(wait)}, then {end}")
+    more = plural((retries or 0) + 2 - MOST_ROWS, "more retry")
+    talk(f"{more}, each after {render_duration(wait)}, then {end}")
     return islice(rows, MOST_ROWS - 1)
 
 

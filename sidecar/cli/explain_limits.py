@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconsume.sidecar.masking import text_without_secrets
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.sections.deliver import Subscription
 from reconsume.topics.durations import render_duration
@@ -24,7 +25,7 @@ def _of_topic(topic: Subscription) -> Iterator[str]:
     if topic.timeout is not None:
         own.append(f"timeout {render_duration(topic.timeout)}")
     if topic.concurrency is not None:
-        own.append(f"at most {topic.concurrency} requests at once")
+        own.append(f"at most {plural(topic.concurrency, 'request')} at once")
     if own:
         yield f"{topic.name} has of its own, for retries and redrives too: {', '.join(own)}"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import count, islice
 
 from reconsume.sidecar.cli.terminal.output import Row
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.durations import render_duration
@@ -85,7 +86,9 @@ def notes(settings: Settings) -> list[str]:
         what = "its key" if deliver.order == "key" else "its partition"
         sentences.append(f"ordered: later records of {what} wait behind a failing one in the same topic; others go on")
         if parks_in(settings):
-            sentences.append("parked: when its retries are used up, it stays there with these; `settle` decides")
+            sentences.append(
+                f"parked: when its retries are used up, it stays there with these; `{hint('settle')}` decides"
+            )
     elif deliver.order != "none":
         what = "its key" if deliver.order == "key" else "its partition"
         sentences.append(f"ordered: a failure is retried in place and holds back {what} until it is done")

@@ -18,6 +18,7 @@ from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, fault_of_text
 from reconsume.sidecar.dlq.preview import preview, snippet
 from reconsume.sidecar.find.match import EVERY_FIELD, RETRIES, Field, Match, Query, Where
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
@@ -158,7 +159,7 @@ def row_of(match: Match, options: Options) -> Row:
         "due": clock(match.due) if match.due else None,
         "reason": match.reason,
         "key": None if match.key is None else snippet(match.key, SNIPPET),
-        "command": command_of(match, options),
+        "command": command_of(match),
         "value": None if match.value is None else snippet(match.value, SNIPPET),
         "why": match.why,
         "times": match.times,
@@ -169,12 +170,9 @@ def row_of(match: Match, options: Options) -> Row:
     }
 
 
-def command_of(match: Match, options: Options) -> str:
+def command_of(match: Match) -> str:
     """Return the command that acts on a record; one that shows it where none does."""
-    words = ["reconsume", *_words(match)]
-    if options.config is not None:
-        words += ["-c", str(options.config)]
-    return shlex.join(words)
+    return hint(shlex.join(_words(match)))
 
 
 def _words(match: Match) -> list[str]:

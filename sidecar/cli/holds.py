@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.dlq.filters import DryRun, Yes
+from reconsume.sidecar.cli.dlq.filters import DryRun
 from reconsume.sidecar.cli.terminal.arguments import author, duration
-from reconsume.sidecar.cli.terminal.confirm import is_to_go_on
+from reconsume.sidecar.cli.terminal.confirm import NeverAsks, Yes, is_to_go_on
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Output, Row, clock, talk
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord, read_key, read_level
@@ -76,7 +77,8 @@ def hold(
     ):
         return DONE
     ident, record = store.begin(selection, lasts_ms, why, by, there)
-    talk(f"hold {ident} is written: the instances obey within 2 s, until {clock(record.until)} or `release {ident}`")
+    ends = f"until {clock(record.until)} or `{hint(f'release {ident}')}`"
+    talk(f"hold {ident} is written: the instances obey within 2 s, {ends}")
     options.output.rows_after([plan], COLUMNS, [printed(row_of(ident, record), options.output.format)])
     return DONE
 
@@ -86,7 +88,7 @@ def release(
     idents: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Holds, as `holds` lists them.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Release every hold.")] = False,
     who: Who = None,
-    _yes: Annotated[bool, typer.Option("--yes", help="Accepted as elsewhere; releasing never asks.")] = False,
+    _yes: NeverAsks = False,
 ) -> int:
     """Release holds: what they keep back is delivered again, within 2 s.
 

@@ -39,6 +39,7 @@ Kubernetes = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the files, and write nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: name the options that are missing, and write nothing.")]
 
 
 def init(
@@ -52,6 +53,7 @@ def init(
     kubernetes: Kubernetes = None,
     force: Force = False,
     dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
     """Write the first reconsume.yaml.
 
@@ -78,7 +80,7 @@ def init(
     values = {name: text for name, text in said.items() if text is not None}
     around = compose or kubernetes is not None
     kept = around and not values and path.exists()
-    answers = answers_in(load(path, (), {})) if kept else complete(values)
+    answers = answers_in(load(path, (), {})) if kept else complete(values, may_ask=not yes and sys.stdin.isatty())
     configured = path.read_text("utf-8") if kept else configuration(answers)
     texts = files(answers, path, configured, compose=compose, kubernetes=kubernetes)
     if kept:
@@ -106,10 +108,10 @@ def write_tokens(folder: Path) -> None:
         raise ConfigError([f"{name}, or .gitignore there: cannot be written: {why}"]) from None
 
 
-def complete(values: dict[str, str]) -> Answers:
+def complete(values: dict[str, str], *, may_ask: bool) -> Answers:
     """Return the answers: those that options give, and the others from questions.
 
-    Raises ConfigError with every wrong value, and BadParameter if one is missing and there is no terminal.
+    Raises ConfigError with every wrong value, and BadParameter if one is missing and may not be asked for.
     """
     from reconsume.sidecar.deploy.starter.configuration import faults_of
 
@@ -120,9 +122,10 @@ def complete(values: dict[str, str]) -> Answers:
     missing = [name for name in ("group", "topics", "servers", "mode") if name not in values]
     if values.get("mode", "push") == "push" and "url" not in values:
         missing.append("url")
-    if missing and not sys.stdin.isatty():
+    if missing and not may_ask:
         lacking = dict.fromkeys(NAMES.get("url" if name == "mode" else name, name) for name in missing)
-        raise typer.BadParameter(f"there is no terminal to ask on: give {'; '.join(lacking)}")
+        why = "there is no terminal to ask on" if not sys.stdin.isatty() else "with --yes nothing is asked"
+        raise typer.BadParameter(f"{why}: give {'; '.join(lacking)}")
     for name in missing:
         if name != "url" or values["mode"] == "push":
             values = ask_for(name, values)

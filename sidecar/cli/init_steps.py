@@ -8,6 +8,7 @@ from pathlib import Path
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.deploy.starter.compose import VARIABLE
 from reconsume.sidecar.deploy.starter.token import TOKENS
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.load import DEFAULT_FILE
@@ -37,11 +38,11 @@ def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path |
 
 def by_hand(path: Path) -> Iterator[str]:
     """Yield the commands that need the configuration alone."""
-    where = "" if path == DEFAULT_FILE else f" -c {printable(str(path))}"
-    yield f"reconsume config check{where}   # every fault at once"
-    yield f"reconsume topics apply{where}   # creates the topics of the group; the main topics must be there"
-    yield f"reconsume run{where}            # the sidecar"
-    yield f"reconsume dev up -c {printable(str(path))}   # or all of it with a Kafka of its own, to try it out"
+    file = None if path == DEFAULT_FILE else path
+    yield f"{hint('config check', file)}   # every fault at once"
+    yield f"{hint('topics apply', file)}   # creates the topics of the group; the main topics must be there"
+    yield f"{hint('run', file)}            # the sidecar"
+    yield f"{hint('dev up', path)}   # or all of it with a Kafka of its own, to try it out"
 
 
 def in_a_cluster(servers: str, folder: Path) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import taken, talk
@@ -84,6 +85,7 @@ def inject(
     mesh: Mesh = None,
     kafka_ports: KafkaPorts = None,
     plain: Plain = None,
+    _yes: NeverAsks = False,
 ) -> int:
     """Put the sidecar into the pods of a manifest.
 

@@ -14,7 +14,6 @@ from reconsume.sidecar.cli.dlq.filters import (
     Reasons,
     ScanMost,
     Topics,
-    Yes,
     newest_letter,
     open_actions,
     open_dlq,
@@ -22,13 +21,14 @@ from reconsume.sidecar.cli.dlq.filters import (
 from reconsume.sidecar.cli.settle_parked import settle_parked, which
 from reconsume.sidecar.cli.settle_waiting import COLUMNS, settle_waiting
 from reconsume.sidecar.cli.terminal.arguments import author, optional_record_id
-from reconsume.sidecar.cli.terminal.confirm import is_to_go_on
+from reconsume.sidecar.cli.terminal.confirm import Yes, is_to_go_on
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.errors import LetterError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.events import State
@@ -176,7 +176,7 @@ def carry_out(
         talk(f"dismissed, but {done.event_fault}; the same command tries it again")
         return PARTLY
     if kept is None:
-        talk(f"dismissed {letter.id}: it is in no list and no redrive any more; `dlq list --all` shows it")
+        talk(f"dismissed {letter.id}: it is in no list and no redrive any more; `{hint('dlq list --all')}` shows it")
     else:
         talk(f"{before_text(letter.id, kept, why)}; only its event was missing, and is written now")
     return DONE

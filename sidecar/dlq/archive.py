@@ -1,8 +1,8 @@
 """Write dead letters as JSON lines, byte for byte, put them back into the DLQ, and redrive those that were edited.
 
 One line is one letter: `{"v": 1, "id", "reason", "place", "timestamp", "key_base64", "value_base64", "headers": [[name,
-base64], …]}`. null is not the same as empty. The topic that a letter is imported to follows from its main topic, never
-from the file.
+base64], …]}`, with `"copy": true` if another letter with its id and attempt counts. null is not the same as empty. The
+topic that a letter is imported to follows from its main topic, never from the file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
+from reconsume.sidecar.dlq.copies import rank_of
 from reconsume.sidecar.dlq.letters import Filter, Letter, RedriveRequest, edited, read_letter
 from reconsume.sidecar.dlq.plan import PlanCounts, Progress, plan_redrive
 from reconsume.sidecar.dlq.producer import DlqProducer
@@ -32,7 +33,7 @@ from reconsume.sidecar.dlq.topics import DlqTopics, Layout
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
-from reconsume.sidecar.printable import printable_json
+from reconsume.sidecar.printable import plural, printable_json
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import DeadLetter
@@ -65,8 +66,8 @@ class ImportedError(ValueError):
 _DECODER = msgspec.json.Decoder(Line)
 
 
-def export_line(letter: Letter) -> dict[str, Any]:
-    """Return the letter as the JSON object of one line."""
+def export_line(letter: Letter, *, is_copy: bool = False) -> dict[str, Any]:
+    """Return the letter as the JSON object of one line. `is_copy`: another letter with its id and attempt counts."""
     record = letter.record
     headers = None if record.headers is None else [[name, _text(value)] for name, value in record.headers]
     return {
@@ -78,12 +79,13 @@ def export_line(letter: Letter) -> dict[str, Any]:
         "key_base64": _text(record.key),
         "value_base64": _text(record.value),
         "headers": headers,
+        **({"copy": True} if is_copy else {}),
     }
 
 
-def line_of(letter: Letter) -> str:
+def line_of(letter: Letter, *, is_copy: bool = False) -> str:
     """Return the letter as one line of JSON, without characters that are not printable."""
-    return printable_json(json.dumps(export_line(letter), ensure_ascii=False))
+    return printable_json(json.dumps(export_line(letter, is_copy=is_copy), ensure_ascii=False))
 
 
 def _text(data: bytes | None) -> str | None:
@@ -145,7 +147,11 @@ class Importer:
         # A letter that cannot be seen now would be imported a second time.
         self._layout: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
         self._limit = topics.batch_limit(topics.topics)
-        self._known = {life_of(letter): letter for letter in reversed(letters)}
+        self._known: dict[tuple[str, str], Letter] = {}
+        for letter in reversed(letters):
+            other = self._known.get(life_of(letter))
+            if other is None or rank_of(letter) >= rank_of(other):
+                self._known[life_of(letter)] = letter
         self.refused: dict[tuple[str, str], str] = {}
         """The letters that Kafka refuses, and why."""
         self.edited: dict[str, bytes | None] = {}
@@ -158,7 +164,7 @@ class Importer:
             self._look(self._layout, lambda scan: progress(scan, len(letters) - len(self._known)))
             made.pop_all()
         self.missing: list[Letter] = list(reversed(self._known.values()))
-        """Letters that the DLQ does not have. Of letters with the same id and redrive count only the first is kept."""
+        """Letters that the DLQ does not have. Of the lines of one life only the one that counts is kept."""
 
     def __enter__(self) -> Importer:
         return self
@@ -172,14 +178,24 @@ class Importer:
             self._producer = None
 
     def _look(self, layout: Layout, progress: Callable[[Scan], None]) -> None:
-        """Forget the letters that are in this part of the DLQ."""
+        """Forget the letters that are in this part of the DLQ.
+
+        A line is edited if no letter of its life has its value; it is then an edit of the newest one.
+        """
+        newest, same = dict[tuple[str, str], Letter](), set[tuple[str, str]]()
         with Scan(self._topics, layout) as scan:
             for record in scan:
                 letter = read_letter(record, self._policy)
-                line = self._known.pop(life_of(letter), None)
-                if line is not None and line.record.value != record.value:
-                    self.edited[letter.position] = line.record.value
+                name = life_of(letter)
+                if (line := self._known.get(name)) is not None:
+                    newest[name] = max(newest.get(name, letter), letter, key=rank_of)
+                    if line.record.value == record.value:
+                        same.add(name)
                 progress(scan)
+        for name, letter in newest.items():
+            line = self._known.pop(name)
+            if name not in same:
+                self.edited[letter.position] = line.record.value
 
     def write(self) -> int:
         """Write the missing letters, `MOST_LETTERS` in each transaction, and return how many are there now.
@@ -214,8 +230,8 @@ class Importer:
             if time.monotonic() > deadline:
                 done = len(self.missing) - len(self._known)
                 raise BrokerError(
-                    f"{done} letters were imported, then Kafka failed: {why}; import the file again, what is there is "
-                    "passed over"
+                    f"{plural(done, 'dead letter')} imported, then Kafka failed: {why}; import the file again, what is "
+                    "there is passed over"
                 )
             time.sleep(RETRY_AFTER_S)
 
@@ -293,7 +309,7 @@ def redrive_edited(
 
 
 def life_of(letter: Letter) -> tuple[str, str]:
-    """Return the origin id, and its cycle and redrives. The DLQ holds at most one letter for this pair."""
+    """Return the origin id, and its cycle and redrives. Of the DLQ's letters with one pair all but one are copies."""
     return letter.id, "" if letter.retry_state is None else attempt_of(letter.retry_state).series
 
 

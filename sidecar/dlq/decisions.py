@@ -22,6 +22,7 @@ from reconsume.sidecar.dlq.settlements import Settlements, SettlementWriter
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.dlq.waiting import WaitingRecord, waiting_in
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import absent
 from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.events import Event, State
 from reconsume.topics.group_rules import number_of
@@ -62,7 +63,7 @@ def expect_decidable(there: DlqTopics, policy: Policy, ident: str = "") -> None:
     """Raise ContractError if no record but `ident` may be settled now."""
     needed = {there.names.policy, there.names.events}
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
-        raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
+        raise ContractError(absent(missing))
     settlements = there.settlements()
     if len(settlements.waiting.keys() - {ident}) < MOST_OPEN:
         return

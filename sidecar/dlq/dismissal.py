@@ -22,6 +22,7 @@ from reconsume.sidecar.dlq.settlements import (
 )
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import absent, hint
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.policy_record import LONGEST_WHY, SettlementRecord
 
@@ -45,8 +46,12 @@ def fault_of(letter: Letter, verdict: Eligibility) -> str:
     """Return why a letter cannot be dismissed; empty if it can."""
     if verdict is Eligibility.REDRIVEN:
         return f"{letter.position} was redriven: it is no dead letter any more"
+    if verdict is Eligibility.COPY:
+        return (
+            f"{letter.position} is a copy: another dead letter with its id and attempt counts; name the id {letter.id}"
+        )
     if letter.retry_state is None:
-        return f"{letter.position} has no readable headers, so that nothing names it: `dlq purge` deletes it"
+        return f"{letter.position} has no readable headers, so that nothing names it: `{hint('dlq purge')}` deletes it"
     return ""
 
 
@@ -54,10 +59,10 @@ def expect_room(there: DlqTopics, more: int) -> Settlements:
     """Return the group's settlements. Raises ContractError if `more` of them may not be added."""
     needed = {there.names.policy, there.names.events}
     if missing := sorted(needed - there.cluster.existing(needed).keys()):
-        raise ContractError(f"{' and '.join(missing)} does not exist; `reconsume topics apply` creates it")
+        raise ContractError(absent(missing))
     settlements = there.settlements()
     if more and len(settlements.commits) - len(_gone(there, settlements)) + more > MOST:
-        raise ContractError(f"{MOST} letters of the group are dismissed already: make room by `reconsume dlq purge`")
+        raise ContractError(f"{MOST} letters of the group are dismissed already: make room by `{hint('dlq purge')}`")
     return settlements
 
 

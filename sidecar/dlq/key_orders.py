@@ -17,6 +17,7 @@ from reconsume.sidecar.dlq.letters import Letter
 from reconsume.sidecar.dlq.settlements import NONE
 from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
@@ -41,7 +42,7 @@ class KeyOrders:
         self.topics = tuple(there.names.queues_of(policy.topics)) if is_kept else ()
         topics = there.cluster.find((*self.topics, *policy.topics)) if is_kept else {}
         if missing := sorted(set(self.topics) - topics.keys()):
-            raise ContractError(f"{', '.join(missing)} does not exist; `reconsume topics apply` creates it")
+            raise ContractError(absent(missing))
         self._partitions = frozenset(partition for topic in topics.values() for partition in topic.all_partitions)
         self._consumer: Consumer | None = None
 

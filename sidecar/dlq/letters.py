@@ -1,8 +1,8 @@
 """Dead letters: which of them a request selects, and what a redrive does with each. Pure.
 
-A dead letter's *stay* in the DLQ is one record there: its origin id and its RETRY_REDRIVES. Each stay is redriven at
-most once. What is known of earlier redrives is in `redrive_history.py`, and where a redrive sends a letter in
-`redrive_target.py`.
+A dead letter's *stay* in the DLQ is one death of a record: its origin id, cycle, redrives and times. Each stay is
+redriven at most once; of several letters of one stay all but one are copies (`copies.py`). What is known of earlier
+redrives is in `redrive_history.py`, and where a redrive sends a letter in `redrive_target.py`.
 """
 
 from __future__ import annotations
@@ -187,6 +187,8 @@ class Eligibility(enum.StrEnum):
     """The letter is so old that Kafka no longer knows whether it was redriven."""
     UNFIT = "unfit"
     """No sidecar would deliver the letter: its headers break their agreed form, or its topic is not configured."""
+    COPY = "copy"
+    """Another dead letter with the same id and attempt counts."""
     DISMISSED = "dismissed"
     """A person has seen the letter and decided that nobody will mend it (`settle --commit`)."""
 

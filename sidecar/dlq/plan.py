@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.copies import with_copies
 from reconsume.sidecar.dlq.letters import Eligibility, Letter, RedriveRequest, read_letter
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory, eligibility, first_open
 from reconsume.sidecar.dlq.redriven_range import read_from
@@ -77,6 +78,8 @@ def why(kind: LetterGroup, most_redrives: int) -> str:
     match kind.verdict:
         case Eligibility.QUARANTINED:
             return f"came back {most_redrives} times or more; --max-redrives takes more"
+        case Eligibility.COPY:
+            return "another dead letter with its id and attempt counts"
         case Eligibility.DISMISSED:
             return "dismissed by `settle --commit`"
         case Eligibility.FORGOTTEN:
@@ -128,7 +131,7 @@ def plan_redrive(
     Raises BrokerError, and ContractError if a topic does not exist.
     """
     request, layout = replace(request, topics=policy.topics), topics.layout()
-    pasts = topics.pasts(layout)
+    pasts = with_copies(topics, policy, layout, topics.pasts(layout), progress)
     counts = counts or PlanCounts()
     with Scan(topics, to_read(topics, layout, request, pasts)) as scan:
         ready = 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.copies import with_copies
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, RedriveRequest, read_letter
 from reconsume.sidecar.dlq.plan import Progress
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER, eligibility
@@ -44,7 +45,7 @@ class Purge:
         self.deletions: dict[Partition, Deletion] = {}
         self._admin = TopicAdmin(topics.cluster)
         layout = topics.layout()
-        pasts = topics.pasts(layout)
+        pasts = with_copies(topics, policy, layout, topics.pasts(layout), progress)
         self.deletions = {
             partition: Deletion(span.begin) for partition, span in layout.items() if span.begin < span.end
         }
@@ -61,7 +62,7 @@ class Purge:
                 else:
                     deletion.deleted, deletion.before = deletion.deleted + 1, record.offset + 1
                     verdict = eligibility(read_letter(record, policy), EVERY_LETTER, pasts[partition])
-                    deletion.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED)
+                    deletion.open += verdict not in (Eligibility.REDRIVEN, Eligibility.DISMISSED, Eligibility.COPY)
 
     @property
     def total(self) -> int:

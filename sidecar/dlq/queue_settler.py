@@ -13,7 +13,7 @@ from reconsume.sidecar.dlq.decisions import Decided, decide, decision_about, exp
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.dlq.waiting import WaitingRecord, find_waiting
 from reconsume.sidecar.errors import BrokerError, LetterError
-from reconsume.sidecar.printable import printable
+from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.events import Event
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
@@ -87,7 +87,7 @@ class QueueSettler:
         if decided.event is not None and not decided.as_decided:
             raise LetterError(
                 f"nothing was settled: the answer to {printable(ident)} came first, and it is {decided.event.state} "
-                f"after {decided.event.times} retries now; settle it anew if it still waits"
+                f"after {plural(decided.event.times, 'retry')} now; settle it anew if it still waits"
             )
         return decided
 

@@ -20,9 +20,10 @@ import zlib
 import msgspec
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from reconsume.topics.attempt import Attempt, attempt_of
-from reconsume.topics.retry_headers import LARGEST_COUNT
+from reconsume.topics.retry_headers import LARGEST_COUNT, LARGEST_LONG
 
 CLOCKS_DIFFER = 3_600_000
 """ms by which the clocks of a person's machine and of a broker may differ."""
@@ -75,6 +76,21 @@ class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=
         return self.next <= other.next and said and other.speaks_of(self.filter, self.topics)
 
 
+class Copies(msgspec.Struct, frozen=True):
+    """The letters of one partition that do not count, because another one with their id and attempt does.
+
+    See `copies.py`.
+
+    `of_open`: the one that counts was not redriven yet. `of_redriven`: it was.
+    """
+
+    of_open: OffsetRanges = NONE
+    of_redriven: OffsetRanges = NONE
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self.of_open or offset in self.of_redriven
+
+
 class RedriveHistory(msgspec.Struct, frozen=True):
     """The redrives of one partition. `topic` is the id that Kafka gave its topic."""
 
@@ -83,6 +99,11 @@ class RedriveHistory(msgspec.Struct, frozen=True):
     claims: tuple[RedrivenRange, ...] = ()
     done: frozenset[int] = frozenset()
     """Offsets of letters that were redriven by their id."""
+    skipped: OffsetRanges = NONE
+    """Offsets of letters that redrives passed over as copies while the letter that counts was open. The claims do not
+    cover them: if that letter was outside a redrive's filter, it would otherwise count as a copy of a redriven one."""
+    copies: Copies = Copies()
+    """The copies that are in the DLQ now. That is read with the DLQ, and not kept here."""
     dismissed: dict[tuple[str, Attempt], int] = {}
     """When a person has dismissed letters (epoch ms), by id and attempt. That is kept in the policy topic, not
     here."""
@@ -97,7 +118,10 @@ class RedriveHistory(msgspec.Struct, frozen=True):
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""
-        return letter.record.offset in self.done or any(claim.covers(letter) for claim in self.claims)
+        offset = letter.record.offset
+        return offset in self.done or (
+            offset not in self.skipped and any(claim.covers(letter) for claim in self.claims)
+        )
 
     @property
     def next(self) -> int:
@@ -122,13 +146,21 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     known_since: int
     claims: tuple[RedrivenRange, ...]
     steps: tuple[int, ...]
+    skipped: tuple[int, ...] = ()
+    """In turn the gap before each range of skipped copies, and its length."""
 
 
 def encode_past(history: RedriveHistory) -> str:
     """Return the metadata. It is longer than `LONGEST` if Kafka has no room for the history."""
     ordered = sorted(history.done)
     steps = tuple(offset - before for before, offset in zip([0, *ordered], ordered, strict=False))
-    data = msgspec.json.encode(_Stored(history.topic, history.known_since, history.claims, steps))
+    skipped, before = list[int](), 0
+    for begin, end in history.skipped.ranges:
+        skipped += (begin - before, end - begin)
+        before = end
+    # Without copies it is as versions wrote it that know none.
+    stored = (history.topic, history.known_since, history.claims, steps, *([skipped] if skipped else []))
+    data = msgspec.json.encode(stored)
     return TAG + base64.b85encode(zlib.compress(data, 9)).decode()
 
 
@@ -155,7 +187,11 @@ def decode_past(metadata: str | None) -> RedriveHistory | NewerPast | None:
     for step in stored.steps:
         offset += step
         done.add(offset)
-    return RedriveHistory(stored.topic, stored.known_since, stored.claims, frozenset(done))
+    ranges, end = list[tuple[int, int]](), 0
+    for gap, length in zip(stored.skipped[::2], stored.skipped[1::2], strict=False):
+        ranges.append((end + gap, end + gap + length))
+        end += gap + length
+    return RedriveHistory(stored.topic, stored.known_since, stored.claims, frozenset(done), OffsetRanges(ranges))
 
 
 def eligibility(letter: Letter, request: RedriveRequest, history: RedriveHistory) -> Eligibility | None:
@@ -166,11 +202,15 @@ def eligibility(letter: Letter, request: RedriveRequest, history: RedriveHistory
         return Eligibility.DISMISSED
     if letter.retry_state is None or letter.fault:
         return Eligibility.UNFIT
+    if letter.record.offset in history.copies:
+        return Eligibility.COPY
     if history.covers(letter):
         return Eligibility.REDRIVEN
     if letter.redrives >= min(request.most_redrives, MOST_REDRIVES_EVER):
         return Eligibility.QUARANTINED
-    if letter.record.timestamp < history.known_since and not request.forgotten:
+    # What a skipped copy is a copy of may have been redriven, and Kafka has deleted it since.
+    is_unknown = letter.record.timestamp < history.known_since or letter.record.offset in history.skipped
+    if is_unknown and not request.forgotten:
         return Eligibility.FORGOTTEN
     return Eligibility.READY
 
@@ -209,7 +249,11 @@ def earlier(request: RedriveRequest, history: RedriveHistory) -> tuple[RedrivenR
 
 def first_open(request: RedriveRequest, history: RedriveHistory, begin: int) -> int:
     """Return the lowest offset at which the redrive may still find a letter. `begin`: where the partition begins."""
-    return max((begin, *(min((claim.next, *claim.left)) for claim in earlier(request, history))))
+    first = max((begin, *(min((claim.next, *claim.left)) for claim in earlier(request, history))))
+    if not request.forgotten:
+        return first
+    orphans = (offset for offset in history.skipped if begin <= offset and offset not in history.copies)
+    return min(first, next(orphans, first))
 
 
 def tidied(history: RedriveHistory, begin: int) -> RedriveHistory:
@@ -228,7 +272,8 @@ def tidied(history: RedriveHistory, begin: int) -> RedriveHistory:
             if other is not claim
         )
     )
-    return replace(history, claims=kept, done=frozenset(offset for offset in history.done if offset >= begin))
+    done = frozenset(offset for offset in history.done if offset >= begin)
+    return replace(history, claims=kept, done=done, skipped=history.skipped.within(begin, LARGEST_LONG))
 
 
 def fits(history: RedriveHistory) -> bool:

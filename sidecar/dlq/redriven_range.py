@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from reconsume.sidecar.dlq.redrive_history import MOST_LEFT, RedriveHistory, RedrivenRange, claimed, earlier, topics_in
 
@@ -41,7 +42,7 @@ class Course:
     """The state of a redrive that reads from offset `begin` on. `note` must be called with each letter, in order."""
 
     def __init__(self, request: RedriveRequest, history: RedriveHistory, begin: int) -> None:
-        self._request = request
+        self._request, self._begin = request, begin
         self._own = _Scope(claimed(request, history), topics_in(request))
         self._claims = tuple(claim for claim in earlier(request, history) if claim.next >= begin)
         self._ends: dict[_Scope, int] = {}
@@ -50,8 +51,8 @@ class Course:
 
     def note(self, letter: Letter, verdict: Eligibility | None, history: RedriveHistory) -> None:
         """Record a letter that this redrive leaves, if an earlier range selects it."""
-        if verdict is Eligibility.READY or verdict is Eligibility.REDRIVEN:
-            return
+        if verdict in (Eligibility.READY, Eligibility.REDRIVEN, Eligibility.COPY):
+            return  # a copy does not end a range: `advanced` keeps those that it must not cover
         for claim in self._claims:
             scope, offset = _Scope(claim.filter, claim.topics), letter.record.offset
             if scope != self._own and scope not in self._ends and offset >= claim.next and claim.reaches(letter):
@@ -73,9 +74,12 @@ class Course:
         base = self._base(history, reached, open_)
         left = tuple(sorted((set(base.left) | open_) - offsets))
         claim = replace(base, next=max(base.next, reached), left=left)
+        skipped = history.skipped.union(history.copies.of_open.within(self._begin, reached))
+        if offsets.intersection(skipped):
+            skipped = OffsetRanges.of(set(skipped) - offsets)
         scope = _Scope(base.filter, base.topics)
         others = (other for other in history.claims if _Scope(other.filter, other.topics) != scope)
-        return replace(history, claims=(*others, claim))
+        return replace(history, claims=(*others, claim), skipped=skipped)
 
     def committed(self, taken: Iterable[int], refused: Iterable[int]) -> None:
         """Record that a transaction was committed. A letter that was left may be taken by a later one."""

@@ -20,6 +20,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.commit_batch import Refusal
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.copies import with_copies
 from reconsume.sidecar.dlq.key_orders import KeyOrders
 from reconsume.sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
 from reconsume.sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
@@ -30,10 +31,12 @@ from reconsume.sidecar.dlq.redriven_range import Course
 from reconsume.sidecar.dlq.scan import Scan
 from reconsume.sidecar.dlq.topics import DlqTopics, Layout
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from reconsume.sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
 from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
+from reconsume.sidecar.printable import plural
 
 MOST_LETTERS = 500
 """Letters in one transaction at most."""
@@ -113,6 +116,7 @@ class Redriver:
         ContractError, SupersededError. Letters that the tally counts as ready by then are redriven.
         """
         request, size = self._request, MOST_LETTERS if rate is None else max(1, min(MOST_LETTERS, int(rate / 2)))
+        self._pasts = with_copies(self._topics, self._policy, self._layout, self._pasts, progress)
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
         stretches = to_read(self._topics, self._layout, request, self._pasts)
         self._courses = self._begun(stretches)
@@ -209,12 +213,16 @@ class Redriver:
             history = self._courses[partition].advanced(self._pasts[partition], taken, kept)
             after[partition] = tidied(history, self._layout[partition].begin)
             if any(len(claim.left) > MOST_LEFT for claim in history.claims):
-                raise BrokerError(f"Kafka refuses more than {MOST_LEFT} dead letters of {partition}: see `dlq list`")
+                raise BrokerError(
+                    f"Kafka refuses more than {MOST_LEFT} dead letters of {partition}: see `{hint('dlq list')}`"
+                )
             if not fits(after[partition]):
                 raise ContractError(
                     f"the progress of redrives in {partition} would need more than the {LONGEST} characters that Kafka "
-                    f"keeps: {len(history.claims)} filters and {len(history.done)} single letters; a redrive without "
-                    "filters makes those it covers needless"
+                    f"keeps: {plural(len(history.claims), 'filter')}, {plural(len(history.done), 'single letter')} and "
+                    f"{plural(len(history.skipped.ranges), 'range')} of copies; a redrive without filters makes the "
+                    "filters and letters that it covers needless, and one with --since that begins after the copies "
+                    "needs no range of them"
                 )
         return after
 
@@ -295,7 +303,7 @@ def _offsets_in(letters: Iterable[Letter], partition: Partition) -> list[int]:
 
 
 def _same(one: RedriveHistory, other: RedriveHistory) -> bool:
-    return (one.claims, one.done) == (other.claims, other.done)
+    return (one.claims, one.done, one.skipped) == (other.claims, other.done, other.skipped)
 
 
 def _offsets(after: Mapping[Partition, RedriveHistory]) -> list[TopicPartition]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import weight_of
+from reconsume.sidecar.dlq.copies import with_copies
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from reconsume.sidecar.dlq.plan import Progress, judged
 from reconsume.sidecar.dlq.preview import BEGINNING
@@ -78,7 +79,8 @@ def search(
     kept have MOST_BYTES together, or are one. Raises BrokerError.
     """
     everything = topics.layout()
-    pasts = topics.pasts(everything, only_shown=True)
+    looked_at = newest(everything, scan_most)
+    pasts = with_copies(topics, policy, looked_at, topics.pasts(everything, only_shown=True), progress)
     stretches = narrowed(topics.since(everything, request.filter.since), request.filter, topics.topics)
     layout = newest(stretches, scan_most)
     total = sum(span.end - span.begin for span in stretches.values())
@@ -135,7 +137,8 @@ def find_id(topics: DlqTopics, policy: Policy, ident: str, scan_most: int, progr
     layout = topics.layout()
     if partition not in layout or not layout[partition].begin <= offset < layout[partition].end:
         return SearchResult([], 0, 0, 1, 0.0, cut=False)
+    looked_at = newest(layout, scan_most)
+    pasts = with_copies(topics, policy, looked_at, topics.pasts(layout, only_shown=True), progress)
     with Scan(topics, {partition: Span(offset, offset + 1)}) as scan:
-        pasts = topics.pasts(layout, only_shown=True)
         letters = [(one, verdict) for one, verdict in judged(scan, request, policy, pasts) if verdict]
         return SearchResult(letters, len(letters), scan.read, 1, scan.rate, cut=False)

@@ -20,6 +20,7 @@ from reconsume.sidecar.dlq.letters import Filter
 from reconsume.sidecar.dlq.redrive_history import NewerPast, RedriveHistory, decode_past
 from reconsume.sidecar.dlq.settlements import Settlements, read_settlements
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
 from reconsume.sidecar.kafka.client_config import BATCH_BYTES, reader_config
@@ -160,15 +161,14 @@ class DlqTopics:
         """Raise ContractError if a dead letter topic is missing from `topics`."""
         missing = sorted(set(self.topics) - set(topics))
         if missing:
-            raise ContractError(f"{', '.join(missing)} does not exist; `reconsume topics apply` creates it")
+            raise ContractError(absent(missing))
 
     def expect_targets(self) -> None:
         """Raise ContractError if a topic that a redrive writes to does not exist."""
         targets = {self.names.ready, self.names.events}
         missing = sorted(targets - self.cluster.existing(targets).keys())
         if missing:
-            raise ContractError(f"{' and '.join(missing)} must exist before anything is redriven; "
-                                "`reconsume topics apply` creates what is missing")  # fmt: skip
+            raise ContractError(f"nothing can be redriven: {absent(missing)}")
 
     def batch_limit(self, topics: Iterable[str]) -> int:
         """Return the bytes that a batch of records may have in each of these topics, as far as this user may see it."""

@@ -28,6 +28,7 @@ from reconsume.sidecar.doctor.findings import Report, not_checked
 from reconsume.sidecar.doctor.runner import Check
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, T, read_policy_topic
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
@@ -115,7 +116,7 @@ def records_of(records: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[Pol
 def mend_rights(settings: Settings, user: User) -> str:
     """Return the command that gives the configured Kafka user the rights of `user`."""
     name = settings.kafka.get("sasl.username", "NAME")
-    return f"reconsume acls apply --role {user} --principal User:{name}"
+    return hint(f"acls apply --role {user} --principal User:{name}")
 
 
 class Once(Generic[T]):

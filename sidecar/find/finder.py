@@ -20,8 +20,10 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.dlq.copies import with_copies
 from reconsume.sidecar.dlq.letters import RedriveRequest, read_letter
-from reconsume.sidecar.dlq.redrive_history import RedriveHistory, eligibility
+from reconsume.sidecar.dlq.redrive_history import Copies, RedriveHistory, eligibility
+from reconsume.sidecar.dlq.search import newest
 from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
 from reconsume.sidecar.dlq.topics import Span as DlqSpan
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError
@@ -50,6 +52,8 @@ MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of keys, values and headers that a search reads, unless the caller says otherwise."""
 LIMIT = 100
 """Matches that a search returns, unless the caller says otherwise."""
+MOST_LETTERS = 200_000
+"""Dead letters that are compared with each other once one was found: as many as the dashboard looks at."""
 PATIENCE = 10.0
 """Seconds without a record after which a partition does not respond."""
 AT_ONCE = 8
@@ -121,8 +125,37 @@ def find(
     layout = Layout(settings, query)
     with Search(settings, policy, query, bounds, tell, layout, whole=whole) as search:
         search.run(rest)
-        result = search.result()
+        result = without_copies(settings, policy, search.result(), bounds.deadline)
     return result if values else result._replace(matches=[match.without_values() for match in result.matches])
+
+
+def without_copies(settings: Settings, policy: Policy, result: FindResult, deadline: float) -> FindResult:
+    """Return the result without dead letters that are copies of one that counts (contract 4.7).
+
+    Only with a dead letter in it, the newest MOST_LETTERS of the DLQ are read for that, until the deadline.
+    """
+    if not any(match.kind is Kind.DLQ for match in result.matches):
+        return result
+
+    def expect_time(_scan: object, _count: int) -> None:
+        if time.monotonic() > deadline:
+            raise BrokerError("there was no time left")
+
+    letters = DlqTopics(settings.kafka, settings.names, settings.topic_names, result.left_out.append)
+    try:
+        layout = letters.layout()
+        pasts = letters.pasts(layout, only_shown=True, dismissals=False)
+        known = with_copies(letters, policy, newest(layout, MOST_LETTERS), pasts, expect_time)
+    except ReconsumeError as fault:
+        unsure = f"which dead letters are copies of others is not checked: {fault}"
+        return result._replace(left_out=[*result.left_out, unsure])
+    copies = {f"{topic}:{number}": history.copies for (topic, number), history in known.items()}
+    matches = [
+        match
+        for match in result.matches
+        if match.kind is not Kind.DLQ or match.offset not in copies.get(match.position.rpartition(":")[0], Copies())
+    ]
+    return result._replace(matches=matches)
 
 
 def main_record(settings: Settings, ident: str) -> Record | None:

@@ -105,7 +105,7 @@ LETTERS = {
     Eligibility.FORGOTTEN: "so old that Kafka no longer knows whether it was redriven; --forgotten takes it too",
     Eligibility.UNFIT: "cannot be redriven",
 }
-"""Why a dead letter waits. The others are done."""
+"""Why a dead letter waits. The others are done, or copies of one that counts."""
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
@@ -195,7 +195,8 @@ def where_of(kind: Kind, state: RetryState | None) -> Where:
 
 
 def letter_match(letter: Letter, verdict: Eligibility, *, is_held: bool, whole: bool = False) -> Match | None:
-    """Return what is shown of a dead letter; None if it is done: redriven, or dismissed.
+    """Return what is shown of a dead letter; None if it is done: redriven, or dismissed,
+    or a copy of one that counts.
 
     `is_held`: it is behind the beginning of an open transaction.
     """

@@ -20,6 +20,8 @@ from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements, S
 from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
 from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper, Obey
 from reconsume.sidecar.group_policy.subscription_log import SubscriptionLog
+from reconsume.sidecar.hints import ABSENT
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.group_policy import (
     differences,
     flow,
@@ -204,8 +206,8 @@ class PolicyController:
         self.holds.take(caught_up=news.caught_up)
         bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
         if bad:
-            text = "%d records of the policy topic are ignored; the first: %s"
-            _LOG.warning(text, len(bad), bad[0], extra={"event": "policy-bad-records"})
+            text = "ignored in the policy topic: %s; the first: %s"
+            _LOG.warning(text, plural(len(bad), "record"), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
         if news.caught_up or (self._known.is_set() and news.look is not None):
@@ -287,7 +289,7 @@ class PolicyController:
             f" and {more} more" if (more := len(missing) - MOST_NAMED) > 0 else ""
         )
         kind = "queue" if settings.queued else "level"
-        return (f"its {kind} topics are missing: {names}; create them: {mend_levels(settings)}",)
+        return (f"its {kind} topics are {ABSENT}: {names}; create them: {mend_levels(settings)}",)
 
     def _refuse(self, problems: tuple[str, ...]) -> None:
         """Log why the newest policy is not applied, once until the reasons change."""

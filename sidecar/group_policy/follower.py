@@ -25,6 +25,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.group_policy.heartbeat_writer import Heartbeat, InstanceInfo
 from reconsume.sidecar.group_policy.removed_levels import Undrained
 from reconsume.sidecar.group_policy.removed_topics import leftover_levels
+from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.consumer.log_checks import recreated
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
@@ -33,6 +34,7 @@ from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unch
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.named_topics import named_topics
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from reconsume.sidecar.printable import plural
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import PARTITION, Heard, parse_record
 
@@ -270,8 +272,8 @@ class PolicyFollower(threading.Thread):
             self._begin(consumer)
         elif self._topic not in there:
             self._say(
-                f"{self._topic} is missing: each instance applies the retry policy of its configuration, and different "
-                "subscriptions are not detected; `reconsume topics apply` creates it"
+                f"{self._topic} is {ABSENT}: each instance applies the retry policy of its configuration, and "
+                f"different subscriptions are not detected; `{hint('topics apply')}` creates what is missing"
             )
         self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False, begins))
         if self._topic in there:
@@ -301,7 +303,7 @@ class PolicyFollower(threading.Thread):
         self._counts = {name: n for name, n in self._counts.items() if name not in told.absent} | now
         unknown = needed - self._told_at.keys()
         if unknown or not {self._topic} & (told.described.keys() | told.absent):
-            text = f"Kafka does not tell yet of {len(unknown) or 1} topics, the policy's or others that are needed"
+            text = f"Kafka does not tell yet of {plural(len(unknown) or 1, 'topic')}, the policy's or another needed"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
         return self._counts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from reconsume.sidecar.hints import hint
 from reconsume.topics.policy_record import MOST_OPEN, SettlementRecord, fault_of_settlement
 
 Settle: TypeAlias = Callable[[str, SettlementRecord | None], None]
@@ -42,4 +43,4 @@ class HeardSettlements:
 
     def _excess(self, ident: str) -> str:
         is_full = len(self._open) >= MOST_OPEN and ident not in self._open
-        return f"there are {MOST_OPEN} of them: `reconsume settle` makes room" if is_full else ""
+        return f"there are {MOST_OPEN} of them: `{hint('settle')}` makes room" if is_full else ""

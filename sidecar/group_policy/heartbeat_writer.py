@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from msgspec import UNSET
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.kafka.client_config import Config
@@ -154,20 +153,18 @@ class Heartbeat:
             self._producer = make_client(Producer, self._credentials.newest(self._writer))
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
-        well = UNSET if self._well is None else self._well
-        refused, sums = self._own.refused()[:MOST_REFUSED] or UNSET, self._own.sums() or UNSET
         own = self._own
         record = SubscriptionRecord(
             dict(own.subscription),
             wall(),
             pace,
             overdue,
-            well=well,
+            well=self._well,
             release=own.release,
             lock_timeout=own.lock_timeout,
             drain_timeout=own.drain_timeout,
-            all_refused=refused,
-            sums=sums,
+            all_refused=own.refused()[:MOST_REFUSED],
+            sums=own.sums(),
         )
         self._write(self._producer, render_record(record))
 

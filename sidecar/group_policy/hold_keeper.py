@@ -15,6 +15,7 @@ from typing import TypeAlias
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.group_policy.hold_book import HoldBook, InForce
+from reconsume.sidecar.printable import plural
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 
@@ -106,7 +107,7 @@ class HoldKeeper:
     def _tell_ignored(self) -> None:
         why = next(iter(self._refused.values()), "")
         if self.in_force.ignored:
-            why = f"{self.in_force.ignored} holds are left out: 100 are in force at a time"
+            why = f"{plural(self.in_force.ignored, 'hold')} left out: 100 are in force at a time"
         if why and why != self.ignored:
             _LOG.warning("%s", why, extra={"event": "hold-ignored"})
         self.ignored = why

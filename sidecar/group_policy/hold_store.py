@@ -16,6 +16,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.hold_book import HoldBook
 from reconsume.sidecar.group_policy.topic import read_messages, write_records
+from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
@@ -70,7 +71,7 @@ class HoldStore:
         """Return the holds. Raises ContractError if the topic does not exist, and BrokerError if it cannot be read."""
         cluster = Cluster(self._kafka, CLIENT)
         if not cluster.existing([self._names.policy]):
-            raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
+            raise ContractError(absent([self._names.policy]))
         return holds_of(read_messages(cluster, self._names, ANSWER_SECONDS), wall())
 
     def begin(self, selection: Selection, lasts: int, why: str, who: str, there: HoldsThere) -> tuple[str, HoldRecord]:
@@ -80,7 +81,7 @@ class HoldStore:
         """
         record = built(selection, lasts, why, who)
         if len(there.live) >= MOST_HOLDS:
-            raise ContractError(f"{MOST_HOLDS} holds are in force already: `reconsume release` ends one")
+            raise ContractError(f"{MOST_HOLDS} holds are in force already: `{hint('release')}` ends one")
         ident = secrets.token_hex(4)
         self._write({hold_key(ident): render_hold(record), **dict.fromkeys(map(hold_key, there.over))})
         return ident, record
@@ -90,7 +91,7 @@ class HoldStore:
         force, and BrokerError."""
         idents = tuple(idents)
         if unknown := [ident for ident in idents if ident not in there.live]:
-            raise RecordError(f"no hold {unknown[0][:64]} is in force; `reconsume holds` lists them")
+            raise RecordError(f"no hold {unknown[0][:64]} is in force; `{hint('holds')}` lists them")
         at = wall()
         over = {ident: replace(there.live[ident], released_by=who, released_at=at) for ident in idents}
         ended = {hold_key(ident): render_hold(record) for ident, record in over.items()}

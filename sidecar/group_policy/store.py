@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.topic import read_messages
+from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.clients import make_client
@@ -62,7 +63,7 @@ class PolicyStore:
         """
         cluster = Cluster(self._kafka, CLIENT)
         if not cluster.existing([self._names.policy]):
-            raise ContractError(f"{self._names.policy} does not exist; `reconsume topics apply` creates it")
+            raise ContractError(absent([self._names.policy]))
         messages = read_messages(cluster, self._names, ANSWER_SECONDS)
         return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.printable import plural
 from reconsume.topics.names import Names
 from reconsume.topics.removed import removed_queues
 
@@ -41,7 +43,7 @@ def _without_order(cluster: Cluster, names: Names, mains: Collection[str]) -> It
     for name, topic in cluster.topics(owners)[0].items():
         led = list(topic.led)
         waiting = _waiting(cluster, led, cluster.committed(names.group, led))
-        mend = "set deliver.order back until they are done or settled (`retries list --blocked`)"
+        mend = f"set deliver.order back until they are done or settled (`{hint('retries list --blocked')}`)"
         yield from _unowned(name, owners[name], waiting, "deliver.order is none", mend)
 
 
@@ -53,7 +55,8 @@ def _too_wide(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterabl
             continue
         beyond = [partition for partition in there[name].led if partition[1] >= count]
         waiting = _waiting(cluster, beyond, cluster.committed(names.group, beyond))
-        mend = f"give {main} {there[name].partitions} partitions again (kafka-topics.sh --alter), until they are done"
+        partitions = plural(there[name].partitions, "partition")
+        mend = f"give {main} {partitions} again (kafka-topics.sh --alter), until they are done"
         yield from _unowned(name, main, waiting, f"{main} has no such partition", mend)
 
 

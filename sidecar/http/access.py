@@ -110,10 +110,10 @@ class AccessMiddleware:
         """Return what answers with a refusal, and writes its audit line: of each change, and of each missing token."""
 
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-            if self._access is not None and self._access.audit:
-                if scope["method"] not in READS or refusal.status_code in UNKNOWN_CALLER:
-                    by_operator = wanted.caller is Caller.OPERATOR
-                    tell_refused(scope, wanted.path, refusal.status_code, operators=by_operator)
+            is_told = scope["method"] not in READS or refusal.status_code in UNKNOWN_CALLER
+            if is_told and self._access is not None and self._access.audit:
+                by_operator = wanted.caller is Caller.OPERATOR
+                tell_refused(scope, wanted.path, refusal.status_code, operators=by_operator)
             await refusal(scope, receive, send)
 
         return refuse

@@ -95,8 +95,8 @@ class Tokens:
         """Return the first valid token whose secret fits; None if none does."""
         self._refresh()
         # Always compare all of them: the time it takes must not show which one was nearly right.
-        found = [token for token in self._tokens if fits(token.secret)]
-        return found[0] if found else None
+        fitting = [token for token in self._tokens if fits(token.secret)]
+        return fitting[0] if fitting else None
 
     def _refresh(self) -> None:
         try:

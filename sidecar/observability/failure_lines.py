@@ -45,9 +45,9 @@ def log_dead_letters(entries: Iterable[SettledRecord]) -> None:
 
 def log_parked(parked: RetryState) -> None:
     """Log that a key waits for a person from now on."""
-    text = "%s is parked after %d retries, and its key with it, until it is settled by hand: %s"
+    text = "%s is parked after %s, and its key with it, until it is settled by hand: %s"
     extra = {"event": "parked", "id": parked.id, "reason": reason_class(parked.reason), "times": parked.times}
-    _LOG.warning(text, parked.id, parked.times, parked.reason, extra=extra)
+    _LOG.warning(text, parked.id, plural(parked.times, "retry"), parked.reason, extra=extra)
 
 
 def log_settled(state: RetryState, how: str) -> None:
@@ -70,7 +70,9 @@ def log_dead_letter(letter: DeadLetter) -> None:
         "times": retry_state.times,
     }
     why = f"{letter.reason}: {text}" if text else letter.reason
-    _LOG.warning("%s is a dead letter after %d retries: %s", retry_state.id, retry_state.times, why, extra=extra)
+    _LOG.warning(
+        "%s is a dead letter after %s: %s", retry_state.id, plural(retry_state.times, "retry"), why, extra=extra
+    )
 
 
 class FailureSums:
@@ -104,7 +106,7 @@ class FailureSums:
                     "text": failure.text,
                     "times": failure.times,
                 }
-                _LOG.info("%s failed after %d retries: %s", failure.id, failure.times, why, extra=extra)
+                _LOG.info("%s failed after %s: %s", failure.id, plural(failure.times, "retry"), why, extra=extra)
             counters.first_failures.clear()
 
     def log(self) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.printable import plural
 
 _LOG = logging.getLogger("reconsume.lane")
 
@@ -16,7 +17,7 @@ def log_filling(partition: Partition, waiting: int, most: int, fill: float, keys
     A key is named by the id of its first record: no key is ever logged.
     """
     largest = "the most " + ", ".join(f"{count} of the key of {first}" for first, count in keys.items())
-    text = "%s: %d %% of what may wait behind its keys does, and at 100 %% it is paused: %d records of %d, %s"
+    text = "%s: %d %% of what may wait behind its keys does, and at 100 %% it is paused: %s of %d, %s"
     extra = {
         "event": "queue-fills",
         "partition": str(partition),
@@ -25,4 +26,4 @@ def log_filling(partition: Partition, waiting: int, most: int, fill: float, keys
         "fill": round(fill, 2),
         "keys": dict(keys),
     }
-    _LOG.warning(text, partition, round(100 * fill), waiting, most, largest, extra=extra)
+    _LOG.warning(text, partition, round(100 * fill), plural(waiting, "record"), most, largest, extra=extra)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from reconsume.sidecar.background import on_own_thread
+from reconsume.sidecar.hints import hint
 
 TOPICS_EVERY = 15.0
 """Seconds between two looks for topics that were missing."""
@@ -33,12 +35,13 @@ class MissingTopics:
         """Log which topics are missing, and how to create them, until none is."""
         while True:
             needed = self._needed()
-            told = await on_own_thread("missing-topics", lambda: self._missing(needed))
+            told = await on_own_thread("missing-topics", partial(self._missing, needed))
             missing = self.names if told is None else told
             if missing - self.names:
                 _LOG.error(
-                    "topics are missing: %s; `reconsume topics apply` creates all but the main topics",
+                    "topics are missing, or not for this user to see: %s; `%s` creates all but the main topics",
                     ", ".join(sorted(missing)),
+                    hint("topics apply"),
                     extra={"event": "topics-missing"},
                 )
             self.names = missing

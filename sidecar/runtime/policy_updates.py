@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from msgspec import UNSET
-
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
@@ -141,7 +139,7 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     if absence is not None and (membership.waits or pace.state not in AWAY):
         return PaceTold("waiting", absence.since, reason=absence.reason[:LONGEST_REASON])
     state = State.OUTAGE if pace.state in AWAY else pace.state
-    cause = UNSET if pace.cause is None else str(pace.cause)
+    cause = None if pace.cause is None else str(pace.cause)
     return PaceTold(
         str(state), pace.since.wall_ms, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON], cause
     )

@@ -95,9 +95,9 @@ def allowed(field: FieldInfo) -> str:
 
 def choices_of(field: FieldInfo) -> list[object]:
     """Return the values that a field with a closed list accepts, None too if it may be null; none for other fields."""
-    parts = [part for part in (field.annotation, *typing.get_args(field.annotation)) if part is not None]
-    choices = [choice for part in parts if typing.get_origin(part) is Literal for choice in typing.get_args(part)]
-    return [*choices, None] if choices and type(None) in parts else choices
+    types = [one for one in (field.annotation, *typing.get_args(field.annotation)) if one is not None]
+    choices = [choice for one in types if typing.get_origin(one) is Literal for choice in typing.get_args(one)]
+    return [*choices, None] if choices and type(None) in types else choices
 
 
 def written(field: FieldInfo, value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings.faults import sentence
 from reconsume.sidecar.settings.fields import field_at, leaves, written
 from reconsume.sidecar.settings.layers import Layers, assign
@@ -106,7 +107,7 @@ def mismatches(settings: Settings, group: Settings) -> tuple[str, ...]:
     return tuple(
         f"{dotted(key)}: the configuration says {flow(mine)} and the group's policy says {flow(theirs)}; "
         "write the group's value into the configuration, or have the group follow: "
-        f"reconsume policy set '{key}={flow(mine)}'"
+        + hint(f"policy set '{key}={flow(mine)}'")
         for key, mine, theirs in differences(settings, group)
     )
 
@@ -156,9 +157,9 @@ def mend_levels(settings: Settings) -> str:
     values = policy_values(settings)
     if settings.queued:
         ladder = flow(values["ordered_ladder"])
-        return f"reconsume topics apply --set 'retry.ordered_ladder={ladder}' --set retry.ordered_max_times=null"
+        return hint(f"topics apply --set 'retry.ordered_ladder={ladder}' --set retry.ordered_max_times=null")
     ladder, levels = flow(values["ladder"]), flow(values["levels"])
-    return f"reconsume topics apply --set 'retry.ladder={ladder}' --set 'retry.levels={levels}'"
+    return hint(f"topics apply --set 'retry.ladder={ladder}' --set 'retry.levels={levels}'")
 
 
 def checked(layers: Layers) -> Settings:

@@ -105,7 +105,7 @@ def rejected(records: Mapping[str, SubscriptionRecord], alive_after: int) -> lis
     """Return an alarm for each topic whose records the service rejects, with the likely fix."""
     signs: dict[tuple[str, int], list[Sign]] = defaultdict(list)
     for name, record in sorted(records.items()):
-        for one in record.refused if record.at > alive_after else ():
+        for one in record.all_refused if record.at > alive_after else ():
             sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
             signs[one.topic, one.status].append(Sign(name, one.since, f"Sent: {sent}. {hint_of(one.status)}"))
     return [

@@ -24,6 +24,7 @@ from reconsume.sidecar.ui.queries import Queries
 
 MOST_AT_ONCE = 1_000
 MOST_NAMED = 20
+UNDISMISSED = {Eligibility.REDRIVEN: "redriven before", Eligibility.COPY: "copies of another one"}
 
 
 class DismissalPlan(NamedTuple):
@@ -112,7 +113,7 @@ class Dismissals:
             if verdict is Eligibility.DISMISSED:
                 remaining["dismissed before"] += 1
             elif fault_of(letter, verdict):
-                remaining["redriven before" if verdict is Eligibility.REDRIVEN else "without readable headers"] += 1
+                remaining[UNDISMISSED.get(verdict, "without readable headers")] += 1
             else:
                 good.append(letter)
         return good, remaining, matches.cut

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from reconsume.sidecar.dlq.letters import fault_of_text
 from reconsume.sidecar.find.finder import Bounds, FindResult, Positions, ValuesHiddenError, find
 from reconsume.sidecar.find.match import Query, Where, origin_in
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
@@ -70,8 +71,8 @@ def command_of(text: str) -> str:
     if "\0" in text or fault_of_text(text):
         return ""
     if origin_in(text) is not None:
-        return f"reconsume find --id {quoted(text)}"
-    return f"reconsume find {'-- ' if text.startswith('-') else ''}{quoted(text)}"
+        return f"{hint('find')} --id {quoted(text)}"
+    return f"{hint('find')} {'-- ' if text.startswith('-') else ''}{quoted(text)}"
 
 
 def quoted(text: str) -> str:

@@ -10,7 +10,7 @@ from math import log10
 
 from markupsafe import Markup
 
-from reconsume.sidecar.printable import printable
+from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.ui.text import cut, iso, length, moment
 from reconsume.topics.events import Event, State
 
@@ -46,7 +46,7 @@ def journey_picture(events: Sequence[Event], now: int) -> Markup:
     shapes = [
         Markup(
             '<svg class="journey" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
-        ).format(WIDTH, y + 6, f"The journey of the record, {len(events)} events"),
+        ).format(WIDTH, y + 6, f"The journey of the record, {plural(len(events), 'event')}"),
         Markup(
             '<text class="rail-name zone" x="0" y="14">UTC</text>'
             '<text class="rail-name" x="{}" y="14" text-anchor="middle">delivered</text>'

@@ -12,7 +12,8 @@ from typing import IO, NamedTuple
 from msgspec.structs import replace
 
 from reconsume.sidecar.dlq.archive import line_of
-from reconsume.sidecar.dlq.letters import RedriveRequest
+from reconsume.sidecar.dlq.copies import with_copies
+from reconsume.sidecar.dlq.letters import Eligibility, RedriveRequest
 from reconsume.sidecar.dlq.plan import judged
 from reconsume.sidecar.dlq.scan import Scan
 from reconsume.sidecar.dlq.search import SearchResult, beginning, find_id, search
@@ -86,7 +87,7 @@ class LetterQueries:
     def _write(self, query: LetterSearch, file: IO[bytes]) -> tuple[int, bool]:
         topics, policy, tell = self._looks.letters, self._looks.policy, self._looks.within(LONGEST)
         everything = topics.layout()
-        pasts = topics.pasts(everything, only_shown=True)
+        pasts = with_copies(topics, policy, everything, topics.pasts(everything, only_shown=True), tell)
         layout = narrowed(topics.since(everything, query.filter.since), query.filter, topics.topics)
         count = size = 0
         with Scan(topics, layout) as scan:
@@ -94,7 +95,7 @@ class LetterQueries:
                 tell(scan, count)
                 if verdict is None or verdict not in query.states:
                     continue
-                line = line_of(letter).encode() + b"\n"
+                line = line_of(letter, is_copy=verdict is Eligibility.COPY).encode() + b"\n"
                 if count == MOST_EXPORTED or (count and size + len(line) > MOST_BYTES):
                     return count, False
                 file.write(line)

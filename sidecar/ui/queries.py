@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from msgspec import UNSET
-
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.topics import DlqTopics
@@ -219,7 +217,7 @@ class Queries:
         lags = [
             lag
             for beat in heartbeats.values()
-            if beat.at > now - SILENT_AFTER and beat.sums is not UNSET
+            if beat.at > now - SILENT_AFTER and beat.sums is not None
             for lag in beat.sums.lag
         ]
         return NotDelivered(sum(row.lag for row in rows), max((lag.oldest for lag in lags), default=0))

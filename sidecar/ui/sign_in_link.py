@@ -59,6 +59,6 @@ class SignInLinks:
         return SignIn(who, token)
 
 
-def _proof(secret: bytes, *parts: str) -> str:
-    text = "\n".join(("sign-in", *(part.encode(errors="surrogatepass").hex() for part in parts)))
+def _proof(secret: bytes, *words: str) -> str:
+    text = "\n".join(("sign-in", *(word.encode(errors="surrogatepass").hex() for word in words)))
     return hmac.new(secret, text.encode(), sha256).hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.view.store import BOUND, Bound, Missing
@@ -51,17 +52,17 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
     if not sentences:
         return ""
     limit = (
-        f"the bound of {bound.records} records or {bound.bytes // 1_000_000_000} GB is reached: "
+        f"the bound of {plural(bound.records, 'record')} or {bound.bytes // 1_000_000_000} GB is reached: "
         if any(missing)
         else ""
     )
-    return f"{limit}{' and '.join(sentences)} are left out; Spark's view (`reconsume view run`) has no such bound"
+    return f"{limit}{' and '.join(sentences)} are left out; Spark's view (`{hint('view run')}`) has no such bound"
 
 
 def _sentences(missing: Missing, skipped: int) -> Iterable[str]:
     if skipped:
-        yield f"the {skipped} oldest events"
+        yield f"{plural(skipped, 'event')}, the oldest,"
     if missing.done:
-        yield f"{missing.done} done records, the oldest,"
+        yield f"{plural(missing.done, 'done record')}, the oldest,"
     if missing.events:
         yield f"{plural(missing.events, 'event')} of records that had no room"

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message
 
+from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Topic
 from reconsume.sidecar.kafka.client_config import view_config
@@ -66,10 +67,7 @@ class SparkForm:
     def __init__(self, kafka: Mapping[str, str], names: Names, client: str) -> None:
         self.kinds = {names.view: Kind.VIEW, names.stats: Kind.STATS}
         self.main = names.view
-        self.missing = (
-            f"{names.view} does not exist; `reconsume topics apply` creates it, and the Spark job of "
-            "`reconsume view run` writes it"
-        )
+        self.missing = f"{absent([names.view])}, and the Spark job of `{hint('view run')}` writes it"
         self.empty = f"nothing was ever written to {names.view}: does the Spark job run?"
         self._names = names
         # Used only for committed offsets. The consumer that reads must work without a right to the job's group.
@@ -112,7 +110,7 @@ class EventsForm:
     def __init__(self, names: Names) -> None:
         self.kinds = {names.events: Kind.EVENTS}
         self.main = names.events
-        self.missing = f"{names.events} does not exist; `reconsume topics apply` creates it"
+        self.missing = absent([names.events])
         self._group = names.group
 
     def item(self, message: Message, moment: int) -> Item | BadRow:

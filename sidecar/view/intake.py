@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, Message
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.kafka.few_messages import MOST
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.view.complete import Gaps
 from reconsume.sidecar.view.forms import Form
 from reconsume.sidecar.view.source import Source
@@ -80,7 +81,9 @@ class Intake:
                 batch.errors.append(error)
         if bad and time.monotonic() >= self._bad_at:
             self._bad_at = time.monotonic() + BAD_EVERY
-            _LOG.warning("%d bad records; the first: %s", len(bad), bad[0], extra={"event": "view-bad-records"})
+            _LOG.warning(
+                "%s; the first: %s", plural(len(bad), "bad record"), bad[0], extra={"event": "view-bad-records"}
+            )
         return batch
 
     def _read(self, message: Message, partition: PartitionName, moment: int, batch: Batch, bad: list[str]) -> None:

@@ -9,12 +9,14 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Message
 
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.printable import plural
 from reconsume.topics.events import Event, decode_event, encode_event, order
 from reconsume.topics.names import Names
 
@@ -89,7 +91,7 @@ def events_since(
 def _events_topic(cluster: Cluster, name: str) -> Topic:
     topics = cluster.existing([name])
     if name not in topics:
-        raise ContractError(f"{name} does not exist; `reconsume topics apply` creates it")
+        raise ContractError(absent([name]))
     return topics[name]
 
 
@@ -121,9 +123,10 @@ def _journey_in(
             break
     events, missing = kept.events, ""
     if kept.full:
-        missing = f"only its first {len(events)} events were read: it has more than 1000, or than 1 MiB of them"
+        first = plural(len(events), "event")
+        missing = f"only its first {first} were read: it has more than 1000, or than 1 MiB of them"
     elif read >= most and read < total:
-        missing = f"only {read} of some {total} records of the events topic were read"
+        missing = f"only {read} of some {plural(total, 'record')} of the events topic were read"
     elif cut or reader.overtaken or (not events and any(span.cut for span in spans.values())):
         missing = "older events may have left the topic by its retention"
     return Journey(tuple(sorted(events, key=order)), missing)

@@ -53,7 +53,7 @@ class QueryPool:
         self._threads = BoundedThreads("view-reader", THREADS, MOST_WAITING)
 
     async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, Origin]:
-        """Return the result of a query, and where it comes from. Raises UnknownError, and BusyError if there are too many."""
+        """Return the result of a query, and where it comes from. Raises UnknownError, or BusyError: too many."""
         status = self._view.status
         if status.as_of is None or status.path is None:
             raise UnknownError(status.problem or "the local copy is being made anew")

@@ -334,7 +334,7 @@ def test_properties_that_fight_with_each_other_end_every_command_with_their_sent
 def test_a_secret_on_the_command_line_is_refused_with_the_setting_for_a_file(
     tmp_path: Path, given: str, file: str
 ) -> None:
-    """Given a secret in --set, which every process of the machine could read, then no command takes it or repeats it."""
+    """Given a secret in --set, which every process could read, then no command takes it or repeats it."""
     for command in (("config", "check"), ("config", "show"), ("run",), ("topics", "plan")):
         shown = reconsume(*command, "-c", write_good(tmp_path), "--set", given)
         assert (shown.exit_code, shown.stdout) == (2, "")

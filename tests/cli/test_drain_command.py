@@ -62,7 +62,7 @@ def test_it_ends_with_1_when_deliveries_were_left(sidecar: Operation, port: int)
     shown = reconsume("drain", "--api", f"127.0.0.1:{port}", "-o", "json")
     assert shown.exit_code == 1
     assert json.loads(shown.stdout) == [{"drained": False, "left": 2}]
-    assert "2 deliveries were still out" in shown.stderr
+    assert "2 deliveries still in flight" in shown.stderr
 
 
 def test_the_configuration_says_where_the_sidecar_is_and_which_token_it_takes(

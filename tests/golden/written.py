@@ -88,6 +88,12 @@ PASTS: Mapping[str, RedriveHistory] = {
     "everything up to an offset": RedriveHistory(
         "AAAAAAAAAAAAAAAAAAAAAQ", NOW, (RedrivenRange(Filter(below=3), 30, ("invoices", "orders")),)
     ),
+    "copies that were passed over": RedriveHistory(
+        "AAAAAAAAAAAAAAAAAAAAAQ",
+        NOW,
+        (RedrivenRange(Filter(), 30, ("orders",)),),
+        skipped=OffsetRanges([(3, 7), (12, 13)]),
+    ),
     "every condition, letters refused, single ids": RedriveHistory(
         "AAAAAAAAAAAAAAAAAAAAAQ",
         NOW,
@@ -220,8 +226,8 @@ def redrives() -> Any:
 def past_meaning(past: RedriveHistory) -> dict[str, Any]:
     """A past, as JSON has it."""
     claims = [{"filter": asdict(claim.filter), "next": claim.next, "left": claim.left} for claim in past.claims]
-    stored = {name: value for name, value in asdict(past).items() if name != "dismissed"}  # that is in the policy topic
-    plain: dict[str, Any] = json.loads(json.dumps(stored | {"claims": claims, "done": sorted(past.done)}))
+    kept = {"topic": past.topic, "known_since": past.known_since, "claims": claims, "done": sorted(past.done)}
+    plain: dict[str, Any] = json.loads(json.dumps(kept | ({"skipped": past.skipped.ranges} if past.skipped else {})))
     return plain
 
 

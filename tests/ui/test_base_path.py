@@ -74,7 +74,8 @@ def test_no_code_builds_an_address_or_a_redirect_elsewhere() -> None:
         given = {id(call.args[0]) for call in ast.walk(tree) if isinstance(call, ast.Call) and call.args
                  and isinstance(call.func, ast.Attribute) and call.func.attr == "redirect"}  # fmt: skip
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        if file.name not in ("urls.py", "templating.py"):
+        # A link that signs in is made by a program that has no dashboard, of the address that it prints.
+        if file.name not in ("urls.py", "templating.py", "sign_in_link.py"):
             found += [(file.name, name) for name in names & {"RedirectResponse", "urlencode", "quote"}]
         if file.name in ("urls.py", "app.py"):  # app.py has the routes
             continue

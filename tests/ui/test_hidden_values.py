@@ -1,4 +1,4 @@
-"""What a reader of the dashboard sees who has not signed in, where values need a sign-in: page by page, field by field."""
+"""What a reader of the dashboard sees who has not signed in, where values need it: each field of each page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT, WHY = f"text-{MARK}", f"why-{MARK}"
 
 OPEN = {
     *("Id", "State", "Retries", "Level", "Due", "Reason", "Topic", "Failed", "Written", "Where", "Why it waits"),
-    *("Letter", "Letters", "Newest", "Died", "Place", "Retries, redrives", "Redrives", "First failed", "Last failed"),
+    *("Dead letter", "Dead letters", "Newest", "Died", "Place", "Retries, redrives", "Redrives", "First failed", "Last failed"),
     *("Where it came from", "By instance", "At", "Instance", "Held", "By", "Since", "Ends", "From", "Group", "Lag"),
     *("Pace", "Partitions", "Partition", "Overdue", "Heartbeat", "Subscribes to", "Reads now", "Host", "Version"),
     *("Behind", "First record", "Oldest", "Who", "Token", "What", "Record", "Its time", "Waiting", "Next", "Last", ""),
@@ -45,7 +45,7 @@ POLICY = {"Key", "Value", "From"}
 
 @pytest.fixture(scope="module")
 def scene(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """An ordered group with one of everything: a dead letter, a waiting key, an undelivered record, a hold, a policy."""
+    """An ordered group with a dead letter, a waiting key, an undelivered record, a hold and a policy."""
     group = create_group(replace(fresh_group(kafka.bootstrap, delays=()), queued=True), partitions=1, also=UNUSED)
     names, now, record = group.names, wall(), f"{group.main}:0:7"
     row = view_row(
@@ -159,11 +159,11 @@ def test_every_link_leads_to_a_page_of_this_list(scene: Scene, signed_in: Visito
 
 @pytest.mark.parametrize("field", ["key", "contains"])
 def test_a_visitor_searches_dead_letters_by_id_and_never_by_content(scene: Scene, field: str) -> None:
-    """Given a search by key or value, then it is refused whether or not it would find anything: a count is an answer."""
+    """Given a search by key or value, then it is refused whatever it would find: a count is an answer too."""
     for text in (KEY.decode(), VALUE.decode(), "nothing-has-this"):
         assert Visitor(scene).get(f"/dlq?{urlencode({field: text})}").status == 403
     by_id = Visitor(scene).get(f"/dlq?{urlencode({'id': f'{scene.group.main}:0:7'})}")
-    assert "1 matched" in by_id.body.decode()
+    assert "Found: 1 of the" in by_id.body.decode()
 
 
 def test_a_hold_says_to_visitors_what_it_is_about_and_who_began_it(scene: Scene) -> None:

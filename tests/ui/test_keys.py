@@ -65,7 +65,7 @@ def test_the_keys_are_listed_with_the_longest_queue_first(visitor: Visitor, grou
     assert named["(none)"].startswith("/record?id="), "a record without a key has no queue"
     assert named["k" * 79 + "…"].startswith("/record?id="), "a long key cannot be named"
     assert page.count('<span class="chip wait">parked</span>') == 1
-    assert f"{5 + len(ATTACKS)} keys are blocked, and {8 + len(ATTACKS)} records of them wait" in page
+    assert f"{5 + len(ATTACKS)} blocked keys with {8 + len(ATTACKS)} waiting records" in page
     assert '<a href="/keys" aria-current="page">Keys</a>' in page
 
 

@@ -45,7 +45,7 @@ def test_a_call_counts_until_its_work_has_ended_even_if_its_caller_is_gone() -> 
 
 
 def test_work_of_its_own_thread_waits_for_no_call_however_many_there_are() -> None:
-    """Given every thread of every pool at work, the default pool's too, then renewed credentials are read all the same."""
+    """Given every thread of every pool at work, the default one too, then credentials are read all the same."""
 
     async def story() -> None:
         loop, go = asyncio.get_running_loop(), threading.Event()

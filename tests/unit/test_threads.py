@@ -1,4 +1,4 @@
-"""Nothing uses the default pool of asyncio, which callers could fill: `sidecar/background.py` says what is used instead."""
+"""Nothing uses asyncio's default pool, which callers could fill: `sidecar/background.py` has what is used instead."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Row, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.model import group_of
@@ -131,7 +132,7 @@ def export(
       reconsume acls export --role sidecar | sh
       reconsume acls export --format strimzi --cluster main | kubectl apply -f -
     """
-    options.expect_no_format("`acls plan` has rows")
+    options.expect_no_format(f"`{hint('acls plan')}` has rows")
     settings = load(options.config, options.sets)
     group, principals = group_of(settings, direct=direct), named(settings, role, principal)
     for who in principals:

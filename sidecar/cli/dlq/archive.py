@@ -23,7 +23,6 @@ from reconsume.sidecar.cli.dlq.filters import (
     Topics,
     Until,
     Who,
-    Yes,
     filter_of,
     in_words,
     open_actions,
@@ -31,7 +30,7 @@ from reconsume.sidecar.cli.dlq.filters import (
     progress_line,
 )
 from reconsume.sidecar.cli.terminal.arguments import author
-from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.confirm import Yes, ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk, write
@@ -69,6 +68,7 @@ Most = Annotated[int | None, typer.Option("--max", min=1, help="At most so many.
 Before = Annotated[
     str, typer.Option("--until", metavar="WHEN", help="Delete what died before: 30d ago, or at an RFC 3339 time.")
 ]
+ConfirmToo = Annotated[bool, typer.Option("--yes", help="Accepted as elsewhere, and needs --confirm.")]
 Confirm = Annotated[
     str | None, typer.Option("--confirm", metavar="GROUP", help="The group's name, instead of typing it.")
 ]
@@ -88,8 +88,9 @@ def export(
 ) -> int:
     """Write dead letters as JSON lines.
 
-    One line a letter, with key, value and headers byte for byte as base64. `dlq import` takes such a file. Ends with 3
-    when some headers could not be read: such a letter cannot be imported.
+    One line a letter, with key, value and headers byte for byte as base64; a copy of a dead letter that counts has
+    `"copy": true`. `dlq import` takes such a file. Ends with 3 when some headers could not be read: such a letter
+    cannot be imported.
 
     \b
     Examples:
@@ -109,17 +110,20 @@ def write_letters(options: Options, letter_filter: Filter, most: int | None) -> 
     """Write a line for each letter. Return how many of them have headers that could not be read."""
     _, there, policy = open_dlq(options)
     from reconsume.sidecar.dlq.archive import line_of
+    from reconsume.sidecar.dlq.copies import with_copies
     from reconsume.sidecar.dlq.letters import read_letter
     from reconsume.sidecar.dlq.scan import Scan
 
     count = unreadable = 0
     tell = progress_line("exported")
-    with Scan(there, there.since(there.layout(), letter_filter.since)) as scan:
+    layout = there.layout()
+    pasts = with_copies(there, policy, layout, there.pasts(layout, only_shown=True, dismissals=False), tell)
+    with Scan(there, there.since(layout, letter_filter.since)) as scan:
         for record in scan:
             letter = read_letter(record, policy)
             tell(scan, count)
             if letter_filter.selects(letter):
-                write(line_of(letter))
+                write(line_of(letter, is_copy=record.offset in pasts[record.source].copies))
                 count, unreadable = count + 1, unreadable + (record.headers is None)
             if count == most:
                 break
@@ -219,7 +223,7 @@ def edit_result(verdict: str, why: str, words: ImportWords) -> str:
     match verdict:
         case Eligibility.READY:
             return words.redriven
-        case Eligibility.REDRIVEN:
+        case Eligibility.REDRIVEN | Eligibility.COPY:  # the newest of its letters is a copy once one was redriven
             return BEFORE
         case _:
             return f"{REFUSED}: {why or verdict}"
@@ -260,13 +264,15 @@ def purge(
     until: Before,
     since: Since = None,
     confirm: Confirm = None,
+    yes: ConfirmToo = False,
     who: Who = None,
     dry_run: DryRun = False,
 ) -> int:
     """Delete dead letters for good.
 
     Kafka deletes only from a partition's beginning: what lies behind a dead letter that stays, stays too, and the plan
-    says how many those are, and how many that go were never redriven. Asks for the group's name.
+    says how many those are, and how many that go were never redriven. Asks for the group's name. --yes is not enough:
+    in a script, name the group by --confirm.
 
     \b
     Examples:
@@ -277,6 +283,8 @@ def purge(
     settings, there, policy = open_dlq(options, who)
     if confirm not in (None, settings.group):
         raise typer.BadParameter(f"--confirm must be the group's name, {settings.group}")
+    if yes and confirm is None and not dry_run:
+        raise typer.BadParameter(f"dead letters are deleted for good, so --yes needs --confirm {settings.group}, too")
     from reconsume.sidecar.dlq.purge import Purge
 
     planned = Purge(there, policy, letter_filter.since, letter_filter.until, progress_line("to delete"))

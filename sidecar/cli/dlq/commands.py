@@ -32,6 +32,7 @@ from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def list_(
     """List the dead letters, the newest first.
 
     The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
-    forgotten (so old that Kafka no longer knows) or unfit. What was dismissed (`settle --commit`) is shown by --all
-    alone. When not all was looked at or shown, it says so.
+    forgotten (so old that Kafka no longer knows), copy (another dead letter with its id and attempt counts) or unfit.
+    What was dismissed (`settle --commit`) is shown by --all alone. When not all was looked at or shown, it says so.
 
     \b
     Examples:
@@ -187,7 +188,7 @@ def print_letters(options: Options, result: SearchResult, events: list[Row], dec
         for line in value["shown"].split("\n") if value["shown"] else ():
             write(printable(line))
         if value["cut"]:
-            talk("the value goes on; `dlq export` has all of it")
+            talk(f"the value goes on; `{hint('dlq export')}` has all of it")
     output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], OF_A_JOURNEY)
 
 

@@ -57,7 +57,6 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Died before; written like --since.")]
 ScanMost = Annotated[int, typer.Option("--scan", min=1, metavar="N", help="Look at the newest N dead letters at most.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
 Who = Annotated[str | None, typer.Option("--who", help="Who does it; user@host by default.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
 
@@ -138,13 +137,13 @@ def in_words(conditions: Filter) -> str:
 
 
 def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
-    """Return the newest dead letter with this id, and whether a redrive takes it. Raises LetterError if there is
-    none."""
+    """Return the newest dead letter with this id that counts, and whether a redrive takes it; a copy if `ident` is the
+    position of one. Raises LetterError if there is none."""
     from reconsume.sidecar.dlq.search import find_id  # the Kafka client is slow to import
 
     result = find_id(there, policy, ident, scan, progress_line("found"))
     expect_letters(result, ident)
-    return result.letters[0]
+    return next((found for found in result.letters if found[1] is not Eligibility.COPY), result.letters[0])
 
 
 def expect_letters(result: SearchResult, ident: str) -> None:

@@ -19,7 +19,6 @@ from reconsume.sidecar.cli.dlq.filters import (
     Topics,
     Until,
     Who,
-    Yes,
     filter_of,
     in_words,
     open_actions,
@@ -28,7 +27,7 @@ from reconsume.sidecar.cli.dlq.filters import (
 )
 from reconsume.sidecar.cli.dlq.rows import PLAN, plan_rows
 from reconsume.sidecar.cli.terminal.arguments import author
-from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.confirm import Yes, ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk

@@ -24,6 +24,7 @@ BEFORE = {
     Eligibility.QUARANTINED: "quarantined",
     Eligibility.FORGOTTEN: "forgotten",
     Eligibility.UNFIT: "unfit",
+    Eligibility.COPY: "copy",
     Eligibility.DISMISSED: "dismissed",
 }
 AFTER = {**BEFORE, Eligibility.READY: "redriven"}

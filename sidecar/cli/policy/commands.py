@@ -10,12 +10,13 @@ from reconsume.sidecar.cli.explain_timeline import parks_in
 from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, fitting, warn_of_short_waits
 from reconsume.sidecar.cli.policy.plan import origin_of, parked_text, plan_of, read_pairs, rule_rows
 from reconsume.sidecar.cli.terminal.arguments import author
-from reconsume.sidecar.cli.terminal.confirm import ask
+from reconsume.sidecar.cli.terminal.confirm import Yes, ask
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, clock, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.group_policy import (
     KEYS,
@@ -78,7 +79,6 @@ Unset = Annotated[
     typer.Option("--unset", metavar="KEY", help="Let each instance's configuration decide again; may be repeated."),
 ]
 Who = Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
 Replace = Annotated[
     bool,
     typer.Option(
@@ -129,7 +129,7 @@ def set_(
         return None
     options.output.talk_rows(PLAN, rows)
     if parks_in(old_settings) and not parks_in(settings):
-        talk(f"warning: {parked_text(settings)}; `retries list --blocked` shows it")
+        talk(f"warning: {parked_text(settings)}; `{hint('retries list --blocked')}` shows it")
     warn_of_short_waits(old_settings, settings)
     expect_levels(settings)
     if not dry_run:

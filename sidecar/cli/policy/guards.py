@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import ABSENT
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.waits import short_waits_of_instances
@@ -21,9 +23,7 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
     if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
         return record
     unknown = sorted(record.policy.keys() - KEYS.keys())
-    talk(
-        f"warning: {len(unknown)} keys that this version does not know are left out: the policy is too large with them"
-    )
+    talk(f"warning: {plural(len(unknown), 'key')} unknown to this version left out: with them the policy is too large")
     known, was = (
         {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
     )
@@ -65,4 +65,4 @@ def expect_levels(settings: Settings) -> None:
     missing = needed - Cluster(settings.kafka).find(needed).keys()
     if missing:
         kind, names = "queue" if settings.queued else "level", ", ".join(sorted(missing))
-        raise ContractError(f"{kind} topics are missing: {names}; create them first: {mend_levels(settings)}")
+        raise ContractError(f"{kind} topics are {ABSENT}: {names}; create them first: {mend_levels(settings)}")

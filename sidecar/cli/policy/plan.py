@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import typer
 
 from reconsume.sidecar.cli.terminal.output import Row
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings.group_policy import KEYS, dotted, flow, policy_values
 from reconsume.sidecar.settings.load import Loaded
 from reconsume.sidecar.settings.model import Settings
@@ -48,7 +49,7 @@ def parked_text(after: Settings) -> str:
     """Return what becomes of the records that are parked when the group parks no more."""
     if after.queued:
         return "what is parked becomes a dead letter, unless it is settled before"
-    return "what is parked stays so, and its key with it, until it is settled (`settle --parked`)"
+    return f"what is parked stays so, and its key with it, until it is settled (`{hint('settle --parked')}`)"
 
 
 def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:

@@ -38,6 +38,7 @@ from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import RecordError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.view.source import Source
@@ -167,7 +168,7 @@ def show(
     if not row and not scan.events and copy is None:
         more = f"; {scan.missing}" if scan.missing else ""
         if settings.order_by is not None:
-            more += "; what waits behind another of its key has no event: `retries show --key`"
+            more += f"; what waits behind another of its key has no event: `{hint('retries show --key KEY')}`"
         raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
     if not row:
         talk("warning: the view does not have it (yet, or any more); this is what the events say")

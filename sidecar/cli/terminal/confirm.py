@@ -8,11 +8,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Annotated
 
 import typer
 
 from reconsume.sidecar.cli.terminal.exit_codes import FAILED
 from reconsume.sidecar.cli.terminal.output import Output, Row, talk
+
+# Every command that changes something takes --yes, so that a script need not know which of them ask.
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt. Required when there is no terminal.")]
+NeverAsks = Annotated[bool, typer.Option("--yes", help="Accepted as elsewhere; this command never asks.")]
 
 
 def ask(question: str, agreed: str | None = None) -> None:

@@ -29,6 +29,7 @@ from reconsume.sidecar.errors import (
     RecordError,
     SetupError,
 )
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable_json
 from reconsume.sidecar.start_signals import is_unhandled
 
@@ -76,10 +77,6 @@ CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
 )
 """From the most specific class to the most general: the first class that fits decides. The third is the title in JSON,
 the last the sentence for people; empty where nothing is said."""
-
-
-HINTS: tuple[tuple[type[BaseException], str], ...] = ((BrokerError, "; `reconsume doctor` looks for the cause"),)
-"""What is said behind an error of a class, to people and to programs."""
 
 
 def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = False) -> int:
@@ -173,5 +170,5 @@ def described(error: BaseException) -> str:
     """Return the error's own sentence, with its class if the class is not one of this project."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    hint = next((hint for kind, hint in HINTS if isinstance(error, kind)), "")
-    return f"{error}{hint}" if isinstance(error, ReconsumeError) else f"{type(error).__name__}: {error}"
+    cause = f"; `{hint('doctor')}` looks for the cause" if isinstance(error, BrokerError) else ""
+    return f"{error}{cause}" if isinstance(error, ReconsumeError) else f"{type(error).__name__}: {error}"

@@ -18,6 +18,7 @@ import typer
 
 from reconsume.sidecar.cli.terminal.exit_codes import exit_code
 from reconsume.sidecar.cli.terminal.output import Format, Output
+from reconsume.sidecar.hints import use_file
 from reconsume.sidecar.settings.layers import secret_of
 
 P = ParamSpec("P")
@@ -122,8 +123,12 @@ def command(
         def call(context: typer.Context, here: Options, own: dict[str, Any]) -> None:
             options = above(context).then(here)
             as_json = options.format in (Format.JSON, Format.JSONL)
-            work = functools.partial(typing.cast(Any, function), options, **own)
-            code = exit_code(work, debug=options.debug, as_json=as_json)
+            use_file(options.config)
+            try:
+                work = functools.partial(typing.cast(Any, function), options, **own)
+                code = exit_code(work, debug=options.debug, as_json=as_json)
+            finally:
+                use_file(None)
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 

@@ -20,6 +20,7 @@ from reconsume.sidecar.cli.topics.export import commands, terraform
 from reconsume.sidecar.cli.topics.plan import Step, make_plan, to_row
 from reconsume.sidecar.cli.topics.remarks import cost_of, missing_outputs, refused_names, unused_levels, warnings_of
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.specs import TopicSpec, group_specs
@@ -76,7 +77,7 @@ def check(options: Options) -> int:
     if rows:
         talk(f"{plural(len(rows), 'finding')} on {plural(len({row['topic'] for row in rows}), 'topic')}")
         return FAILED
-    talk(f"all {len(steps)} topics are as they must be")
+    talk(f"as they must be: {plural(len(steps), 'topic')}")
     return DONE
 
 
@@ -140,7 +141,7 @@ def export(
       reconsume topics export --format kafka-topics | sh
       reconsume topics export --format terraform > retries.tf
     """
-    options.expect_no_format("`topics plan` has rows")
+    options.expect_no_format(f"`{hint('topics plan')}` has rows")
     there, settings, steps = look(options)
     specs = [spec_of(step) for step in steps]
     if unused := unused_levels(settings, there.topic_names()):
@@ -154,7 +155,7 @@ def export(
         case Form.STRIMZI:
             sys.stdout.write(documents(topic_resource(spec, cluster) for spec in specs))
     owner = form.value.capitalize()
-    talk(f"from now on only {owner} should change these topics; `reconsume topics check` still compares them")
+    talk(f"from now on only {owner} should change these topics; `{hint('topics check')}` still compares them")
 
 
 def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
@@ -187,7 +188,7 @@ def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
 def findings(step: Step) -> list[Row]:
     """Return the rows that `check` prints about one topic."""
     if step.action == "create":
-        return [{"topic": step.topic, "finding": "it does not exist", "mend": "reconsume topics apply"}]
+        return [{"topic": step.topic, "finding": "it does not exist", "mend": hint("topics apply")}]
     return [{"topic": step.topic, "finding": finding.finding, "mend": finding.mend} for finding in step.findings]
 
 
@@ -202,13 +203,17 @@ def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
     levels: list[Row] = [
         {
             "topic": level.name,
-            "finding": f"up to {waiting} retries of topic {level.topic}, which left the configuration, wait here",
+            "finding": f"at most {plural(waiting, 'retry')} waiting here of {level.topic}, no longer configured",
             "mend": f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them",
         }
         for level, waiting in leftovers(cluster, settings.names, settings.topic_names)
     ]
     queues: list[Row] = [
-        {"topic": one.name, "finding": f"up to {one.waiting} records wait here unread: {one.because}", "mend": one.mend}
+        {
+            "topic": one.name,
+            "finding": f"at most {plural(one.waiting, 'record')} waiting here unread: {one.because}",
+            "mend": one.mend,
+        }
         for one in unowned_queues(cluster, settings.names, settings.topic_names, in_order=settings.drained)
     ]
     return levels + queues
@@ -232,7 +237,7 @@ def sum_up(steps: Sequence[Step], results: Sequence[CreateResult]) -> int:
     differing = [step for step in steps if step.action == "differs"]
     if differing:
         count = f"{len(differing)} of {plural(len(steps), 'topic')}"
-        talk(f"warning: {count} differ; `reconsume topics check` says how to mend that")
+        talk(f"warning: {count} differ; `{hint('topics check')}` says how to mend that")
     failed = [result for result in results if result.state == "failed"]
     if not failed:
         return DONE

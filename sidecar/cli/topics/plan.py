@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.durations import render_duration
 from reconsume.topics.names import Kind
@@ -93,11 +94,11 @@ def partition_findings(spec: TopicSpec, actual: int) -> Iterable[Finding]:
             yield Finding(f"{has}, and its main topic has {spec.partitions}: {why}", wider)
         case Kind.ORDERED:
             finding = f"{has}, and its main topic has {spec.partitions}: nobody reads what waits in the others"
-            mend = f"give the main topic {actual} again if anything waits there (reconsume doctor, leftovers)"
-            yield Finding(finding, f"{mend}; else delete it while no instance runs, and reconsume topics apply")
+            mend = f"give the main topic {actual} again if anything waits there ({hint('doctor')}, leftovers)"
+            yield Finding(finding, f"{mend}; else delete it while no instance runs, and {hint('topics apply')}")
         case Kind.POLICY:
             finding = f"{has} and must have 1: the last policy would not be known"
-            yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then reconsume topics apply")
+            yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then {hint('topics apply')}")
         case _ if actual < spec.partitions:
             finding = f"{has} and should have {spec.partitions}, to be shared"
             if spec.kind is Kind.EVENTS:

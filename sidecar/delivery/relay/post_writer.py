@@ -22,6 +22,7 @@ from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, Outco
 from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from reconsume.sidecar.observability.thread_watch import StopRequest, WatchedThread
+from reconsume.sidecar.printable import plural
 
 TOGETHER = 500
 """Posts in one transaction at most. At 1 MiB a post and 128 connections the API's own limits are reached first."""
@@ -232,8 +233,8 @@ class PostWriter(threading.Thread):
         if isinstance(outcome, Aborted):
             return self._after_abort(entries, outcome), "aborted"
         if isinstance(outcome, OutcomeUnknown):
-            text = "it is not known whether %d posts were written: %s"
-            self._supply.warn("transaction-unsure", text, len(jobs), outcome)
+            text = "it is not known whether %s reached Kafka: %s"
+            self._supply.warn("transaction-unsure", text, plural(len(jobs), "post"), outcome)
             _fail(jobs, Failure(UnknownError, str(outcome)))
             self._supply.replace()
             return None, "unknown"
@@ -247,8 +248,8 @@ class PostWriter(threading.Thread):
             self._supply.replace()
         if adapted:
             return {}
-        text = "a transaction of %d posts was aborted: %s"
-        self._supply.warn("transaction-aborted", text, len(entries), aborted, about=aborted.about)
+        text = "a transaction of %s was aborted: %s"
+        self._supply.warn("transaction-aborted", text, plural(len(entries), "post"), aborted, about=aborted.about)
         self._supply.refused(aborted.refusals)
         if not aborted.refusals:
             self._stopping.wait(AGAIN_AFTER)

@@ -96,7 +96,7 @@ services:
     volumes: [{type: bind, source: @source@, target: @file@, read_only: true}]
     stop_grace_period: 40s
 
-  # The dashboard: http://127.0.0.1:@dashboard@/. Whoever signs in by the token sees values, and may redrive and dismiss.
+  # The dashboard: http://127.0.0.1:@dashboard@/. Whoever signs in sees values, and may redrive and dismiss.
   dashboard:
     image: @image@
     depends_on: {group-topics: {condition: service_completed_successfully}}

@@ -38,7 +38,9 @@ VALUE = '{"sku": "A-17"}'
 
 
 class Links(NamedTuple):
-    """The addresses of what runs. `token` signs in to the dashboard and makes calls of operators, `file` is the sidecar's configuration.
+    """The addresses of what runs.
+
+    `token` signs in to the dashboard and makes calls of operators, `file` is the sidecar's configuration.
 
     `is_own`: whether the service is the user's own, and not the sample service. `log`: the file with the sidecar's log.
     `displaced`: the usual ports that other programs have, so that parts of this one have others. `key`: of the record

@@ -13,6 +13,7 @@ from contextlib import suppress
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, not_checked, ok, warn
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
 from reconsume.sidecar.kafka.clients import make_client
@@ -33,7 +34,7 @@ def clock(cluster: Cluster, names: Names) -> list[Finding]:
     topics, denied = cluster.topics([names.ready])
     if names.ready not in topics:
         why = "this user may not see it" if denied else "it does not exist"
-        mend = RIGHTS if denied else "reconsume topics apply"
+        mend = RIGHTS if denied else hint("topics apply")
         return [not_checked(f"it takes {names.ready}, and {why}", mend)]
     leaders = topics[names.ready].leaders
     partitions = {leader: number for number, leader in enumerate(leaders) if leader >= 0}

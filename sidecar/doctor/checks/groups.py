@@ -43,7 +43,7 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     ]
     findings += [*neighbours(names.group, others), *hidden_topics(denied)]
     if len(others) > MOST:
-        findings.append(not_checked(f"{len(others) - MOST} of {len(others)} other groups"))
+        findings.append(not_checked(f"{len(others) - MOST} of {plural(len(others), 'other group')}"))
     return findings or [
         ok(f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics")
     ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from reconsume.sidecar.doctor.checks.policy import CREATE, UNKNOWN
+from reconsume.sidecar.doctor.checks.policy import UNKNOWN
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.hold_book import HoldBook
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import render_duration
@@ -19,7 +20,7 @@ RETENTION = "retention.ms"
 def holds(cluster: Cluster, records: Sequence[PolicyTopicRecord] | None, group: GroupShape, wall: int) -> list[Finding]:
     """Report the holds that are in force at `wall` (epoch ms)."""
     if records is None:
-        return [not_checked(UNKNOWN, CREATE)]
+        return [not_checked(UNKNOWN, hint("topics apply"))]
     book = HoldBook()
     for news, _ in records:
         if isinstance(news, HoldHeard):
@@ -43,7 +44,7 @@ def retentions(settings: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
 
 def judged(ident: str, record: HoldRecord, kept: Mapping[str, int], wall: int) -> Iterator[Finding]:
     """Report one hold. `kept`: as `retentions` returns it, of the main topics."""
-    mend = f"reconsume release {ident}"
+    mend = hint(f"release {ident}")
     rest = render_duration(max(0, record.until - wall) // 1000 * 1000)
     yield warn(
         f"{record.who} has held {record.what} for {ago(wall - record.since)}, {rest} are left: {record.why}", mend

@@ -14,6 +14,7 @@ from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.printable import plural
@@ -78,7 +79,7 @@ def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Ite
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
         yield from paced
-        yield from rejecting(name, heartbeat.record.refused, at.wall_ms)
+        yield from rejecting(name, heartbeat.record.all_refused, at.wall_ms)
     if heartbeat.record.overdue > LATE:
         yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
 
@@ -124,9 +125,11 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         yield fail(f"{name} reads nothing, as its group does not take it: {status['refused_by_group']}", JOIN)
     files = status.get("files", {})
     if files.get("used_up"):
-        yield warn(f"{name} has {files['open']} files open, of {files['limit']}: deliveries wait", MORE_FILES)
+        yield warn(
+            f"{name} has {plural(files['open'], 'open file')}, of {files['limit']} allowed: deliveries wait", MORE_FILES
+        )
     if status.get("missing_topics"):
-        yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", "reconsume topics apply")
+        yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", hint("topics apply"))
     yield from rejecting(name, [refused_of(one) for one in status.get("all_refused", ())], at.wall_ms)
     odd = {str(kind): int(count) for kind, count in status.get("odd_verdicts", {}).items()}
     if any(odd.values()):

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Message
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, not_checked, ok, warn
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
@@ -22,11 +23,11 @@ from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.retry_headers import RETRY_DUE_AT
 from reconsume.topics.transitions import UNREADABLE
 
-CREATE = "reconsume topics apply"
 SLACK = 60_000
 """ms by which a record must be late. A record that is delivered seconds late is work under way."""
 LONG = 600_000
@@ -49,7 +50,11 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
     moment = wall() if now is None else now
     waits = waits_of(group)
     topics, denied = cluster.topics(waits)
-    hidden = hidden_topics(denied) if topics or denied else [not_checked("none of the group's levels exists", CREATE)]
+    hidden = (
+        hidden_topics(denied)
+        if topics or denied
+        else [not_checked("none of the group's levels exists", hint("topics apply"))]
+    )
     behind = sorted(late(cluster, group, waits, topics, moment), key=lambda one: one.due)
     if not behind:
         return hidden or [ok(f"nothing is due for longer than {ago(SLACK)}")]
@@ -131,7 +136,7 @@ def finding_of(one: Overdue, owner: str | None, now: int) -> Finding:
     """Return the finding for one partition."""
     (topic, number), behind = one.partition, now - one.due
     text = f"{topic}[{number}]: the record at {one.first} was due {ago(behind)} ago and is not done; "
-    text += f"up to {one.head - one.first} offsets there are due"
+    text += f"due there: at most {plural(one.head - one.first, 'offset')}"
     if owner is None:
         return (fail if behind >= LONG else warn)(text, "no instance has the partition: start one")
     mend = (

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import differences, overridden
 from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
 
 NOBODY = "?"
 """A name that no instance has, so that all instances are compared."""
-UNKNOWN = "the policy topic does not exist"
-CREATE = "reconsume topics apply"
+UNKNOWN = f"the policy topic is {ABSENT}"
 
 
 def policy(records: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list[Finding]:
     """Report whether the group's policy can be applied."""
     if records is None:
-        return [not_checked(UNKNOWN, CREATE)]
+        return [not_checked(UNKNOWN, hint("topics apply"))]
     record = policy_of(records)
     return list(judged(record, settings)) if record is not None else [ok("none is set: each configuration holds")]
 
@@ -41,12 +41,12 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
     except ConfigError as fault:
         for problem in fault.problems:
             text = f"it cannot be applied: {problem}; running instances keep the previous policy"
-            yield fail(text, "reconsume policy set KEY=VALUE")
+            yield fail(text, hint("policy set KEY=VALUE"))
         return
     keys = [difference.key for difference in differences(settings, theirs)]
     if keys and settings.policy_mode == "strict":
         text = f"policy_mode is strict, and an instance with this configuration refuses to start: {listed(keys)} differ"
-        yield fail(text, "write the group's values into the configuration: reconsume policy show")
+        yield fail(text, f"write the group's values into the configuration: {hint('policy show')}")
     elif keys:
         yield ok(f"the group's values hold for {listed(keys)}")
     else:

@@ -9,6 +9,7 @@ from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics,
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.policy_record import InstanceHeard
 
@@ -85,14 +86,13 @@ def behind(cluster: Cluster, name: str, committed: Mapping[PartitionName, int], 
         topic, number = partition
         offset, (begin, end) = committed[partition], spans[partition]
         if offset < begin:
-            text = f"{name}: {begin - offset} offsets of {topic}[{number}] were deleted before they were read"
+            text = f"{name}: {plural(begin - offset, 'offset')} of {topic}[{number}] deleted before being read"
             yield fail(text, FASTER.format(topic=topic))
         elif offset < end and (span := retention.get(topic)) is not None:
             near = due_to_go(cluster, partition, now - span + span // SHARE, end) - offset
             if near > 0:
-                text = (
-                    f"{name}: up to {near} offsets of {topic}[{number}] are deleted unread within {ago(span / SHARE)}"
-                )
+                what = f"at most {plural(near, 'offset')} of {topic}[{number}]"
+                text = f"{name}: {what} are deleted unread within {ago(span / SHARE)}"
                 yield warn(text, FASTER.format(topic=topic))
 
 

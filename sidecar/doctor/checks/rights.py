@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
 from reconsume.sidecar.kafka.clients import make_client
@@ -32,7 +33,7 @@ def rights(cluster: Cluster, rights: Sequence[Permission], mend: str) -> list[Fi
             findings += on_transactions(cluster.kafka, right, mend)
     if untried := [right for right in ids if not right.prefixed]:
         text = f"{listed(map(str, untried))}: to try it would end a redrive that runs"
-        findings.append(not_checked(text, "nothing, if `reconsume redrive` works"))
+        findings.append(not_checked(text, f"nothing, if `{hint('dlq redrive')}` works"))
     return findings or [ok(f"all {len(rights)} that are needed are there")]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.doctor.checks.policy import CREATE, NOBODY, UNKNOWN
+from reconsume.sidecar.doctor.checks.policy import NOBODY, UNKNOWN
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER, GroupMembers
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.policy_record import InstanceHeard
 
@@ -16,7 +17,7 @@ from reconsume.topics.policy_record import InstanceHeard
 def subscriptions(records: Sequence[PolicyTopicRecord] | None, own: Mapping[str, str], now: Now) -> list[Finding]:
     """Report whether all running instances subscribe to what this configuration says."""
     if records is None:
-        return [not_checked(UNKNOWN, CREATE)]
+        return [not_checked(UNKNOWN, hint("topics apply"))]
     members = GroupMembers(NOBODY, own)
     alive: dict[str, bool] = {}
     for record in records:

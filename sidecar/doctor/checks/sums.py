@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Now, Partition
@@ -18,6 +17,7 @@ from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
 from reconsume.topics.policy_record import InstanceHeard
@@ -25,8 +25,6 @@ from reconsume.topics.policy_record import InstanceHeard
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
 WARN_SHARE, FAIL_SHARE = 0.1, 0.5
-WHY = "see `reconsume retries list`, and the log of the service"
-LETTERS = "reconsume dlq list"
 STALLED = "see `partitions` in /status of the instance that has it: docs/runbook.md, ReconsumePartitionStalled"
 UNTOLD = "the policy topic cannot be read, where instances say it"
 START = "start an instance, or wait a minute for its heartbeat"
@@ -51,7 +49,7 @@ def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> Runnin
         and heartbeat.record is not None
         and heartbeat.record.at > at.wall_ms - SILENT_AFTER
     ]
-    sums = tuple(record.sums for record in running if record.sums is not UNSET)
+    sums = tuple(record.sums for record in running if record.sums is not None)
     if not sums:
         return RunningSums((), (not_checked("no running instance says it", START),), 0)
     missing = []
@@ -76,8 +74,11 @@ def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Findi
         share = failed[name] / count if count else 0
         if count < FEWEST or share < WARN_SHARE:
             continue
-        text = f"{name}: {share:.0%} of {count} attempts failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
-        findings.append((fail if share >= FAIL_SHARE else warn)(text, WHY))
+        counted = plural(count, "attempt")
+        text = f"{name}: {share:.0%} of {counted} failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
+        findings.append(
+            (fail if share >= FAIL_SHARE else warn)(text, f"see `{hint('retries list')}`, and the log of the service")
+        )
     if sums and findings == list(missing):
         total = f"{failed.total()} of {plural(attempts.total(), 'attempt')} failed in the last {ago(FAILURES_MS)}"
         findings.append(ok(total))
@@ -93,7 +94,7 @@ def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[F
     findings = list(missing)
     for name, counts in sorted(reasons.items()):
         new = plural(counts.total(), "new dead letter")
-        findings.append(warn(f"{name}: {new} in the last {ago(DEAD_LETTERS_MS)}: {ranked(counts)}", LETTERS))
+        findings.append(warn(f"{name}: {new} in the last {ago(DEAD_LETTERS_MS)}: {ranked(counts)}", hint("dlq list")))
     if sums and not reasons:
         findings.append(ok(f"no new ones in the last {ago(DEAD_LETTERS_MS)}"))
     return dated(findings, sums, oldest_ms)

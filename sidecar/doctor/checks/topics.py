@@ -8,6 +8,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Topic, source_of
 from reconsume.sidecar.printable import plural
@@ -18,7 +19,6 @@ from reconsume.topics.specs import TopicSpec, group_specs
 Compare: TypeAlias = Callable[[TopicSpec, Topic], Iterable[tuple[str, str]]]
 """Called with a topic and its specification; returns each difference with its remedy."""
 
-CREATE = "reconsume topics apply"
 BACK = "bring back the brokers that have the replicas"
 OPTIONAL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
 """Kinds of topics without which records are still retried."""
@@ -86,7 +86,7 @@ def owns(
         yield not_checked(
             f"the settings of {plural(len(hidden), 'topic')} are not for this user to see (DESCRIBE_CONFIGS): "
             f"{listed(hidden)}",
-            "run doctor, or reconsume topics check, as the group's admin",
+            f"run doctor, or {hint('topics check')}, as the group's admin",
         )
 
 
@@ -94,7 +94,7 @@ def absent(spec: TopicSpec, group: GroupShape) -> Finding:
     """Return the finding for a topic that does not exist."""
     text = f"{spec.name} does not exist"
     bad = spec.kind not in OPTIONAL or (spec.kind is Kind.VIEW and group.view and group.source == "spark")
-    return fail(text, CREATE) if bad else warn(text, CREATE)
+    return fail(text, hint("topics apply")) if bad else warn(text, hint("topics apply"))
 
 
 def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, compare: Compare) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.membership import Membership
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from reconsume.sidecar.observability.thread_watch import StopRequest
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.process_memory import trim_memory
 
 AGAIN_AFTER = 0.1
@@ -211,13 +212,13 @@ class Committer(threading.Thread):
         if aborted.throttled:
             self._supply.warn(
                 "throttled",
-                "a quota of the brokers holds back a transaction of %d records, so smaller ones follow",
-                len(batch.entries),
+                "a quota of the brokers holds back a transaction of %s, so smaller ones follow",
+                plural(len(batch.entries), "record"),
             )
             return _apart(batch, str(aborted)) if len(batch.entries) > 1 else None
         if aborted.refusals:
-            text = "Kafka refuses %d of %d records: %s"
-            counts = len(aborted.refusals), len(batch.entries)
+            text = "Kafka refuses %d of %s: %s"
+            counts = len(aborted.refusals), plural(len(batch.entries), "record")
             self._supply.warn("copies-refused", text, *counts, aborted, about=aborted.about)
             self._supply.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
@@ -227,9 +228,14 @@ class Committer(threading.Thread):
         if aborted.metadata_too_long:  # Kafka does not say which: the longest is one of them
             named = frozenset({max(written, key=lambda source: len(written[source][1]))})
         if named:
-            text = "Kafka refuses the progress of %d of %d partitions: %s"
+            text = "Kafka refuses the progress of %d of %s: %s"
             self._supply.warn(
-                "progress-refused", text, len(named), len(batch.commits), aborted, about=list(map(str, named))
+                "progress-refused",
+                text,
+                len(named),
+                plural(len(batch.commits), "partition"),
+                aborted,
+                about=list(map(str, named)),
             )
             return _unwritable(batch, named, str(aborted))
         self._supply.warn("transaction-aborted", "a transaction was aborted and is tried again: %s", aborted)

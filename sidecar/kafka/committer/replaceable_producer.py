@@ -15,6 +15,7 @@ from math import inf
 from confluent_kafka import KafkaError, KafkaException
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
 from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
@@ -214,7 +215,11 @@ class ReplaceableProducer:
         self.refresh_topics(wanted - self.partitions.keys())
         missing = wanted & self._absent
         if missing - self._named:  # one warning for each topic, not at every try
-            self.warn("copies-wait", "records wait for topics that are missing: %s", ", ".join(sorted(missing)))
+            self.warn(
+                "copies-wait",
+                "records wait for topics that are missing, or not for this user to see: %s",
+                ", ".join(sorted(missing)),
+            )
         self._named = (self._named | missing) - self.partitions.keys()
         return missing
 
@@ -251,7 +256,7 @@ class ReplaceableProducer:
             self.refresh_topics(wanted)
         missing = self.look_up_missing(wanted)
         refusals = [
-            Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
+            Refusal(entry, "topic", f"topic {copy.topic} is {ABSENT}", copy.topic)
             for entry in (entries if missing else ())
             for copy in entry.own_writes
             if copy.topic in missing

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import decode, misplaced, unread
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.printable import plural
 
 COMMITTED_WITHIN = 2.0
 """Seconds. Committed offsets come within 5 ms, unless a crashed pod's transaction still holds some back. Then the
@@ -94,8 +95,8 @@ def _each(consumer: Consumer, topic_partitions: Sequence[TopicPartition]) -> lis
 
 def _held_back(count: int, why: object) -> None:
     if count:
-        text = "Kafka does not return the committed offsets of %d partitions yet: %s"
-        _LOG.warning(text, count, why, extra={"event": "offset-held-back"})
+        text = "Kafka does not return the committed offsets of %s yet: %s"
+        _LOG.warning(text, plural(count, "partition"), why, extra={"event": "offset-held-back"})
 
 
 def _progress(source: Partition, topic_partition: TopicPartition) -> Progress | None:

@@ -19,6 +19,7 @@ from reconsume.sidecar.kafka.consumer.log_checks import recreated
 from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition, high_of
+from reconsume.sidecar.printable import plural
 
 LOOK_EVERY = 10.0
 """Seconds until each question is asked again."""
@@ -123,9 +124,13 @@ class Looks:
     def _name(self, unanswered: frozenset[Partition]) -> None:
         """Log once of which partitions nothing is known, and once when that is over."""
         if unanswered - self.unanswered:
-            text = "for %d s Kafka has not said what %d partitions hold: %s; their lag is not known meanwhile"
+            text = "for %d s Kafka has not said what is in %s: %s; their lag is not known meanwhile"
             _LOG.warning(
-                text, UNANSWERED_FOR, len(unanswered), named(unanswered), extra={"event": "partitions-unanswered"}
+                text,
+                UNANSWERED_FOR,
+                plural(len(unanswered), "partition"),
+                named(unanswered),
+                extra={"event": "partitions-unanswered"},
             )
         elif self.unanswered and not unanswered:
             _LOG.info("Kafka says again what all partitions hold", extra={"event": "partitions-answered"})

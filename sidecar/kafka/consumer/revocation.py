@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
+from reconsume.sidecar.printable import plural
 
 LOOK_EVERY = 0.02
 """Seconds between two checks whether the partitions may still be committed."""
@@ -32,18 +33,18 @@ def release(
             drop_given_away(sources, listener)
             return True
     if not done.is_set():
-        text = "gave up %d partitions with deliveries still out: %s"
+        text = "gave up %s with deliveries still out: %s"
         extra = {"event": "gave-up-unanswered", "about": list(map(str, sources))}
-        _LOG.warning(text, len(sources), _names(sources), extra=extra)
+        _LOG.warning(text, plural(len(sources), "partition"), _names(sources), extra=extra)
         listener.dropped(sources)
     return False
 
 
 def drop_given_away(sources: Sequence[Partition], listener: AssignmentListener) -> None:
     """Drop partitions that may be another member's already; commit nothing more of them."""
-    text = "the group gave away %d partitions before they were given up: %s"
+    text = "the group gave %s away before this instance had released it: %s"
     extra = {"event": "given-away", "about": list(map(str, sources))}
-    _LOG.warning(text, len(sources), _names(sources), extra=extra)
+    _LOG.warning(text, plural(len(sources), "partition"), _names(sources), extra=extra)
     listener.dropped(sources)
 
 

@@ -16,6 +16,7 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.waiting_keys import WaitingKeys
 from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
@@ -24,6 +25,7 @@ from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.printable import plural
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.names import Names
@@ -70,9 +72,9 @@ def read_waiting(
     queues = [names.ordered(topic) for topic in topics_of]
     topics = cluster.find(queues)
     if not topics:
-        mend = "`reconsume topics apply` creates it"
+        mend = f"`{hint('topics apply')}` creates it"
         why = mend if policy.queued else f"{mend} in a group with retry.ordered_ladder"
-        raise ContractError(f"there is no topic {names.ordered(policy.topics[0])}: {why}")
+        raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: {why}")
     is_asked = _asked(names, wanted.ids)
     led = [partition for topic in topics.values() for partition in topic.led if is_asked(partition)]
     progress = cluster.progress(names.group, led)
@@ -93,7 +95,7 @@ def read_waiting(
     reasons = [
         missing,
         f"without a leader, and so not read: {unled}" if unled else "",
-        f"there is no topic {absent}" if absent else "",
+        f"{absent} is {ABSENT}" if absent else "",
     ]
     return WaitingScan(copies.keys, copies.bad, "; ".join(filter(None, reasons)))
 
@@ -117,7 +119,7 @@ class OpenCopies:
         read, most = 0, self._wanted.most_read
         for read, message in enumerate(reader.records(ANSWER_SECONDS), 1):
             if read > most:
-                return f"only {most} of some {total} records of the queues were read"
+                return f"only {most} of some {plural(total, 'record')} of the queues were read"
             self._take(message)
             if read % REPORT_EVERY == 0:
                 report(read, total)

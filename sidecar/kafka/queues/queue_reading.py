@@ -110,7 +110,10 @@ def name_cut(queue: Partition, wanted: int, low: int) -> None:
 
 def name_missing(queue: Partition) -> None:
     """Log that a queue does not exist, in a group with a ladder."""
-    text = "%s does not exist: its main partition goes on, and what fails there waits in memory, with its key"
+    text = (
+        "%s is missing, or not for this user to see: its main partition goes on, and what fails there waits in memory, "
+        "with its key"
+    )
     _LOG.error(text, queue, extra={"event": "queue-missing", "partition": str(queue)})
 
 

@@ -12,7 +12,7 @@ FILE = text("the path of a file", r".{1,4096}").or_null()
 
 
 class Operators(Section):
-    """`operators`: the tokens of people and programs that hold, settle, redrive and so on, and the log of what they do."""
+    """`operators`: the tokens of those who hold, settle and redrive, and the log of what they do."""
 
     token_file: Annotated[str | None, FILE] = Field(
         default=None,

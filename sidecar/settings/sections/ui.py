@@ -47,7 +47,9 @@ class Ui(Section):
     )
     listen: Annotated[str, LISTEN] = Field(
         default="127.0.0.1:8473",
-        description="Where the dashboard listens, and nothing else does. Outside loopback it needs `operators.token_file`.",
+        description=(
+            "Where the dashboard listens, and nothing else does. Outside loopback it needs `operators.token_file`."
+        ),
     )
     read: Read | None = Field(
         default=None,

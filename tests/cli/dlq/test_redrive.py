@@ -76,10 +76,16 @@ def test_missing_topics_are_one_sentence_with_the_mend(kafka: Broker, tmp_path: 
     file.write_text(json.dumps({**tree, "deliver": {"url": "http://127.0.0.1:1/"}}), encoding="utf-8")
     refused = reconsume("dlq", "redrive", "--yes", "-c", file)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert f"topics: {bare.names.ready} must exist before anything is redriven; `reconsume topics" in refused.stderr
+    assert (
+        f"topics: nothing can be redriven: {bare.names.ready}: missing, or not for this user to see; `reconsume topics"
+        in refused.stderr
+    )
     gone = reconsume("dlq", "list", "-c", file, "--set", "group=nobody-has-this")
     assert (gone.exit_code, gone.stdout) == (1, "")
-    assert "nobody-has-this-DLQ does not exist; `reconsume topics apply` creates it" in gone.stderr
+    assert (
+        f"nobody-has-this-DLQ: missing, or not for this user to see; `reconsume topics apply -c {file}` creates"
+        in gone.stderr
+    )
 
 
 def test_letters_of_which_nothing_is_known_are_left_until_they_are_asked_for(call: Call, group: GroupTopics) -> None:

@@ -110,7 +110,7 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
             told("dlq", "redrive", "--id", letter["id"], "--yes", "-c", file, folder=tmp_path)
             until(lambda: answered(tmp_path, 200) == 3, SECONDS, "the mended service has the redriven record")
         assert Path(links["log"]) == tmp_path / "reconsume.dev-up.log", "beside the configuration"
-        assert f"{letter['id']} is a dead letter after 1 retries: http-500" in Path(links["log"]).read_text("utf-8")
+        assert f"{letter['id']} is a dead letter after 1 retry: http-500" in Path(links["log"]).read_text("utf-8")
         assert answered(tmp_path, 500) == 2, "one delivery and one retry of the refused record; the outage cost none"
 
         process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a reader of the API sees without a token, where values need one: call by call, field by field, on a real sidecar."""
+"""What a reader of the API sees without a token, where values need one: each field of each call of a real sidecar."""
 
 from __future__ import annotations
 
@@ -91,8 +91,9 @@ def fields_of(sidecar: SidecarProcess, path: str, *, token: bool) -> dict[str, l
 def test_each_field_of_each_read_is_open_or_needs_a_token(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
-    """Given a new field, then this fails until somebody has decided who may see it. No call without a token shows a key,
-    a value, a header, a text or a reason of an operator."""
+    """Given a new field, then this fails until somebody has decided who may see it.
+
+    No call without a token shows a key, a value, a header, a text or a reason of an operator."""
     group = create_group(new_group(), partitions=1, also=UNUSED)
     service = start_service(by_name({"poison": (PROBLEM,)}))
     sidecar = start_sidecar(group, service.url, overrides={"view": {"enabled": True}})

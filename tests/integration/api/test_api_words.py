@@ -21,8 +21,14 @@ from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 WORD = "zq-word-of-the-caller-zq"
 TOKEN = "the-token-of-an-operator"
 POST = {
-    "topic": "orders", "partition": 0, "offset": 0, "key_base64": None, "value_base64": "", "headers": [], "timestamp": 1
-}  # fmt: skip
+    "topic": "orders",
+    "partition": 0,
+    "offset": 0,
+    "timestamp": 1,
+    "key_base64": None,
+    "value_base64": "",
+    "headers": [],
+}
 HOLD = {"topic": "orders", "for": "1h", "why": "why"}
 SETTLE = {"id": "orders:0:1", "how": "commit", "why": "why"}
 ACK = {"handles": ["h"], "produce": [{"topic": "out", "value": "v"}]}

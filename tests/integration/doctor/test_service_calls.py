@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from msgspec import UNSET, UnsetType
 
 from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.sidecar.core.record import Now
@@ -135,7 +134,7 @@ def test_a_health_url_that_is_slower_than_its_timeout_stops_every_delivery_and_f
 AT = Now(10_000_000, 0)
 
 
-def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | UnsetType = UNSET) -> PolicyTopicRecord:
+def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | None = None) -> PolicyTopicRecord:
     pace = PaceTold(state, AT.wall_ms - 65_000, 0, 1, "connection refused")
     record = SubscriptionRecord({"orders": "*"}, AT.wall_ms - age, pace, overdue, well=well)
     return PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall_ms)

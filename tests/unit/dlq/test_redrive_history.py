@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.dlq.copies import ComparedLetters
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from reconsume.sidecar.dlq.redrive_history import (
     LONGEST,
+    Copies,
     RedriveHistory,
     RedrivenRange,
     claimed,
@@ -24,6 +27,7 @@ from reconsume.sidecar.dlq.redrive_history import (
     tidied,
 )
 from reconsume.sidecar.dlq.redriven_range import Course, read_from
+from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.retry_headers import RetryState
 from tests.sim.samples import WALL, record
 from tests.unit.dlq.test_letters import DLQ
@@ -117,11 +121,11 @@ def run(
 
 
 def committed(past: RedriveHistory) -> RedriveHistory:
-    """As Kafka gives it back."""
+    """As Kafka gives it back; the copies are those that were read with the DLQ."""
     found = decode_past(encode_past(tidied(past, 0)))
     assert found is not None
     assert fits(found), f"no room for {len(found.claims)} claims"
-    return found
+    return replace(found, copies=past.copies)
 
 
 def seen_by(wish: RedriveRequest, log: list[Letter]) -> list[Letter]:
@@ -173,6 +177,76 @@ def test_no_claim_covers_what_was_not_redriven(
         past, done = run(log, wish, past, most)
         seen.update(done)
     assert {letter.record.offset for letter in log if past.covers(letter)} <= seen
+
+
+FEW = st.tuples(
+    st.sampled_from([WALL - 2_000, WALL, WALL + 5, WALL + 9]),
+    st.integers(0, 1),
+    st.sampled_from(["http-500", "timeout"]),
+    st.just("orders"),
+    st.just(0),
+)
+"""Letters of two deaths: most are copies."""
+SOME = st.builds(
+    RedriveRequest,
+    st.builds(Filter, reasons=st.sampled_from([(), ("http-500",), ("timeout",)]), since=st.sampled_from([0, WALL + 5])),
+    forgotten=st.booleans(),
+    topics=st.just(TOPICS),
+)
+
+
+@given(
+    st.lists(st.lists(st.tuples(FEW, st.booleans()), max_size=5), min_size=1, max_size=4),
+    st.lists(st.tuples(SOME, st.integers(1, 12)), min_size=4, max_size=4),
+)
+def test_of_letters_with_one_id_and_attempt_one_is_redriven_once_and_no_copy_is_ever_called_redriven(
+    arrivals: list[list[tuple[tuple[int, int, str, str, int], bool]]], asked: list[tuple[RedriveRequest, int]]
+) -> None:
+    """Letters arrive between redrives: many share id and redrives, and some of them name who has edited them."""
+    plans, edits, past, seen = list[Any](), set[int](), FRESH, list[int]()
+    for arrived, (wish, most) in zip(arrivals, asked, strict=False):
+        edits |= {len(plans) + index for index, (_, is_edit) in enumerate(arrived) if is_edit}
+        plans += [plan for plan, _ in arrived]
+        log = with_edits(letters(plans), edits)
+        past, done = run(log, wish, compared(log, past), most)
+        seen += done
+    log = with_edits(letters(plans), edits)
+    past, done = run(log, everything(), compared(log, past), 99)
+    seen += done
+    names = [name_of(log[offset]) for offset in seen]
+    assert len(names) == len(set(names)), "one death was redriven twice"
+    assert set(names) == {name_of(letter) for letter in log}, "a death was lost"
+    past = compared(log, past)
+    called = {one.record.offset for one in log if eligibility(one, everything(), past) is Eligibility.REDRIVEN}
+    assert len(called) == len(set(names))
+    assert run(log, everything(), past, 99)[1] == []
+
+
+def everything() -> RedriveRequest:
+    """A redrive that leaves nothing but copies."""
+    return request(Filter(), 9, forgotten=True)
+
+
+def name_of(letter: Letter) -> tuple[str, int]:
+    return letter.id, letter.redrives
+
+
+def with_edits(log: list[Letter], edits: set[int]) -> list[Letter]:
+    edit = [(EDITED, b"{}")]
+    return [
+        replace(letter, record=replace(letter.record, headers=edit)) if letter.record.offset in edits else letter
+        for letter in log
+    ]
+
+
+def compared(log: list[Letter], past: RedriveHistory) -> RedriveHistory:
+    """The history with the copies in the log."""
+    letters = ComparedLetters([DLQ])
+    for letter in log:
+        letters.add(letter, is_redriven=past.covers(letter))
+    found = list(letters.copies())
+    of_open, of_redriven = (OffsetRanges.of(at for _, at, yes in found if yes is wanted) for wanted in (False, True))
+    return replace(past, copies=Copies(of_open, of_redriven))
 
 
 def test_a_letter_that_is_refused_alone_stays_open_although_the_redrive_goes_on_under_another_range() -> None:

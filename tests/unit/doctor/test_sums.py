@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from msgspec import UNSET
 
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
@@ -31,7 +30,7 @@ def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> tupl
     """Heartbeats of instances with these sums; None: it says none."""
     return tuple(
         PolicyTopicRecord(
-            InstanceHeard(f"pod-{number}", SubscriptionRecord({"orders": "*"}, at, sums=UNSET if one is None else one)),
+            InstanceHeard(f"pod-{number}", SubscriptionRecord({"orders": "*"}, at, sums=one)),
             at,
         )
         for number, one in enumerate(all_sums)

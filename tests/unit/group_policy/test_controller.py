@@ -85,7 +85,10 @@ def test_a_ladder_that_keeps_the_order_waits_for_its_queue_topics(tmp_path: Path
         await seen.begin()
         await seen.tell(policy(ordered_ladder=["1m"], ordered_exhausted="park"))
         assert not seen.desk.settings.queued
-        assert "its queue topics are missing: billing-ORDERED-orders; create them: " in seen.desk.refused[0]
+        assert (
+            "its queue topics are missing, or not for this user to see: billing-ORDERED-orders; create them: "
+            in seen.desk.refused[0]
+        )
         assert "--set 'retry.ordered_ladder=[1m]'" in seen.desk.refused[0]
         assert seen.desk.awaited() == {"billing-ORDERED-orders"}
         await seen.look(there=[*LEVELS, "billing-ORDERED-orders"])
@@ -202,7 +205,7 @@ def test_bad_records_are_counted_and_said_once_a_batch(tmp_path: Path, caplog: p
     with caplog.at_level(logging.WARNING):
         run(good(tmp_path, *SETS), work)
     assert [record.getMessage() for record in caplog.records] == [
-        "300 records of the policy topic are ignored; the first: fault 0"
+        "ignored in the policy topic: 300 records; the first: fault 0"
     ]
 
 

@@ -51,5 +51,5 @@ def test_what_is_left_out_is_one_sentence_that_names_the_job() -> None:
     assert told.startswith("the bound of 2000000 records or 2 GB is reached: 3 done records, the oldest,")
     assert "`reconsume view run`" in told
     assert shortfall(Missing(0, 0), 9) == (
-        "the 9 oldest events are left out; Spark's view (`reconsume view run`) has no such bound"
+        "9 events, the oldest, are left out; Spark's view (`reconsume view run`) has no such bound"
     )
